@@ -1,0 +1,187 @@
+//! Aligned memory for direct I/O, pooled so that the hot path allocates nothing.
+//!
+//! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes are
+//! initialised (to zero at first); a pool keeps at most the bytes it was made for.
+
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes at an address that direct I/O accepts. Derefs to `[u8]` of the length asked for.
+pub struct AlignedBuffer {
+    memory: NonNull<u8>,
+    capacity: usize,
+    len: usize,
+    home: Option<Arc<Shelf>>,
+}
+
+// SAFETY: the buffer owns its memory alone, as a `Box<[u8]>` would.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: shared access gives out `&[u8]` only.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// Address and capacity are multiples of this many bytes: enough for every block device that we know.
+    pub const ALIGNMENT: usize = 4096;
+
+    /// A zeroed buffer of `len` bytes, from the allocator.
+    pub fn new(len: usize) -> Self {
+        let capacity = Self::capacity_for(len);
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a size of at least ALIGNMENT, so not zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        Self { memory, capacity, len, home: None }
+    }
+
+    fn capacity_for(len: usize) -> usize {
+        len.max(1).next_multiple_of(Self::ALIGNMENT)
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, Self::ALIGNMENT)
+            .expect("a capacity that was allocated, or fits isize")
+    }
+
+    /// Bytes of memory behind it.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Shortens or lengthens the visible part.
+    ///
+    /// # Panics
+    /// If `len` is more than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "length {len} over capacity {}", self.capacity);
+        self.len = len;
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `memory` is valid for `capacity` initialised bytes, `len <= capacity`.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.put(Self { memory: self.memory, capacity: self.capacity, len: self.capacity, home: None });
+        } else {
+            // SAFETY: allocated in `new` with the same layout; a buffer with a home gave its memory to the shelf above.
+            unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
+        }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuffer({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+/// Hands out [`AlignedBuffer`]s and takes them back when they are dropped.
+#[derive(Clone, Debug)]
+pub struct BufferPool {
+    shelf: Arc<Shelf>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    bytes_max: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    bytes: usize,
+    /// By capacity in units of ALIGNMENT: `stacks[i]` holds buffers of `(i + 1) * ALIGNMENT` bytes.
+    stacks: Vec<Vec<AlignedBuffer>>,
+}
+
+impl Shelf {
+    /// Keeps the buffer (which has no home now) if there is room, and lets it go to the allocator if not.
+    fn put(&self, buffer: AlignedBuffer) {
+        let mut kept = self.kept.lock();
+        if kept.bytes + buffer.capacity > self.bytes_max {
+            return;
+        }
+        kept.bytes += buffer.capacity;
+        let index = buffer.capacity / AlignedBuffer::ALIGNMENT - 1;
+        if kept.stacks.len() <= index {
+            kept.stacks.resize_with(index + 1, Vec::new);
+        }
+        kept.stacks[index].push(buffer);
+    }
+}
+
+impl BufferPool {
+    /// A pool that keeps at most `bytes_max` bytes of idle buffers.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { shelf: Arc::new(Shelf { bytes_max, kept: Mutex::default() }) }
+    }
+
+    /// A buffer of `len` bytes whose content is arbitrary (but initialised). Goes back to the pool when dropped.
+    pub fn take(&self, len: usize) -> AlignedBuffer {
+        let capacity = AlignedBuffer::capacity_for(len);
+        let index = capacity / AlignedBuffer::ALIGNMENT - 1;
+        let idle = {
+            let mut kept = self.shelf.kept.lock();
+            let idle = kept.stacks.get_mut(index).and_then(Vec::pop);
+            if idle.is_some() {
+                kept.bytes -= capacity;
+            }
+            idle
+        };
+        let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::new(capacity));
+        buffer.len = len;
+        buffer.home = Some(Arc::clone(&self.shelf));
+        buffer
+    }
+
+    /// Bytes that lie idle in the pool now.
+    pub fn idle_bytes(&self) -> usize {
+        self.shelf.kept.lock().bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_sized_and_reused() {
+        let pool = BufferPool::new(1 << 20);
+        let mut first = pool.take(5000);
+        assert_eq!((first.len(), first.capacity()), (5000, 8192));
+        assert_eq!(first.as_ptr() as usize % AlignedBuffer::ALIGNMENT, 0);
+        first[0] = 7;
+        let address = first.as_ptr() as usize;
+        drop(first);
+        assert_eq!(pool.idle_bytes(), 8192);
+        let second = pool.take(8192);
+        assert_eq!(second.as_ptr() as usize, address, "the idle buffer is used again");
+        assert_eq!(pool.idle_bytes(), 0);
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_its_share() {
+        let pool = BufferPool::new(8192);
+        let buffers: Vec<_> = (0..4).map(|_| pool.take(4096)).collect();
+        drop(buffers);
+        assert_eq!(pool.idle_bytes(), 8192);
+    }
+}

@@ -1,0 +1,21 @@
+//! **psync**: parallel synchronous I/O for flash.
+//!
+//! An SSD is many channels that work at the same time, but a program that asks for one block at a time
+//! keeps all but one of them idle. psync hands the device an *array* of requests at once, blocks until all of
+//! them are done, and gives the answer back as one: synchronous for the caller, parallel for the device. (After
+//! Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based
+//! Solid State Drives", VLDB 2011, section 2.3.)
+//!
+//! - [`Device`] is the boundary: six methods that move bytes of open files.
+//! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
+mod buffer;
+mod device;
+mod error;
+mod request;
+mod volume;
+
+pub use buffer::{AlignedBuffer, BufferPool};
+pub use device::{Counters, Device, Limits};
+pub use error::{Error, Result};
+pub use request::{FileId, Read, Write};
+pub use volume::{Access, Entry, Lock, LockKind, Volume};
