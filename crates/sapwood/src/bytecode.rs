@@ -1,0 +1,111 @@
+//! Integers in files: little-endian fixed width, and LEB128 varints; and a reader that never runs past the end.
+//!
+//! Invariants: reading takes bytes from an enemy: it returns `None` instead of panicking, and allocates nothing.
+
+/// Appends `value` in 7-bit groups, least significant first.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// How many bytes [`put_varint`] appends.
+pub(crate) const fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Takes values off the front of some bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Bytes not yet taken.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    pub fn u8(&mut self) -> Option<u8> {
+        self.bytes(1).map(|b| b[0])
+    }
+
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*taken)
+    }
+
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return None;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A varint that is a length of something in memory.
+    pub fn length(&mut self) -> Option<usize> {
+        usize::try_from(self.varint()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_round_trip_at_every_width() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1u64 << shift) - 1, (1u64 << shift) | 1] {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, value);
+                assert_eq!(bytes.len(), varint_len(value), "{value}");
+                let mut reader = Reader::new(&bytes);
+                assert_eq!(reader.varint(), Some(value));
+                assert_eq!(reader.remaining(), 0);
+            }
+        }
+        assert_eq!(varint_len(u64::MAX), 10);
+    }
+
+    #[test]
+    fn a_varint_that_overflows_or_ends_early_is_refused() {
+        assert_eq!(Reader::new(&[0xff; 10]).varint(), None);
+        assert_eq!(Reader::new(&[0x80; 3]).varint(), None);
+        assert_eq!(Reader::new(&[]).varint(), None);
+    }
+}

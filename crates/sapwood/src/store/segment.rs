@@ -1,0 +1,228 @@
+//! Segments: the data file is a row of equally long *slots*, and a *segment* is what was written into one slot, from
+//! its beginning to its end and once only. Segments are numbered in the order they were begun and never twice.
+//!
+//! Invariants:
+//! 1. A slot belongs to at most one segment at a time. It is free again only when the last [`Segment`] handle is
+//!    gone, that is when no version and no snapshot can read from it. (The RAII handle is the whole mechanism.)
+//! 2. `live <= used <= span` for every segment of a version.
+
+use crate::store::mapping_table::Position;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Hands out slots of the data file and takes them back.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    /// Slots at and above this one were never used.
+    next: u32,
+    /// Free slots that may still hold disk space.
+    dirty: BTreeSet<u32>,
+    /// Free slots whose space was given back.
+    clean: BTreeSet<u32>,
+}
+
+impl Slots {
+    /// Takes a slot, one that has disk space already if there is one.
+    pub fn take(&self) -> u32 {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.dirty.pop_first().or_else(|| state.clean.pop_first()) {
+            return slot;
+        }
+        state.next += 1;
+        state.next - 1
+    }
+
+    /// Marks a slot as used, while a database is opened. Slots below it that nobody claims are free.
+    /// Returns whether it was free.
+    pub fn claim(&self, slot: u32) -> bool {
+        let mut state = self.state.lock();
+        if slot < state.next {
+            return state.dirty.remove(&slot) || state.clean.remove(&slot);
+        }
+        let fresh = state.next..slot;
+        state.dirty.extend(fresh);
+        state.next = slot + 1;
+        true
+    }
+
+    fn give_back(&self, slot: u32) {
+        self.state.lock().dirty.insert(slot);
+    }
+
+    /// Free slots whose disk space should be given back to the file system, `keep` of them aside. They are out of
+    /// circulation until [`Slots::cleaned`] is called with them.
+    pub fn take_dirty(&self, keep: usize) -> Vec<u32> {
+        let mut state = self.state.lock();
+        let mut taken = Vec::new();
+        while state.dirty.len() > keep {
+            taken.extend(state.dirty.pop_last());
+        }
+        taken
+    }
+
+    /// Takes back slots whose space was given back.
+    pub fn cleaned(&self, slots: Vec<u32>) {
+        self.state.lock().clean.extend(slots);
+    }
+
+    /// Free slots that may hold disk space.
+    pub fn dirty_count(&self) -> usize {
+        self.state.lock().dirty.len()
+    }
+}
+
+/// A handle on one segment: whoever holds it can read its slot.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub number: u64,
+    pub slot: u32,
+    slots: Arc<Slots>,
+}
+
+impl Segment {
+    /// Puts a segment into a slot that the caller has taken or claimed.
+    pub fn new(number: u64, slot: u32, slots: &Arc<Slots>) -> Arc<Self> {
+        Arc::new(Self { number, slot, slots: Arc::clone(slots) })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.slots.give_back(self.slot);
+    }
+}
+
+/// One segment as a version sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentUse {
+    pub segment: Arc<Segment>,
+    /// Bytes written from its beginning, padding included.
+    pub used: u64,
+    /// Bytes of nodes in it that the mapping table points to.
+    pub live: u64,
+}
+
+/// The segments of a version, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segments {
+    by_number: Vec<SegmentUse>,
+}
+
+impl Segments {
+    fn index(&self, number: u64) -> Result<usize, usize> {
+        // New segments come at the end, so look there first.
+        match self.by_number.last() {
+            None => Err(0),
+            Some(last) if last.segment.number < number => Err(self.by_number.len()),
+            Some(_) => self.by_number.binary_search_by_key(&number, |entry| entry.segment.number),
+        }
+    }
+
+    pub fn get(&self, number: u64) -> Option<&SegmentUse> {
+        self.index(number).ok().map(|index| &self.by_number[index])
+    }
+
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut SegmentUse> {
+        self.index(number).ok().map(|index| &mut self.by_number[index])
+    }
+
+    /// Adds a segment, which must not be there yet.
+    pub fn insert(&mut self, entry: SegmentUse) {
+        if let Err(index) = self.index(entry.segment.number) {
+            self.by_number.insert(index, entry);
+        }
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &SegmentUse> {
+        self.by_number.iter()
+    }
+
+    /// Drops segments below `open` in which nothing lives.
+    pub fn drop_dead(&mut self, open: u64) {
+        self.by_number.retain(|entry| entry.live > 0 || entry.segment.number >= open);
+    }
+
+    pub fn last(&self) -> Option<&SegmentUse> {
+        self.by_number.last()
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.by_number.iter().map(|entry| entry.live).sum()
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.by_number.iter().map(|entry| entry.used).sum()
+    }
+
+    pub fn count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// Where `len` bytes at `position` are in the data file, if a segment holds them all.
+    pub fn file_offset(&self, position: Position, len: usize, span: u64) -> Option<u64> {
+        let (number, offset) = (position.0 / span, position.0 % span);
+        let entry = self.get(number)?;
+        (offset + len as u64 <= entry.used).then(|| u64::from(entry.segment.slot) * span + offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_only_when_no_handle_is_left() {
+        let slots = Arc::new(Slots::default());
+        let first = Segment::new(1, slots.take(), &slots);
+        let snapshot = Arc::clone(&first);
+        assert_eq!((first.slot, slots.take()), (0, 1));
+        drop(first);
+        assert_eq!(slots.dirty_count(), 0, "a snapshot still reads from it");
+        drop(snapshot);
+        assert_eq!((slots.dirty_count(), slots.take()), (1, 0));
+    }
+
+    #[test]
+    fn claims_leave_the_rest_free_and_refuse_a_second_claim() {
+        let slots = Slots::default();
+        assert!(slots.claim(2));
+        assert!(slots.claim(0));
+        assert!(!slots.claim(2));
+        assert_eq!((slots.take(), slots.take()), (1, 3));
+    }
+
+    #[test]
+    fn clean_slots_come_back_after_their_space_was_given_up() {
+        let slots = Slots::default();
+        for _ in 0..3 {
+            slots.take();
+        }
+        (0..3).for_each(|slot| slots.give_back(slot));
+        let dirty = slots.take_dirty(1);
+        assert_eq!(dirty, [2, 1]);
+        slots.cleaned(dirty);
+        assert_eq!([slots.take(), slots.take(), slots.take(), slots.take()], [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn segments_are_found_and_die() {
+        let slots = Arc::new(Slots::default());
+        let mut segments = Segments::default();
+        for number in [3, 4, 7] {
+            let segment = Segment::new(number, slots.take(), &slots);
+            segments.insert(SegmentUse { segment, used: 100, live: if number == 4 { 0 } else { 50 } });
+        }
+        assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 80, 1000), Some(2020));
+        assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 81, 1000), None);
+        assert_eq!(segments.file_offset(Position(5 * 1000), 1, 1000), None);
+        segments.drop_dead(7);
+        assert_eq!((segments.count(), segments.live_bytes(), segments.used_bytes()), (2, 100, 200));
+        assert_eq!(slots.dirty_count(), 1);
+    }
+}
