@@ -6,6 +6,8 @@
 
 mod bytecode;
 mod error;
+mod operation;
+mod queue;
 mod store;
 
 pub use error::{Error, Result};

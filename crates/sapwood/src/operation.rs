@@ -1,0 +1,143 @@
+//! One change to one key, and the bytes that a batch of them is: in the log, and in memory, where the operation
+//! queue holds slices of the very same bytes.
+//!
+//! ```text
+//! body of a batch = operation*
+//! operation       = 1 keyspace klen key vlen value      insert
+//!                 | 2 keyspace klen key                 remove
+//! ```
+//! The kind is one byte; keyspace, klen and vlen are varints.
+//!
+//! Invariants: a decoded key has 1 to [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes; decoding never copies.
+
+use crate::bytecode::{Reader, put_varint};
+use bytes::Bytes;
+
+/// Names a keyspace in files. Given out once, never again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyspaceId(pub u32);
+
+/// Counts operations since the database was created; the newest operation on a key wins.
+pub(crate) type SeqNo = u64;
+
+/// A change. `value` is `None` for a removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub keyspace: KeyspaceId,
+    pub key: Bytes,
+    pub value: Option<Bytes>,
+}
+
+const INSERT: u8 = 1;
+const REMOVE: u8 = 2;
+
+pub(crate) fn put_insert(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+    body.reserve(key.len() + value.len() + 12);
+    body.push(INSERT);
+    put_varint(body, u64::from(keyspace.0));
+    put_varint(body, key.len() as u64);
+    body.extend_from_slice(key);
+    put_varint(body, value.len() as u64);
+    body.extend_from_slice(value);
+}
+
+pub(crate) fn put_remove(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8]) {
+    body.push(REMOVE);
+    put_varint(body, u64::from(keyspace.0));
+    put_varint(body, key.len() as u64);
+    body.extend_from_slice(key);
+}
+
+/// The operations of a body, in order. Ends after the first error, which says what is wrong.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    body: Bytes,
+    at: usize,
+}
+
+impl Operations {
+    pub fn new(body: Bytes) -> Self {
+        Self { body, at: 0 }
+    }
+
+    fn decode(&mut self) -> Result<Operation, &'static str> {
+        let rest = &self.body[self.at..];
+        let mut reader = Reader::new(rest);
+        let kind = reader.u8().ok_or("operation ends early")?;
+        let keyspace = reader.varint().and_then(|id| u32::try_from(id).ok()).ok_or("bad keyspace id")?;
+        let key_len = reader.length().ok_or("bad key length")?;
+        let key_at = self.at + rest.len() - reader.remaining();
+        let key = reader.bytes(key_len).ok_or("key ends early")?;
+        if key.is_empty() || key.len() > crate::KEY_LEN_MAX {
+            return Err("key length out of range");
+        }
+        let value = match kind {
+            REMOVE => None,
+            INSERT => {
+                let value_len = reader.length().ok_or("bad value length")?;
+                let value_at = self.at + rest.len() - reader.remaining();
+                reader.bytes(value_len).ok_or("value ends early")?;
+                Some(self.body.slice(value_at..value_at + value_len))
+            }
+            _ => return Err("unknown kind of operation"),
+        };
+        let key = self.body.slice(key_at..key_at + key_len);
+        self.at += rest.len() - reader.remaining();
+        Ok(Operation { keyspace: KeyspaceId(keyspace), key, value })
+    }
+}
+
+impl Iterator for Operations {
+    type Item = Result<Operation, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.body.len() {
+            return None;
+        }
+        let decoded = self.decode();
+        if decoded.is_err() {
+            self.at = self.body.len();
+        }
+        Some(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_body_round_trips(operations in prop::collection::vec(
+            (any::<u32>(), prop::collection::vec(any::<u8>(), 1..300), prop::option::of(prop::collection::vec(any::<u8>(), 0..300))), 0..20))
+        {
+            let mut body = Vec::new();
+            for (keyspace, key, value) in &operations {
+                match value {
+                    Some(value) => put_insert(&mut body, KeyspaceId(*keyspace), key, value),
+                    None => put_remove(&mut body, KeyspaceId(*keyspace), key),
+                }
+            }
+            let back: Vec<_> = Operations::new(body.into()).map(|op| op.expect("sound")).collect();
+            prop_assert_eq!(back.len(), operations.len());
+            for (op, (keyspace, key, value)) in back.iter().zip(&operations) {
+                prop_assert_eq!(op.keyspace.0, *keyspace);
+                prop_assert_eq!(&op.key[..], &key[..]);
+                prop_assert_eq!(op.value.as_deref(), value.as_deref());
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut refused = 0;
+            for operation in Operations::new(bytes.into()) {
+                match operation {
+                    Ok(operation) => prop_assert!(!operation.key.is_empty()),
+                    Err(_) => refused += 1,
+                }
+            }
+            prop_assert!(refused <= 1);
+        }
+    }
+}

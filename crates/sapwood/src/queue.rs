@@ -1,0 +1,3 @@
+//! What was written and is not yet in the trees.
+
+pub(crate) mod opq;
