@@ -5,12 +5,17 @@
 #![allow(dead_code)]
 
 mod bytecode;
+mod database_id;
 mod error;
+mod node;
 mod operation;
 mod queue;
 mod store;
+mod tree;
+mod value;
 
 pub use error::{Error, Result};
+pub use value::{Key, Value};
 
 /// Keys have 1 to this many bytes.
 pub const KEY_LEN_MAX: usize = 64 << 10;

@@ -1,4 +1,14 @@
 //! The always-sequential store: nodes are written once, at the end of the data, and found through the mapping table.
+//! What a database consists of at some moment is a [`version::Version`]; the manifest makes versions follow each other
+//! atomically.
 
+pub(crate) mod attempt;
+pub(crate) mod current;
+pub(crate) mod edit;
+pub(crate) mod garbage_collection;
+pub(crate) mod manifest;
 pub(crate) mod mapping_table;
+pub(crate) mod pager;
 pub(crate) mod segment;
+pub(crate) mod version;
+pub(crate) mod writer;

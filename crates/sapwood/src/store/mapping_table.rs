@@ -7,17 +7,8 @@
 //! 2. An address is never used twice: positions only grow. What a cache holds under a position stays true for ever.
 //! 3. `address(id)` is `None` exactly for ids that are free or were never given out.
 
+use crate::node::NodeId;
 use std::sync::Arc;
-
-/// Names a node of any keyspace's tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct NodeId(pub u64);
-
-impl std::fmt::Display for NodeId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {}", self.0)
-    }
-}
 
 /// A place in the endless sequence of bytes that the store has written: segment number × segment span + offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

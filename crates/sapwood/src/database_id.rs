@@ -1,0 +1,23 @@
+//! Which database a file belongs to: random, made once, and in the header of every file.
+
+/// 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DatabaseId(pub [u8; 16]);
+
+impl DatabaseId {
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl std::fmt::Display for DatabaseId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for DatabaseId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DatabaseId({self})")
+    }
+}

@@ -1,0 +1,428 @@
+//! A node of a tree as bytes: leaves and inner nodes have one form, and differ in what stands beside a key.
+//!
+//! ```text
+//! offset size
+//!      0    4  magic "SapN"
+//!      4    1  kind: 1 leaf, 2 inner
+//!      5    1  level: 0 for leaves, else the height above them
+//!      6    2  zero
+//!      8    8  node id
+//!     16    8  epoch: of the version that this node was written for
+//!     24    4  keyspace
+//!     28    4  len: bytes of the whole node
+//!     32    4  count: entries, at least 1
+//!     36    4  CRC-32C of bytes 0..36 and 40..len
+//!     40  4×n  offset of each entry from the beginning of the node, ascending
+//!      …    …  entries, each:  klen (varint)  key  payload
+//! ```
+//! All integers are little-endian. The payload of a leaf's entry is the value, up to where the next entry begins. The
+//! payload of an inner node's entry is a child's id (8 bytes), and its key the smallest that may be below that child;
+//! the first entry's key is empty, since whatever is below its separators goes there.
+//!
+//! Nodes have no fixed size and are packed without padding: they are never changed in place.
+//!
+//! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have keys of
+//! 1 to `KEY_LEN_MAX` bytes. No byte of it was believed unchecked, so that access cannot fail afterwards.
+
+use crate::bytecode::{Reader, put_varint, varint_len};
+use crate::operation::KeyspaceId;
+use bytes::Bytes;
+
+/// Names a node of any keyspace's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NodeId(pub u64);
+
+impl std::fmt::Display for NodeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+const MAGIC: [u8; 4] = *b"SapN";
+const KIND_LEAF: u8 = 1;
+const KIND_INNER: u8 = 2;
+/// Bytes before the first offset.
+pub(crate) const HEADER: usize = 40;
+const CRC_AT: usize = 36;
+/// A node of more is never written and never believed.
+pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
+/// Trees grow no higher: with two children a node, 2^40 leaves.
+pub(crate) const LEVEL_MAX: u8 = 40;
+
+/// What an entry adds to its node.
+pub(crate) fn entry_len(key_len: usize, payload_len: usize) -> usize {
+    4 + varint_len(key_len as u64) + key_len + payload_len
+}
+
+/// Bytes of an inner node's payload.
+pub(crate) const CHILD: usize = 8;
+
+/// What a node is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub id: NodeId,
+    pub level: u8,
+    pub epoch: u64,
+    pub keyspace: KeyspaceId,
+}
+
+/// Writes a node into `out`, which is cleared first. Keys ascend; there is at least one entry. Returns the CRC.
+pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &[(Bytes, Bytes)]) -> u32 {
+    debug_assert!(!entries.is_empty(), "a node has entries");
+    debug_assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "keys ascend");
+    out.clear();
+    let len =
+        HEADER + entries.iter().map(|(key, payload)| entry_len(key.len(), payload.len())).sum::<usize>();
+    out.reserve(len);
+    out.extend_from_slice(&MAGIC);
+    out.push(if name.level == 0 { KIND_LEAF } else { KIND_INNER });
+    out.push(name.level);
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&name.id.0.to_le_bytes());
+    out.extend_from_slice(&name.epoch.to_le_bytes());
+    out.extend_from_slice(&name.keyspace.0.to_le_bytes());
+    out.extend_from_slice(&(len as u32).to_le_bytes());
+    out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let mut offset = HEADER + 4 * entries.len();
+    for (key, payload) in entries {
+        out.extend_from_slice(&(offset as u32).to_le_bytes());
+        offset += entry_len(key.len(), payload.len()) - 4;
+    }
+    for (key, payload) in entries {
+        put_varint(out, key.len() as u64);
+        out.extend_from_slice(key);
+        out.extend_from_slice(payload);
+    }
+    debug_assert_eq!(out.len(), len, "the length that was announced");
+    let crc = checksum(out);
+    out[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+fn checksum(node: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&node[..CRC_AT]), &node[HEADER..])
+}
+
+/// Why some bytes are not a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Offset in the node.
+    pub at: usize,
+    pub what: &'static str,
+    pub expected: String,
+    pub found: String,
+}
+
+fn refuse<T>(
+    at: usize,
+    what: &'static str,
+    expected: impl ToString,
+    found: impl ToString,
+) -> Result<T, Refusal> {
+    Err(Refusal { at, what, expected: expected.to_string(), found: found.to_string() })
+}
+
+/// A checked node. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    bytes: Bytes,
+    count: u32,
+    name: Name,
+    crc: u32,
+}
+
+impl Node {
+    /// Checks every byte.
+    pub fn decode(bytes: Bytes) -> Result<Self, Refusal> {
+        if bytes.len() < HEADER || bytes.len() > NODE_LEN_MAX {
+            return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
+        }
+        let mut head = Reader::new(&bytes[..HEADER]);
+        let early = Refusal { at: 0, what: "header", expected: "40 bytes".into(), found: "fewer".into() };
+        let mut parse = || {
+            Some((
+                head.array::<4>()?,
+                head.u8()?,
+                head.u8()?,
+                head.u16()?,
+                head.u64()?,
+                head.u64()?,
+                head.u32()?,
+                head.u32()?,
+                head.u32()?,
+                head.u32()?,
+            ))
+        };
+        let (magic, kind, level, zero, id, epoch, keyspace, len, count, crc) = parse().ok_or(early)?;
+        if magic != MAGIC {
+            return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
+        }
+        if len as usize != bytes.len() {
+            return refuse(28, "length in a node's header", bytes.len(), len);
+        }
+        let actual = checksum(&bytes);
+        if actual != crc {
+            return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
+        }
+        let kind_expected = if level == 0 { KIND_LEAF } else { KIND_INNER };
+        if kind != kind_expected || zero != 0 || level > LEVEL_MAX {
+            return refuse(
+                4,
+                "kind and level of a node",
+                "a known kind",
+                format!("kind {kind}, level {level}"),
+            );
+        }
+        let name = Name { id: NodeId(id), level, epoch, keyspace: KeyspaceId(keyspace) };
+        let node = Self { bytes, count, name, crc };
+        node.check_entries()?;
+        Ok(node)
+    }
+
+    fn check_entries(&self) -> Result<(), Refusal> {
+        let len = self.bytes.len();
+        let Some(first) = (self.count as usize)
+            .checked_mul(4)
+            .and_then(|offsets| offsets.checked_add(HEADER))
+            .filter(|first| self.count > 0 && *first <= len)
+        else {
+            return refuse(32, "number of entries", format!("1 to {}", len / 4), self.count);
+        };
+        if self.offset(0) != first {
+            return refuse(HEADER, "offset of the first entry", first, self.offset(0));
+        }
+        let mut last_key: Option<&[u8]> = None;
+        for index in 0..self.count as usize {
+            let (start, end) = (self.offset(index), self.end(index));
+            if start >= end || end > len {
+                return refuse(
+                    HEADER + 4 * index,
+                    "offset of an entry",
+                    "ascending offsets",
+                    format!("{start}..{end}"),
+                );
+            }
+            let mut entry = Reader::new(&self.bytes[start..end]);
+            let Some(key) = entry.length().and_then(|key_len| entry.bytes(key_len)) else {
+                return refuse(
+                    start,
+                    "key of an entry",
+                    "a key within the entry",
+                    "one that runs over its end",
+                );
+            };
+            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (self.name.level > 0 && index == 0) {
+                return refuse(start, "length of a key", format!("1 to {}", crate::KEY_LEN_MAX), key.len());
+            }
+            if last_key.is_some_and(|last| last >= key) {
+                return refuse(start, "order of keys", "ascending keys", "a key not above the one before it");
+            }
+            if self.name.level > 0 && entry.remaining() != CHILD {
+                return refuse(start, "child of an inner node", format!("{CHILD} bytes"), entry.remaining());
+            }
+            last_key = Some(key);
+        }
+        Ok(())
+    }
+
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    pub fn level(&self) -> u8 {
+        self.name.level
+    }
+
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// The node's own bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Entries in it, at least 1.
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    fn offset(&self, index: usize) -> usize {
+        let at = HEADER + 4 * index;
+        let bytes = &self.bytes[at..at + 4];
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
+    }
+
+    fn end(&self, index: usize) -> usize {
+        if index + 1 < self.count() { self.offset(index + 1) } else { self.bytes.len() }
+    }
+
+    /// Where the key and the payload of an entry are.
+    fn parts(&self, index: usize) -> (usize, usize, usize) {
+        let start = self.offset(index);
+        let first = self.bytes[start];
+        // Nearly all keys are shorter than 128 bytes.
+        let (key_len, width) = if first < 0x80 {
+            (usize::from(first), 1)
+        } else {
+            let len = Reader::new(&self.bytes[start..]).length().unwrap_or(0);
+            (len, varint_len(len as u64))
+        };
+        let key = start + width;
+        (key, key + key_len, self.end(index))
+    }
+
+    /// The key of an entry (for an inner node: its separator).
+    pub fn key(&self, index: usize) -> &[u8] {
+        let (key, payload, _) = self.parts(index);
+        &self.bytes[key..payload]
+    }
+
+    /// The key, sharing the node's memory.
+    pub fn key_bytes(&self, index: usize) -> Bytes {
+        let (key, payload, _) = self.parts(index);
+        self.bytes.slice(key..payload)
+    }
+
+    /// The value of a leaf's entry (or a child's id as bytes), sharing the node's memory.
+    pub fn payload(&self, index: usize) -> Bytes {
+        let (_, payload, end) = self.parts(index);
+        self.bytes.slice(payload..end)
+    }
+
+    /// Key and payload of an entry, sharing the node's memory.
+    pub fn entry(&self, index: usize) -> (Bytes, Bytes) {
+        let (key, payload, end) = self.parts(index);
+        (self.bytes.slice(key..payload), self.bytes.slice(payload..end))
+    }
+
+    /// The child of an inner node's entry.
+    pub fn child(&self, index: usize) -> NodeId {
+        let (_, payload, end) = self.parts(index);
+        let mut id = [0; CHILD];
+        id.copy_from_slice(&self.bytes[payload..end]);
+        NodeId(u64::from_le_bytes(id))
+    }
+
+    /// Index of the first entry whose key is at or above `key`; `Ok` if it is that very key.
+    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.key(middle).cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Ok(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// Index of the child of an inner node below which `key` is.
+    pub fn child_for(&self, key: &[u8]) -> usize {
+        match self.search(key) {
+            Ok(index) => index,
+            Err(index) => index.saturating_sub(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn name(level: u8) -> Name {
+        Name { id: NodeId(42), level, epoch: 7, keyspace: KeyspaceId(3) }
+    }
+
+    fn leaf(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let entries: Vec<_> =
+            entries.iter().map(|(k, v)| (Bytes::copy_from_slice(k), Bytes::copy_from_slice(v))).collect();
+        let mut out = Vec::new();
+        encode(&mut out, name(0), &entries);
+        out
+    }
+
+    /// The format cannot change without this test changing, and the format version with it.
+    #[test]
+    fn golden_bytes() {
+        let bytes = leaf(&[(b"a", b"1"), (b"b", b"")]);
+        let head = "5361704e 01 00 0000 2a00000000000000 0700000000000000 03000000 35000000 02000000";
+        let tail = "30000000 33000000 0161 31 0162";
+        let hex = |text: &str| -> Vec<u8> {
+            let digits: String = text.split_whitespace().collect();
+            (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
+        };
+        assert_eq!(bytes[..CRC_AT], hex(head));
+        assert_eq!(bytes[HEADER..], hex(tail));
+        assert_eq!(bytes[CRC_AT..HEADER], checksum(&bytes).to_le_bytes());
+    }
+
+    #[test]
+    fn inner_nodes_lead_keys_to_their_children() {
+        let child = |id: u64| Bytes::copy_from_slice(&id.to_le_bytes());
+        let entries =
+            [(Bytes::new(), child(10)), (Bytes::from("g"), child(11)), (Bytes::from("p"), child(12))];
+        let mut out = Vec::new();
+        encode(&mut out, name(1), &entries);
+        let node = Node::decode(out.into()).unwrap();
+        let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
+        assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
+    }
+
+    proptest! {
+        #[test]
+        fn nodes_round_trip(records in prop::collection::btree_map(
+            prop::collection::vec(any::<u8>(), 1..200), prop::collection::vec(any::<u8>(), 0..300), 1..60))
+        {
+            let records: BTreeMap<Vec<u8>, Vec<u8>> = records;
+            let entries: Vec<_> = records.iter().map(|(k, v)| (Bytes::from(k.clone()), Bytes::from(v.clone()))).collect();
+            let mut out = Vec::new();
+            encode(&mut out, name(0), &entries);
+            let node = Node::decode(out.into()).unwrap();
+            prop_assert_eq!(node.name(), name(0));
+            prop_assert_eq!(node.count(), records.len());
+            for (index, entry) in entries.iter().enumerate() {
+                prop_assert_eq!(&node.entry(index), entry);
+                prop_assert_eq!(node.search(&entry.0), Ok(index));
+            }
+        }
+
+        #[test]
+        fn every_flipped_bit_is_noticed(byte in 0usize..53, bit in 0u8..8) {
+            let mut bytes = leaf(&[(b"a", b"1"), (b"b", b"")]);
+            bytes[byte] ^= 1 << bit;
+            prop_assert!(Node::decode(bytes.into()).is_err());
+        }
+
+        /// Behind a correct checksum too, nothing is believed.
+        #[test]
+        fn sealed_garbage_is_refused_or_harmless(mut bytes in prop::collection::vec(any::<u8>(), HEADER..200), count in 0u32..9, level in 0u8..3) {
+            let len = bytes.len() as u32;
+            bytes[..8].copy_from_slice(&[b'S', b'a', b'p', b'N', if level == 0 { 1 } else { 2 }, level, 0, 0]);
+            bytes[28..32].copy_from_slice(&len.to_le_bytes());
+            bytes[32..36].copy_from_slice(&count.to_le_bytes());
+            if len as usize >= HEADER + 4 * count as usize {
+                for i in 0..count as usize {
+                    let byte = bytes[HEADER + 4 * i];
+                    let offset = if i == 0 { HEADER as u32 + 4 * count } else { u32::from(byte) };
+                    bytes[HEADER + 4 * i..HEADER + 4 * i + 4].copy_from_slice(&offset.to_le_bytes());
+                }
+            }
+            let crc = checksum(&bytes);
+            bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
+            if let Ok(node) = Node::decode(bytes.into()) {
+                for index in 0..node.count() {
+                    prop_assert!(node.search(node.key(index)) == Ok(index));
+                    let _ = node.entry(index);
+                    if level > 0 {
+                        let _ = node.child(index);
+                    }
+                }
+            }
+        }
+    }
+}

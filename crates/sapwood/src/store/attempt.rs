@@ -1,0 +1,171 @@
+//! One attempt to bring the store from a version to the next: new nodes go to the writer, and an edit says what they
+//! replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
+//!
+//! ```text
+//! begin ──write, relocate, free──▶ … ──seal──▶ (sync data, commit edit) ──committed──▶ done
+//!   └───────────────────────── dropped anywhere before: aborted ─────────────────────────▶
+//! ```
+//!
+//! Invariants:
+//! 1. Nothing that the base version can reach is changed or overwritten.
+//! 2. After an abort, writer and cache are as they were at the beginning.
+
+use crate::error::Result;
+use crate::node::{self, Name, Node, NodeId};
+use crate::operation::KeyspaceId;
+use crate::store::edit::Edit;
+use crate::store::mapping_table::{Address, MappingTable, Position};
+use crate::store::pager::Pager;
+use crate::store::segment::Segment;
+use crate::store::version::{Tree, Version};
+use crate::store::writer::{Mark, Writer};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct Attempt<'a> {
+    base: Arc<Version>,
+    pager: &'a Pager,
+    writer: &'a mut Writer,
+    mark: Option<Mark>,
+    /// Knows which ids are free; its addresses are not looked at.
+    ids: MappingTable,
+    edit: Edit,
+    live: u64,
+    bytes: u64,
+    admitted: Vec<Position>,
+    replaced: Vec<Position>,
+    encoded: Vec<u8>,
+}
+
+impl<'a> Attempt<'a> {
+    pub fn begin(base: Arc<Version>, pager: &'a Pager, writer: &'a mut Writer) -> Self {
+        let mark = Some(writer.mark());
+        let (ids, live) = (base.table.clone(), base.live_bytes());
+        Self {
+            base,
+            pager,
+            writer,
+            mark,
+            ids,
+            edit: Edit::default(),
+            live,
+            bytes: 0,
+            admitted: Vec::new(),
+            replaced: Vec::new(),
+            encoded: Vec::new(),
+        }
+    }
+
+    /// The version that this attempt begins at.
+    pub fn base(&self) -> &Arc<Version> {
+        &self.base
+    }
+
+    pub fn pager(&self) -> &'a Pager {
+        self.pager
+    }
+
+    /// Bytes of nodes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// An id for a node that is new.
+    pub fn allocate(&mut self) -> NodeId {
+        self.ids.allocate()
+    }
+
+    /// Writes a node anew.
+    pub fn write(
+        &mut self,
+        id: NodeId,
+        level: u8,
+        keyspace: KeyspaceId,
+        entries: &[(Bytes, Bytes)],
+    ) -> Result<()> {
+        let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
+        let mut encoded = std::mem::take(&mut self.encoded);
+        let crc = node::encode(&mut encoded, name, entries);
+        let position = self.append(id, &encoded, crc);
+        let was_cached = self.replace(id);
+        if let (Ok(position), true) = (&position, level > 0 || was_cached)
+            && let Ok(node) = Node::decode(Bytes::copy_from_slice(&encoded))
+        {
+            self.pager.admit(*position, node);
+            self.admitted.push(*position);
+        }
+        self.encoded = encoded;
+        position.map(|_| ())
+    }
+
+    /// Writes a node as it is to a new place.
+    pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        let position = self.append(id, node.bytes(), node.crc())?;
+        if self.replace(id) {
+            self.pager.admit(position, node.clone());
+            self.admitted.push(position);
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
+        let position = self.writer.append(bytes, self.live)?;
+        let len = bytes.len() as u32;
+        self.edit.set.push((id, Address { position, len, crc }));
+        self.bytes += u64::from(len);
+        Ok(position)
+    }
+
+    /// Notes that the node's old place is about to die. Says whether it was in the cache.
+    fn replace(&mut self, id: NodeId) -> bool {
+        let Some(old) = self.base.table.address(id) else { return false };
+        self.replaced.push(old.position);
+        self.pager.cached(old).is_some()
+    }
+
+    /// Gives a node up.
+    pub fn free(&mut self, id: NodeId) {
+        self.replace(id);
+        self.edit.freed.push(id);
+    }
+
+    /// Notes a tree's new root.
+    pub fn set_tree(&mut self, id: KeyspaceId, tree: Tree) {
+        self.edit.trees.push((id, tree));
+    }
+
+    /// For what else the edit is to say.
+    pub fn edit_mut(&mut self) -> &mut Edit {
+        &mut self.edit
+    }
+
+    /// Brings all nodes to the device (not yet durable) and gives the edit, with the segments that it begins.
+    pub fn seal(&mut self) -> Result<(Edit, Vec<Arc<Segment>>)> {
+        let written = self.writer.finish()?;
+        let mut edit = std::mem::take(&mut self.edit);
+        edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
+        edit.used = written.used;
+        edit.open_segment = Some(self.writer.open_segment());
+        Ok((edit, written.begun))
+    }
+
+    /// The edit is durable and published.
+    pub fn committed(mut self) {
+        self.mark = None;
+        for position in &self.replaced {
+            self.pager.forget(*position);
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            for position in &self.admitted {
+                self.pager.forget(*position);
+            }
+            self.writer.abort(mark);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `CURRENT`: the file that makes a directory a database, and says which manifest counts.
+//!
+//! ```text
+//! offset size
+//!      0    8  magic "sapwood\n"
+//!      8    4  format version
+//!     12   16  database id: random, in every other file too
+//!     28    8  number of the manifest
+//!     36    8  span: bytes of a slot of the data file
+//!     44    4  CRC-32C of bytes 0..44
+//! ```
+//! It is replaced as a whole: written beside, synced, renamed, directory synced. A database is created by everything
+//! else first and this file last. Newer formats keep magic, version and checksum where they are, so that a newer
+//! database is told from a damaged one.
+
+use crate::bytecode::Reader;
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use psync::{Access, Volume, Write};
+
+pub(crate) const FILE: &str = "CURRENT";
+pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
+/// The newest format that is read and the one that is written.
+pub(crate) const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"sapwood\n";
+const LEN: usize = 48;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub database: DatabaseId,
+    pub manifest: u64,
+    pub span: u64,
+}
+
+impl Current {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(LEN);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.database.0);
+        out.extend_from_slice(&self.manifest.to_le_bytes());
+        out.extend_from_slice(&self.span.to_le_bytes());
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads what `encode` wrote; `path` is for messages.
+    pub fn decode(bytes: &[u8], path: &str) -> Result<Self> {
+        let corrupt = |offset, what: &str, expected: String, found: String| {
+            Err(Error::corrupt(FILE, offset, what, expected, found))
+        };
+        if bytes.len() >= MAGIC.len() && !bytes.starts_with(MAGIC) {
+            let reason = format!("its {FILE} begins with {:02x?}, not with {:02x?}", &bytes[..8], MAGIC);
+            return Err(Error::NotADatabase { path: path.into(), reason });
+        }
+        let mut reader = Reader::new(bytes);
+        let mut parse = || {
+            Some((
+                reader.array::<8>()?,
+                reader.u32()?,
+                reader.array()?,
+                reader.u64()?,
+                reader.u64()?,
+                reader.u32()?,
+            ))
+        };
+        let Some((_, format, database, manifest, span, crc)) = parse() else {
+            return corrupt(
+                0,
+                "length of the file",
+                format!("{LEN} bytes"),
+                format!("{} bytes", bytes.len()),
+            );
+        };
+        let actual = crc32c::crc32c(&bytes[..LEN - 4]);
+        if actual != crc {
+            return corrupt(44, "checksum", format!("{crc:08x}"), format!("{actual:08x}"));
+        }
+        if format > FORMAT {
+            return Err(Error::NewerFormat { path: path.into(), found: format, supported: FORMAT });
+        }
+        if bytes.len() != LEN {
+            return corrupt(
+                0,
+                "length of the file",
+                format!("{LEN} bytes"),
+                format!("{} bytes", bytes.len()),
+            );
+        }
+        if !span.is_power_of_two() || span > 1 << 40 || format == 0 {
+            return corrupt(36, "span", "a power of two".into(), span.to_string());
+        }
+        Ok(Self { database: DatabaseId(database), manifest, span })
+    }
+
+    /// Makes this the database's `CURRENT`, atomically and durably.
+    pub fn store(&self, volume: &dyn Volume) -> Result<()> {
+        let access = Access { write: true, create: true, ..Access::default() };
+        let file = volume.open(TEMPORARY, access)?;
+        let written = volume
+            .resize(file, 0)
+            .and_then(|()| volume.write(&[Write { file, offset: 0, data: &self.encode() }]))
+            .and_then(|()| volume.sync(file));
+        volume.close(file)?;
+        written?;
+        volume.rename(TEMPORARY, FILE)?;
+        volume.sync_directory()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: Current = Current { database: DatabaseId([9; 16]), manifest: 12, span: 64 << 20 };
+
+    #[test]
+    fn golden_bytes_and_back() {
+        let bytes = SOUND.encode();
+        assert_eq!(bytes.len(), LEN);
+        assert_eq!(&bytes[..12], b"sapwood\n\x01\0\0\0");
+        assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_apart() {
+        let sound = SOUND.encode();
+        assert!(matches!(Current::decode(b"PK\x03\x04 a zip file", "db"), Err(Error::NotADatabase { .. })));
+        let mut newer = sound.clone();
+        newer[8] = 2;
+        let crc = crc32c::crc32c(&newer[..LEN - 4]);
+        newer[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(
+            Current::decode(&newer, "db"),
+            Err(Error::NewerFormat { found: 2, supported: 1, .. })
+        ));
+        for len in 0..LEN {
+            assert!(
+                matches!(Current::decode(&sound[..len], "db"), Err(Error::Corrupt { .. })),
+                "length {len}"
+            );
+        }
+        for bit in 64..8 * LEN {
+            let mut flipped = sound.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Current::decode(&flipped, "db"), Err(Error::Corrupt { .. })), "bit {bit}");
+        }
+    }
+}

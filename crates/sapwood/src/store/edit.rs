@@ -1,0 +1,192 @@
+//! The difference between a version and the next, and its bytes, which are the payload of a manifest record.
+//!
+//! ```text
+//! edit    = section*
+//! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
+//!         | 5 keyspace root+1 height len nlen name                a tree's new root (root+1 = 0: none)
+//!         | 6 number slot                                         a segment begun in a slot
+//!         | 7 number used                                         bytes used in a segment now
+//!         | 8 n (id position len crc)*n                           new addresses of nodes
+//!         | 9 n (id)*n                                            ids set free
+//! ```
+//! All numbers are varints, except crc, which is 4 bytes.
+
+use crate::bytecode::{Reader, put_varint};
+use crate::node::{LEVEL_MAX, NodeId};
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::store::mapping_table::{Address, Position};
+use crate::store::version::Tree;
+
+/// See the module. Absent fields do not change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub wal_low: Option<u64>,
+    pub wal_high: Option<u64>,
+    pub flushed_seq: Option<SeqNo>,
+    pub open_segment: Option<u64>,
+    pub trees: Vec<(KeyspaceId, Tree)>,
+    /// Segments begun: number and slot.
+    pub segments: Vec<(u64, u32)>,
+    /// Segments by number, and how many of their bytes are used now.
+    pub used: Vec<(u64, u64)>,
+    pub set: Vec<(NodeId, Address)>,
+    pub freed: Vec<NodeId>,
+}
+
+/// Longest name of a keyspace in bytes.
+pub(crate) const NAME_LEN_MAX: usize = 255;
+
+impl Edit {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let single = [(1, self.wal_low), (2, self.wal_high), (3, self.flushed_seq), (4, self.open_segment)];
+        for (tag, value) in single {
+            if let Some(value) = value {
+                out.push(tag);
+                put_varint(out, value);
+            }
+        }
+        for (id, tree) in &self.trees {
+            out.push(5);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, tree.root.map_or(0, |root| root.0 + 1));
+            put_varint(out, u64::from(tree.height));
+            put_varint(out, tree.len);
+            put_varint(out, tree.name.len() as u64);
+            out.extend_from_slice(tree.name.as_bytes());
+        }
+        for (number, slot) in &self.segments {
+            out.push(6);
+            put_varint(out, *number);
+            put_varint(out, u64::from(*slot));
+        }
+        for (number, used) in &self.used {
+            out.push(7);
+            put_varint(out, *number);
+            put_varint(out, *used);
+        }
+        if !self.set.is_empty() {
+            out.push(8);
+            put_varint(out, self.set.len() as u64);
+            for (id, address) in &self.set {
+                put_varint(out, id.0);
+                put_varint(out, address.position.0);
+                put_varint(out, u64::from(address.len));
+                out.extend_from_slice(&address.crc.to_le_bytes());
+            }
+        }
+        if !self.freed.is_empty() {
+            out.push(9);
+            put_varint(out, self.freed.len() as u64);
+            for id in &self.freed {
+                put_varint(out, id.0);
+            }
+        }
+    }
+
+    /// Reads what `encode` wrote. The error says which section is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let mut edit = Self::default();
+        let mut reader = Reader::new(bytes);
+        while reader.remaining() > 0 {
+            edit.decode_section(&mut reader)?;
+        }
+        Ok(edit)
+    }
+
+    fn decode_section(&mut self, reader: &mut Reader<'_>) -> Result<(), &'static str> {
+        match reader.u8() {
+            Some(1) => self.wal_low = Some(reader.varint().ok_or("wal_low")?),
+            Some(2) => self.wal_high = Some(reader.varint().ok_or("wal_high")?),
+            Some(3) => self.flushed_seq = Some(reader.varint().ok_or("flushed_seq")?),
+            Some(4) => self.open_segment = Some(reader.varint().ok_or("open_segment")?),
+            Some(5) => self.trees.push(decode_tree(reader).ok_or("tree")?),
+            Some(6) => {
+                let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
+                self.segments.push({ segment }().ok_or("segment begun")?);
+            }
+            Some(7) => {
+                let used = || Some((reader.varint()?, reader.varint()?));
+                self.used.push({ used }().ok_or("segment used")?);
+            }
+            Some(8) => {
+                let count = reader.length().ok_or("number of addresses")?;
+                for _ in 0..count {
+                    self.set.push(decode_address(reader).ok_or("address")?);
+                }
+            }
+            Some(9) => {
+                let count = reader.length().ok_or("number of free ids")?;
+                for _ in 0..count {
+                    self.freed.push(decode_id(reader).ok_or("free id")?);
+                }
+            }
+            _ => return Err("unknown section"),
+        }
+        Ok(())
+    }
+}
+
+/// Ids index a table in memory, so an absurd one must not make it grow without bound. 2^40 nodes of 8 KiB are 8 PiB.
+const ID_MAX: u64 = 1 << 40;
+
+fn decode_id(reader: &mut Reader<'_>) -> Option<NodeId> {
+    reader.varint().filter(|id| *id < ID_MAX).map(NodeId)
+}
+
+fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
+    let id = decode_id(reader)?;
+    let position = Position(reader.varint()?);
+    let len = u32::try_from(reader.varint()?).ok().filter(|len| *len > 0)?;
+    Some((id, Address { position, len, crc: reader.u32()? }))
+}
+
+fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
+    let id = KeyspaceId(u32::try_from(reader.varint()?).ok()?);
+    let root = reader.varint()?.checked_sub(1).map(NodeId);
+    let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
+    let len = reader.varint()?;
+    let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
+    let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
+    Some((id, Tree { name, root, height, len }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_edit_round_trips() {
+        let edit = Edit {
+            wal_low: Some(3),
+            wal_high: Some(900),
+            flushed_seq: Some(u64::MAX),
+            open_segment: Some(7),
+            trees: vec![
+                (KeyspaceId(1), Tree { name: "ships".into(), root: Some(NodeId(0)), height: 2, len: 99 }),
+                (KeyspaceId(9), Tree { name: "".into(), root: None, height: 0, len: 0 }),
+            ],
+            segments: vec![(7, 1), (8, u32::MAX)],
+            used: vec![(7, 4096)],
+            set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
+            freed: vec![NodeId(300), NodeId(1)],
+        };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        assert_eq!(Edit::decode(&bytes), Ok(edit));
+        for len in 1..bytes.len() {
+            let _ = Edit::decode(&bytes[..len]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok(edit) = Edit::decode(&bytes) {
+                let mut again = Vec::new();
+                edit.encode(&mut again);
+                prop_assert_eq!(Edit::decode(&again), Ok(edit));
+            }
+        }
+    }
+}

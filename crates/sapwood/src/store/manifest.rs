@@ -1,0 +1,374 @@
+//! The manifest: the log of edits, whose sum is the current version. One record makes a whole flush, collection or
+//! rotation of the log happen, atomically.
+//!
+//! ```text
+//! manifest-N = header record*
+//!
+//! header (52 bytes)                        record
+//! offset size                              offset size
+//!      0    8  magic "SapMANI\n"                0    4  magic "SapE"
+//!      8    4  format version                   4    4  len of the payload
+//!     12   16  database id                      8    4  CRC-32C, see below
+//!     28    8  manifest number                 12    8  epoch of the version after this edit
+//!     36    8  epoch of the checkpoint          20    1  1: the next record belongs to it, else 0
+//!     44    4  zero                            21  len  payload: an edit
+//!     48    4  CRC-32C of bytes 0..48
+//! ```
+//! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on: a record of
+//! another place, file or database is none.
+//!
+//! The file begins with a checkpoint (a few edits of one epoch, chained) and grows until another checkpoint is cheaper to keep.
+//!
+//! Invariants:
+//! 1. An edit is durable before the version that it makes is published.
+//! 2. After a failed write (a full disk aside) or sync no further edit is accepted: what the file holds is unknown.
+//! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is damaged; if not,
+//!    the last edit was cut off by a power loss before it was acknowledged.
+
+use crate::bytecode::Reader;
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use crate::store::current::{Current, FORMAT};
+use crate::store::edit::Edit;
+use crate::store::segment::{Segment, Slots};
+use crate::store::version::Version;
+use psync::{Access, FileId, Read, Volume, Write};
+use std::sync::Arc;
+
+const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
+const FILE_HEADER: usize = 52;
+const RECORD_MAGIC: &[u8; 4] = b"SapE";
+const RECORD_HEADER: usize = 21;
+/// No edit is longer.
+const PAYLOAD_MAX: usize = 64 << 20;
+/// Addresses in one record of a checkpoint.
+const PORTION: usize = 16 << 10;
+/// A manifest shorter than this is not worth a checkpoint.
+const CHECKPOINT_MIN: u64 = 1 << 20;
+
+pub(crate) fn file_name(number: u64) -> String {
+    format!("manifest-{number:06}")
+}
+
+/// The number in a manifest's name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix("manifest-")?.parse().ok()
+}
+
+/// Appends edits to the manifest.
+pub(crate) struct Manifest {
+    volume: Arc<dyn Volume>,
+    current: Current,
+    file: FileId,
+    len: u64,
+    /// Length of the checkpoint that the file began with.
+    checkpoint_len: u64,
+    bytes_written: u64,
+}
+
+impl Manifest {
+    /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the one that counts.
+    pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
+        let access = Access { write: true, create: true, ..Access::default() };
+        let file = volume.open(&file_name(current.manifest), access)?;
+        let mut manifest = Self { volume, current, file, len: 0, checkpoint_len: 0, bytes_written: 0 };
+        if let Err(error) = manifest.write_checkpoint(version) {
+            // Best effort: a leftover is removed when the database is opened.
+            let _ = manifest.volume.close(file);
+            let _ = manifest.volume.remove(&file_name(current.manifest));
+            return Err(error);
+        }
+        current.store(&*manifest.volume)?;
+        Ok(manifest)
+    }
+
+    /// Goes on with a manifest that was read to its end.
+    pub fn resume(volume: Arc<dyn Volume>, current: Current, replayed: &Replayed) -> Result<Self> {
+        let access = Access { write: true, ..Access::default() };
+        let file = volume.open(&file_name(current.manifest), access)?;
+        Ok(Self {
+            volume,
+            current,
+            file,
+            len: replayed.len,
+            checkpoint_len: replayed.checkpoint_len,
+            bytes_written: 0,
+        })
+    }
+
+    fn write_checkpoint(&mut self, version: &Version) -> Result<()> {
+        self.volume.resize(self.file, 0)?;
+        let edits = version.checkpoint(PORTION);
+        let header = encode_header(&self.current, version.epoch);
+        self.write(&header)?;
+        let count = edits.len();
+        for (index, edit) in edits.iter().enumerate() {
+            let record = encode_record(&self.current, self.len, version.epoch, index + 1 < count, edit)?;
+            self.write(&record)?;
+        }
+        self.volume.sync(self.file)?;
+        self.volume.sync_directory()?;
+        self.checkpoint_len = self.len;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.volume.write(&[Write { file: self.file, offset: self.len, data: bytes }])?;
+        self.len += bytes.len() as u64;
+        self.bytes_written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes an edit durable. `epoch` is that of the version after it. On `DiskFull` nothing happened.
+    pub fn append(&mut self, edit: &Edit, epoch: u64) -> Result<()> {
+        let record = encode_record(&self.current, self.len, epoch, false, edit)?;
+        let before = self.len;
+        if let Err(error) = self.write(&record) {
+            if error.is_disk_full() {
+                // Shorten the file again, so that no part of the record is left. It does no harm if it stays.
+                let _ = self.volume.resize(self.file, before);
+            }
+            return Err(error);
+        }
+        self.volume.sync(self.file)?;
+        Ok(())
+    }
+
+    /// Whether the file has outgrown its checkpoint so far that a new one is due.
+    pub fn checkpoint_due(&self) -> bool {
+        self.len > CHECKPOINT_MIN.max(4 * self.checkpoint_len)
+    }
+
+    /// Replaces the file by a new one that begins with a checkpoint of `version`, which is the current version. On an
+    /// error before the switch the old file goes on to count.
+    pub fn checkpoint(&mut self, version: &Version) -> Result<()> {
+        let old = file_name(self.current.manifest);
+        let current = Current { manifest: self.current.manifest + 1, ..self.current };
+        let mut next = Self::create(Arc::clone(&self.volume), current, version)?;
+        next.bytes_written += self.bytes_written;
+        let outdated = std::mem::replace(self, next);
+        outdated.volume.close(outdated.file)?;
+        self.volume.remove(&old)?;
+        Ok(())
+    }
+
+    /// Bytes in the file.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes written since it was opened.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// What `CURRENT` says now.
+    pub fn current(&self) -> Current {
+        self.current
+    }
+}
+
+impl Drop for Manifest {
+    fn drop(&mut self) {
+        // All that counts is synced; a file that cannot be closed is nobody's loss.
+        let _ = self.volume.close(self.file);
+    }
+}
+
+fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FILE_HEADER);
+    out.extend_from_slice(FILE_MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&current.database.0);
+    out.extend_from_slice(&current.manifest.to_le_bytes());
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn encode_record(current: &Current, offset: u64, epoch: u64, chained: bool, edit: &Edit) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(RECORD_MAGIC);
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.push(u8::from(chained));
+    edit.encode(&mut out);
+    let payload_len = out.len() - RECORD_HEADER;
+    if payload_len > PAYLOAD_MAX {
+        return Err(Error::BatchTooLarge { len: payload_len, max: PAYLOAD_MAX });
+    }
+    out[4..8].copy_from_slice(&(payload_len as u32).to_le_bytes());
+    let crc = record_checksum(current, offset, &out);
+    out[8..12].copy_from_slice(&crc.to_le_bytes());
+    Ok(out)
+}
+
+fn record_checksum(current: &Current, offset: u64, record: &[u8]) -> u32 {
+    let mut crc = crc32c::crc32c(&current.database.0);
+    crc = crc32c::crc32c_append(crc, &current.manifest.to_le_bytes());
+    crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, &record[12..])
+}
+
+/// A manifest that was read to its end.
+pub(crate) struct Replayed {
+    pub version: Version,
+    /// Valid bytes.
+    pub len: u64,
+    checkpoint_len: u64,
+    /// Whether something unfinished follows them.
+    pub torn: bool,
+}
+
+struct Record {
+    epoch: u64,
+    chained: bool,
+    edit: std::result::Result<Edit, &'static str>,
+    len: usize,
+}
+
+/// The record at `offset`, if a whole one begins at the beginning of `bytes`.
+fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record> {
+    let mut reader = Reader::new(bytes);
+    if reader.array::<4>()? != *RECORD_MAGIC {
+        return None;
+    }
+    let payload_len = reader.u32()? as usize;
+    let crc = reader.u32()?;
+    let epoch = reader.u64()?;
+    let chained = reader.u8()?;
+    let payload = reader.bytes(payload_len)?;
+    let len = RECORD_HEADER + payload_len;
+    if chained > 1 || record_checksum(current, offset, &bytes[..len]) != crc {
+        return None;
+    }
+    Some(Record { epoch, chained: chained == 1, edit: Edit::decode(payload), len })
+}
+
+/// Reads the manifest that `current` names. `slots` is where its segments get their slots from.
+pub(crate) fn replay(volume: &dyn Volume, current: &Current, slots: &Arc<Slots>) -> Result<Replayed> {
+    let name = file_name(current.manifest);
+    let file = volume.open(&name, Access::default()).map_err(|error| match error {
+        psync::Error::NotFound { .. } => {
+            Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
+        }
+        other => other.into(),
+    })?;
+    let bytes = read_all(volume, file);
+    volume.close(file)?;
+    decode(&bytes?, &name, current, slots)
+}
+
+fn read_all(volume: &dyn Volume, file: FileId) -> Result<Vec<u8>> {
+    let len = volume.len(file)?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    if !bytes.is_empty() {
+        volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
+    }
+    Ok(bytes)
+}
+
+/// The decoder proper.
+pub(crate) fn decode(bytes: &[u8], name: &str, current: &Current, slots: &Arc<Slots>) -> Result<Replayed> {
+    let mut reader = Reader::new(bytes);
+    let mut header = || {
+        Some((
+            reader.array::<8>()?,
+            reader.u32()?,
+            reader.array::<16>()?,
+            reader.u64()?,
+            reader.u64()?,
+            reader.u32()?,
+            reader.u32()?,
+        ))
+    };
+    let Some((magic, format, database, number, epoch, _, crc)) = header() else {
+        return Err(Error::corrupt(
+            name,
+            0,
+            "length of the manifest",
+            format!("at least {FILE_HEADER} bytes"),
+            bytes.len(),
+        ));
+    };
+    let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
+    if magic != *FILE_MAGIC || actual != crc {
+        return Err(Error::corrupt(
+            name,
+            48,
+            "header's checksum",
+            format!("{crc:08x}"),
+            format!("{actual:08x}"),
+        ));
+    }
+    if format != FORMAT {
+        return Err(Error::corrupt(name, 8, "format version", FORMAT, format));
+    }
+    if database != current.database.0 {
+        return Err(Error::corrupt(name, 12, "database id", current.database, DatabaseId(database)));
+    }
+    if number != current.manifest {
+        return Err(Error::corrupt(name, 28, "manifest number", current.manifest, number));
+    }
+    let mut version = Version { epoch, ..Version::empty(current.span) };
+    let mut at = FILE_HEADER;
+    let mut checkpoint_len = None;
+    while let Some(record) = decode_record(current, at as u64, &bytes[at..]) {
+        let offset = at as u64;
+        let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
+        if record.epoch != expected {
+            return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
+        }
+        let edit = record.edit.map_err(|section| {
+            Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
+        })?;
+        let mut claim = |number, slot| {
+            if slots.claim(slot) {
+                Ok(Segment::new(number, slot, slots))
+            } else {
+                Err("a slot was given to two segments")
+            }
+        };
+        version
+            .apply(&edit, &mut claim)
+            .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
+        version.epoch = expected;
+        at += record.len;
+        if checkpoint_len.is_none() && !record.chained {
+            checkpoint_len = Some(at as u64);
+        }
+    }
+    let Some(checkpoint_len) = checkpoint_len else {
+        return Err(Error::corrupt(
+            name,
+            at as u64,
+            "the checkpoint at the beginning",
+            "a whole one",
+            "a part of one",
+        ));
+    };
+    refuse_hole(bytes, at, name, current)?;
+    version.table.rebuild_free();
+    Ok(Replayed { version, len: at as u64, checkpoint_len, torn: at < bytes.len() })
+}
+
+/// Damage if a whole record lies behind the first one, at `at`, that is not whole.
+fn refuse_hole(bytes: &[u8], at: usize, name: &str, current: &Current) -> Result<()> {
+    for later in at + 1..bytes.len().saturating_sub(RECORD_HEADER) {
+        if bytes[later..].starts_with(RECORD_MAGIC)
+            && decode_record(current, later as u64, &bytes[later..]).is_some()
+        {
+            let found = format!("one that is not, and a whole one at byte {later}");
+            return Err(Error::corrupt(
+                name,
+                at as u64,
+                "an edit in the middle is damaged",
+                "a whole record",
+                found,
+            ));
+        }
+    }
+    Ok(())
+}

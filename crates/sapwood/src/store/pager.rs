@@ -1,0 +1,240 @@
+//! The pager: takes nodes from the cache or, many with one parallel read, from the device, and lets nothing pass that
+//! is not what the mapping table says.
+//!
+//! Invariants:
+//! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
+//!    node's bytes and an older version of the same node are all noticed.
+//! 2. The cache holds checked nodes under positions, which are never used twice, so that nothing in it is ever stale.
+//! 3. The cache stays within the bytes that it was given.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId, Refusal};
+use crate::store::mapping_table::{Address, Position};
+use crate::store::segment::Segments;
+use bytes::Bytes;
+use mpsearch::{Extent, runs};
+use psync::{BufferPool, FileId, Read, Volume};
+use quick_cache::sync::Cache;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Name of the data file.
+pub(crate) const FILE: &str = "data";
+
+/// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
+const OVERHEAD: usize = 160;
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl quick_cache::Weighter<Position, Node> for ByMemory {
+    fn weight(&self, _: &Position, node: &Node) -> u64 {
+        (node.bytes().len() + OVERHEAD) as u64
+    }
+}
+
+/// How a set of nodes is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gather {
+    /// Each by itself, whatever lies beside it, and into the cache.
+    Single,
+    /// Neighbours on the device with one request; not into the cache. For long scans.
+    Runs,
+}
+
+/// Longest request that brings several nodes, and how many useless bytes may lie between two of them: below these, one
+/// longer request costs less than two.
+const RUN_MAX: usize = 256 << 10;
+const GAP_MAX: usize = 16 << 10;
+
+/// See the module.
+pub(crate) struct Pager {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    span: u64,
+    alignment: usize,
+    pio_max: usize,
+    cache: Cache<Position, Node, ByMemory>,
+    buffers: BufferPool,
+    pub counters: PagerCounters,
+}
+
+/// What the pager has done since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct PagerCounters {
+    /// Nodes found in the cache, and not.
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    /// Parallel reads and the requests in them.
+    pub read_sets: AtomicU64,
+    pub reads: AtomicU64,
+    pub bytes_read: AtomicU64,
+}
+
+impl Pager {
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        file: FileId,
+        span: u64,
+        pio_max: usize,
+        cache_bytes: u64,
+        buffer_bytes: usize,
+    ) -> Self {
+        let alignment = volume.limits().alignment.max(1);
+        let entries = (cache_bytes / 8192).clamp(64, 1 << 24) as usize;
+        Self {
+            volume,
+            file,
+            span,
+            alignment,
+            pio_max: pio_max.max(1),
+            cache: Cache::with_weighter(entries, cache_bytes, ByMemory),
+            buffers: BufferPool::new(buffer_bytes),
+            counters: PagerCounters::default(),
+        }
+    }
+
+    /// PioMax: the most nodes to ask for at once.
+    pub fn pio_max(&self) -> usize {
+        self.pio_max
+    }
+
+    /// Bytes that the cache holds.
+    pub fn cached_bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    /// Bytes that the cache may hold.
+    pub fn cache_capacity(&self) -> u64 {
+        self.cache.capacity()
+    }
+
+    /// Changes how much the cache may hold.
+    pub fn set_cache_capacity(&self, bytes: u64) {
+        self.cache.set_capacity(bytes);
+    }
+
+    /// Idle read buffers, in bytes.
+    pub fn idle_buffers(&self) -> usize {
+        self.buffers.idle_bytes()
+    }
+
+    /// The node, if it is in the cache.
+    pub fn cached(&self, address: Address) -> Option<Node> {
+        self.cache.get(&address.position)
+    }
+
+    /// Puts a node that was just written into the cache.
+    pub fn admit(&self, position: Position, node: Node) {
+        self.cache.insert(position, node);
+    }
+
+    /// Takes a node out of the cache, because it was replaced or its writing was aborted. Says whether it was there.
+    pub fn forget(&self, position: Position) -> bool {
+        self.cache.remove(&position).is_some()
+    }
+
+    /// One node.
+    pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
+        if let Some(node) = self.cached(address) {
+            self.counters.hits.fetch_add(1, Relaxed);
+            return Ok(node);
+        }
+        let nodes = self.fetch(segments, &[(id, address)], Gather::Single)?;
+        nodes.into_iter().next().ok_or(Error::Closed)
+    }
+
+    /// Nodes by id and address, in the order asked, with one parallel read of those that are not in the cache.
+    pub fn fetch(
+        &self,
+        segments: &Segments,
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+    ) -> Result<Vec<Node>> {
+        let mut nodes: Vec<Option<Node>> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
+        let mut missing = Vec::new();
+        for (index, node) in nodes.iter().enumerate() {
+            if node.is_none() {
+                missing.push((self.file_offset(segments, wanted[index])?, index));
+            }
+        }
+        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            self.read(&missing, wanted, gather, &mut nodes)?;
+        }
+        Ok(nodes.into_iter().flatten().collect())
+    }
+
+    fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
+        segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
+            let what = format!("address of {id}");
+            Error::corrupt(FILE, address.position.0, what, "a place in a segment", "a place outside of all")
+        })
+    }
+
+    fn read(
+        &self,
+        missing: &[(u64, usize)],
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+        nodes: &mut [Option<Node>],
+    ) -> Result<()> {
+        let extents: Vec<_> = missing
+            .iter()
+            .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
+            .collect();
+        let (run_max, gap_max) = match gather {
+            Gather::Runs => (RUN_MAX, GAP_MAX),
+            Gather::Single => (0, 0),
+        };
+        let runs = runs(&extents, self.alignment, run_max, gap_max);
+        let mut buffers: Vec<_> = runs.iter().map(|run| self.buffers.take(run.len)).collect();
+        let mut set: Vec<_> = runs
+            .iter()
+            .zip(&mut buffers)
+            .map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer })
+            .collect();
+        self.volume.read(&mut set)?;
+        self.counters.read_sets.fetch_add(set.len().div_ceil(self.pio_max) as u64, Relaxed);
+        self.counters.reads.fetch_add(set.len() as u64, Relaxed);
+        self.counters.bytes_read.fetch_add(runs.iter().map(|run| run.len as u64).sum(), Relaxed);
+        for (run, buffer) in runs.iter().zip(&buffers) {
+            for member in run.members.clone() {
+                let (offset, index) = missing[member];
+                let (id, address) = wanted[index];
+                let start = (offset - run.offset) as usize;
+                // A copy, so that a value that a user keeps does not keep a large aligned buffer.
+                let bytes = Bytes::copy_from_slice(&buffer[start..start + address.len as usize]);
+                let node = verify(bytes, offset, id, address)?;
+                if gather == Gather::Single {
+                    self.cache.insert(address.position, node.clone());
+                }
+                nodes[index] = Some(node);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that the bytes at `offset` of the data file are the node that they should be.
+fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+    let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
+        Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
+    })?;
+    if node.name().id != id {
+        return Err(Error::corrupt(FILE, offset + 8, "node id", id, node.name().id));
+    }
+    if node.crc() != address.crc {
+        let what = format!("{id} is an older version than the mapping table points to");
+        return Err(Error::corrupt(
+            FILE,
+            offset + 36,
+            what,
+            format!("checksum {:08x}", address.crc),
+            format!("{:08x}", node.crc()),
+        ));
+    }
+    Ok(node)
+}

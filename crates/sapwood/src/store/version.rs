@@ -1,0 +1,164 @@
+//! A version: where every node is, at one moment, and which trees there are. Immutable once published; the next one is
+//! a changed clone that shares nearly everything.
+//!
+//! Invariants:
+//! 1. `segments[..].live` is the sum of the lengths of the addresses in the mapping table, by segment.
+//! 2. Every address lies within the used part of a segment of the version.
+//! 3. Epochs count the edits since the database was created, one each.
+
+use crate::node::NodeId;
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::store::edit::Edit;
+use crate::store::mapping_table::{Address, MappingTable, Position};
+use crate::store::segment::{Segment, SegmentUse, Segments};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One keyspace's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    pub name: Arc<str>,
+    /// `None` while nothing was ever flushed to it, or all of it was removed.
+    pub root: Option<NodeId>,
+    /// Level of the root; 0 when it is a leaf.
+    pub height: u8,
+    /// Records in the tree (the operation queues aside).
+    pub len: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub epoch: u64,
+    /// Bytes of a slot of the data file.
+    pub span: u64,
+    pub table: MappingTable,
+    pub segments: Segments,
+    pub trees: BTreeMap<KeyspaceId, Tree>,
+    /// The log is needed from this generation on ...
+    pub wal_low: u64,
+    /// ... and exists up to this one.
+    pub wal_high: u64,
+    /// All operations up to this one are in the trees (some later ones may be).
+    pub flushed_seq: SeqNo,
+    /// Number of the segment that the writer appends to.
+    pub open_segment: u64,
+}
+
+impl Version {
+    /// The version of a new database, before its first edit.
+    pub fn empty(span: u64) -> Self {
+        Self {
+            epoch: 0,
+            span,
+            table: MappingTable::default(),
+            segments: Segments::default(),
+            trees: BTreeMap::new(),
+            wal_low: 1,
+            wal_high: 0,
+            flushed_seq: 0,
+            open_segment: 0,
+        }
+    }
+
+    fn segment_of(&mut self, position: Position) -> Option<&mut SegmentUse> {
+        self.segments.get_mut(position.0 / self.span)
+    }
+
+    fn retire(&mut self, old: Option<Address>) -> Result<(), &'static str> {
+        let Some(old) = old else { return Ok(()) };
+        let segment = self.segment_of(old.position).ok_or("a node was in a segment that does not exist")?;
+        segment.live = segment
+            .live
+            .checked_sub(u64::from(old.len))
+            .ok_or("a segment would hold fewer than no live bytes")?;
+        Ok(())
+    }
+
+    /// Becomes the version after `edit`. `handle` finds the segment of a number and slot. On an error, which says what
+    /// does not fit, the version is useless.
+    pub fn apply(
+        &mut self,
+        edit: &Edit,
+        handle: &mut dyn FnMut(u64, u32) -> Result<Arc<Segment>, &'static str>,
+    ) -> Result<(), &'static str> {
+        self.epoch += 1;
+        for (number, slot) in &edit.segments {
+            if self.segments.get(*number).is_some() {
+                return Err("a segment was begun twice");
+            }
+            self.segments.insert(SegmentUse { segment: handle(*number, *slot)?, used: 0, live: 0 });
+        }
+        for (number, used) in &edit.used {
+            let segment = self.segments.get_mut(*number).ok_or("a segment that does not exist was used")?;
+            if *used < segment.used || *used > self.span {
+                return Err("the used part of a segment shrank or outgrew its slot");
+            }
+            segment.used = *used;
+        }
+        for (id, address) in &edit.set {
+            let span = self.span;
+            let segment =
+                self.segment_of(address.position).ok_or("a node is in a segment that does not exist")?;
+            if address.position.0 % span + u64::from(address.len) > segment.used {
+                return Err("a node reaches beyond the used part of its segment");
+            }
+            segment.live += u64::from(address.len);
+            let old = self.table.set(*id, *address);
+            self.retire(old)?;
+        }
+        for id in &edit.freed {
+            let old = self.table.free(*id);
+            self.retire(old)?;
+        }
+        for (id, tree) in &edit.trees {
+            self.trees.insert(*id, tree.clone());
+        }
+        self.wal_low = edit.wal_low.unwrap_or(self.wal_low);
+        self.wal_high = edit.wal_high.unwrap_or(self.wal_high);
+        self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
+        self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
+        self.segments.drop_dead(self.open_segment);
+        Ok(())
+    }
+
+    /// What would bring an empty version to this one, in portions of about `portion` addresses.
+    pub fn checkpoint(&self, portion: usize) -> Vec<Edit> {
+        let mut first = Edit {
+            wal_low: Some(self.wal_low),
+            wal_high: Some(self.wal_high),
+            flushed_seq: Some(self.flushed_seq),
+            open_segment: Some(0),
+            trees: self.trees.iter().map(|(id, tree)| (*id, tree.clone())).collect(),
+            ..Edit::default()
+        };
+        for entry in self.segments.iter() {
+            first.segments.push((entry.segment.number, entry.segment.slot));
+            first.used.push((entry.segment.number, entry.used));
+        }
+        let mut edits = vec![first];
+        for (id, address) in self.table.iter() {
+            if edits.last().is_none_or(|last| last.set.len() >= portion) {
+                edits.push(Edit::default());
+            }
+            if let Some(last) = edits.last_mut() {
+                last.set.push((id, address));
+            }
+        }
+        // Dead segments may go only now that all addresses are known.
+        if let Some(last) = edits.last_mut() {
+            last.open_segment = Some(self.open_segment);
+        }
+        edits
+    }
+
+    /// Live bytes of nodes.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.live_bytes()
+    }
+
+    /// Bytes written into segments that still exist.
+    pub fn used_bytes(&self) -> u64 {
+        self.segments.used_bytes()
+    }
+}

@@ -1,0 +1,195 @@
+//! The sequential writer: nodes go to the end of the open segment, in large writes, many at once.
+//! (AS B-tree, JISE 2014, section 3: the "sequential write" that gives the tree its name.)
+//!
+//! Invariants:
+//! 1. A node lies within one segment, behind the node written before it.
+//! 2. Every write begins where the last one ended, at a multiple of the alignment; nothing is written twice. (An
+//!    attempt that was aborted is rewound; nobody can have seen what it wrote.)
+//! 3. Nodes are on the device after [`Writer::finish`], and durable after a sync of the file.
+
+use crate::error::Result;
+use crate::store::mapping_table::Position;
+use crate::store::segment::{Segment, Slots};
+use psync::{AlignedBuffer, FileId, Volume, Write};
+use std::sync::Arc;
+
+/// Bytes of one request of a psync write set.
+const REQUEST: usize = 256 << 10;
+/// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
+/// least this many bytes.
+const CAPACITY_MIN: u64 = 1 << 20;
+
+/// Where the writer was: what an aborted attempt returns to.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    open: Option<Open>,
+    next_number: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    segment: Arc<Segment>,
+    /// Where the next node goes.
+    used: u64,
+    /// What the segment may hold.
+    capacity: u64,
+}
+
+/// What was written since the last mark.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Segments begun.
+    pub begun: Vec<Arc<Segment>>,
+    /// Number and used bytes of every segment that was written to.
+    pub used: Vec<(u64, u64)>,
+}
+
+/// See the module. One thread at a time.
+pub(crate) struct Writer {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    slots: Arc<Slots>,
+    span: u64,
+    alignment: usize,
+    buffer: AlignedBuffer,
+    filled: usize,
+    open: Option<Open>,
+    next_number: u64,
+    written: Written,
+    bytes_written: u64,
+}
+
+impl Writer {
+    /// Continues in `open` (a segment and its used bytes), if there is one. `buffer` bytes gather before they go to
+    /// the device, a multiple of the alignment.
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        file: FileId,
+        slots: Arc<Slots>,
+        span: u64,
+        buffer: usize,
+        open: Option<(Arc<Segment>, u64)>,
+        next_number: u64,
+    ) -> Self {
+        let alignment = volume.limits().alignment.max(1);
+        let buffer = buffer.next_multiple_of(alignment.max(AlignedBuffer::ALIGNMENT));
+        let open = open.map(|(segment, used)| Open { segment, used, capacity: span });
+        Self {
+            volume,
+            file,
+            slots,
+            span,
+            alignment,
+            buffer: AlignedBuffer::new(buffer),
+            filled: 0,
+            open,
+            next_number,
+            written: Written::default(),
+            bytes_written: 0,
+        }
+    }
+
+    /// Begins an attempt.
+    pub fn mark(&mut self) -> Mark {
+        debug_assert_eq!(self.filled, 0, "the attempt before was finished or aborted");
+        self.written = Written::default();
+        Mark { open: self.open.clone(), next_number: self.next_number }
+    }
+
+    /// Forgets everything since the mark.
+    pub fn abort(&mut self, mark: Mark) {
+        self.filled = 0;
+        self.open = mark.open;
+        self.next_number = mark.next_number;
+        self.written = Written::default();
+    }
+
+    /// Takes a node. `live` is how many live bytes the database has, which decides how long a new segment becomes.
+    pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
+        let len = node.len() as u64;
+        if self.open.as_ref().is_none_or(|open| open.used > 0 && open.used + len > open.capacity) {
+            self.begin_segment(live)?;
+        }
+        let Some(open) = &mut self.open else { unreachable!("a segment was begun") };
+        let position = Position(open.segment.number * self.span + open.used);
+        open.used += len;
+        let mut rest = node;
+        while !rest.is_empty() {
+            let room = self.buffer.len() - self.filled;
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            rest = later;
+            if self.filled == self.buffer.len() {
+                self.write_out(rest.len() as u64)?;
+            }
+        }
+        Ok(position)
+    }
+
+    fn begin_segment(&mut self, live: u64) -> Result<()> {
+        self.pad_and_write()?;
+        let segment = Segment::new(self.next_number, self.slots.take(), &self.slots);
+        self.next_number += 1;
+        self.written.begun.push(Arc::clone(&segment));
+        let capacity = (live / 16).clamp(CAPACITY_MIN.min(self.span), self.span);
+        self.open = Some(Open { segment, used: 0, capacity });
+        Ok(())
+    }
+
+    /// Writes the buffer, which holds the bytes up to `ahead` bytes before the open segment's end.
+    fn write_out(&mut self, ahead: u64) -> Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let end = open.used - ahead;
+        let start = u64::from(open.segment.slot) * self.span + end - self.filled as u64;
+        let bytes = &self.buffer[..self.filled];
+        let set: Vec<_> = bytes
+            .chunks(REQUEST)
+            .enumerate()
+            .map(|(index, data)| Write { file: self.file, offset: start + (index * REQUEST) as u64, data })
+            .collect();
+        self.volume.write(&set)?;
+        self.bytes_written += bytes.len() as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    fn pad_and_write(&mut self) -> Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let padded = self.filled.next_multiple_of(self.alignment);
+        self.buffer[self.filled..padded].fill(0);
+        open.used += (padded - self.filled) as u64;
+        self.filled = padded;
+        if self.filled > 0 {
+            self.write_out(0)?;
+        }
+        let Some(open) = &self.open else { return Ok(()) };
+        let entry = (open.segment.number, open.used);
+        match self.written.used.last_mut() {
+            Some(last) if last.0 == entry.0 => *last = entry,
+            _ => self.written.used.push(entry),
+        }
+        Ok(())
+    }
+
+    /// Brings everything to the device and says what the attempt wrote.
+    pub fn finish(&mut self) -> Result<Written> {
+        self.pad_and_write()?;
+        Ok(std::mem::take(&mut self.written))
+    }
+
+    /// Number of the open segment: all segments that begin later have a higher one.
+    pub fn open_segment(&self) -> u64 {
+        self.open.as_ref().map_or(self.next_number, |open| open.segment.number)
+    }
+
+    /// Bytes written since the writer was made, aborted attempts included.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// Memory of the buffer, in bytes.
+    pub fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+}

@@ -1,0 +1,8 @@
+//! B+-trees over the store: search, range search and batch update. A tree does not know where its nodes are; it knows
+//! ids, and the version's mapping table knows the rest.
+
+pub(crate) mod bupdate;
+pub(crate) mod pack;
+pub(crate) mod range;
+pub(crate) mod search;
+pub(crate) mod view;

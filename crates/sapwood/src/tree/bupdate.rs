@@ -1,0 +1,509 @@
+//! bupdate: takes a sorted batch of changes to a tree. Leaves that the batch needs are found by MPSearch and read many
+//! at a time; neighbours are repacked together, split k ways or joined; each inner node above them is rewritten once.
+//! (PIO B-tree, VLDB 2011, section 3.2.2, algorithm 3; in place of their in-place writes everything goes to the end.)
+//!
+//! ```text
+//! changes ─chunks─▶ MPSearch ─groups of leaves─▶ runs of siblings ─merge, pack─▶ new leaves
+//!                                                       │ splices: children a..b are now …
+//!                                                       ▼
+//!                               level by level: parents ─pack─▶ new inner nodes ─▶ … ─▶ root
+//! ```
+//!
+//! Invariants:
+//! 1. A rewritten node keeps its id, so that its parent is touched only when children come, go or change their
+//!    separators.
+//! 2. Within one call every node of the base version is replaced at most once: chunks end at leaf boundaries, and a
+//!    neighbour is joined only if no change will go to it.
+//! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
+//! 4. `len` counts exactly the records of the tree.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId};
+use crate::operation::{KeyspaceId, Operation};
+use crate::store::attempt::Attempt;
+use crate::store::pager::Gather;
+use crate::store::version::Tree;
+use crate::tree::pack::{Child, Packer};
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+use mpsearch::{Visit, fan_out, mpsearch};
+use std::collections::HashSet;
+use std::iter::Peekable;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// How large nodes become, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeLen {
+    pub leaf: usize,
+    pub inner: usize,
+}
+
+/// Changes that go down the tree together (the paper's bcnt).
+const BCNT: usize = 1024;
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Applied {
+    /// Changes taken from the batch.
+    pub changes: u64,
+    /// Bytes of keys and values in them.
+    pub bytes: u64,
+}
+
+/// Applies changes from the front of `changes`, as long as they are for `keyspace` and fewer than `budget` bytes were
+/// written by the attempt. The tree's new root goes into the attempt's edit.
+pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
+    attempt: &mut Attempt<'_>,
+    keyspace: KeyspaceId,
+    changes: &mut Peekable<I>,
+    budget: u64,
+    node_len: NodeLen,
+) -> Result<Applied> {
+    let base = std::sync::Arc::clone(attempt.base());
+    let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
+    let Some(tree) = base.trees.get(&keyspace).cloned() else {
+        return Err(Error::corrupt(
+            "wal",
+            0,
+            "a change to a keyspace that does not exist",
+            "a keyspace",
+            keyspace.0,
+        ));
+    };
+    let mut update = Update {
+        view,
+        attempt,
+        changes,
+        chunk: Vec::new(),
+        chunk_end: 0,
+        budget,
+        node_len,
+        len: tree.len,
+        applied: Applied::default(),
+        spliced: Vec::new(),
+        top: None,
+    };
+    let (root, height) = match view.root() {
+        None => {
+            let leaves = update.plant()?;
+            update.grow_root(0, leaves)?
+        }
+        Some((root, height)) => {
+            update.leaf_pass(root, height)?;
+            update.rise(root, height)?
+        }
+    };
+    let (len, applied) = (update.len, update.applied);
+    attempt.set_tree(keyspace, Tree { root, height, len, ..tree });
+    Ok(applied)
+}
+
+/// An inner node on the way down.
+struct Parent {
+    node: Node,
+    place: Place,
+}
+
+/// Where a node hangs.
+#[derive(Clone)]
+struct Place {
+    id: NodeId,
+    parent: Option<Rc<Parent>>,
+    /// Which child of the parent.
+    index: usize,
+    /// The smallest key beyond the node's range; `None` at the right end of the tree.
+    fence: Option<Bytes>,
+}
+
+impl Place {
+    /// The node's separator in its parent (empty for the first child).
+    fn separator(&self) -> Bytes {
+        self.parent.as_ref().map_or_else(Bytes::new, |parent| parent.node.key_bytes(self.index))
+    }
+}
+
+/// `children` of a parent are to be replaced.
+struct Splice {
+    children: Range<usize>,
+    by: Vec<Child>,
+}
+
+/// A parent and its splices, in order.
+struct Spliced {
+    parent: Rc<Parent>,
+    splices: Vec<Splice>,
+}
+
+struct Update<'a, 'b, I: Iterator<Item = Operation>> {
+    view: TreeView<'b>,
+    attempt: &'b mut Attempt<'a>,
+    changes: &'b mut Peekable<I>,
+    /// What goes down now.
+    chunk: Vec<Operation>,
+    chunk_end: usize,
+    budget: u64,
+    node_len: NodeLen,
+    len: u64,
+    applied: Applied,
+    /// Parents of the level that was worked on last, in key order.
+    spliced: Vec<Spliced>,
+    /// What a node without a parent became, and the level of that.
+    top: Option<(u8, Vec<Child>)>,
+}
+
+impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
+    fn has_budget(&self) -> bool {
+        self.attempt.bytes() < self.budget
+    }
+
+    /// The next change if it is for this tree and below `fence`.
+    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<Operation> {
+        let keyspace = self.view.keyspace;
+        let change = self
+            .changes
+            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < *fence))?;
+        self.count(&change);
+        Some(change)
+    }
+
+    fn count(&mut self, change: &Operation) {
+        self.applied.changes += 1;
+        self.applied.bytes += (change.key.len() + change.value.as_ref().map_or(0, Bytes::len)) as u64;
+    }
+
+    /// Makes the first leaves of an empty tree.
+    fn plant(&mut self) -> Result<Vec<Child>> {
+        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
+        while self.has_budget()
+            && let Some(change) = self.next_change(None)
+        {
+            if let Some(value) = change.value {
+                self.len += 1;
+                packer.push(self.attempt, change.key, value)?;
+            }
+        }
+        packer.finish(self.attempt, true)
+    }
+
+    /// Brings chunk after chunk to its leaves and rewrites them.
+    fn leaf_pass(&mut self, root: NodeId, height: u8) -> Result<()> {
+        while self.has_budget() {
+            let mut chunk = std::mem::take(&mut self.chunk);
+            chunk.clear();
+            while chunk.len() < BCNT
+                && let Some(change) = self.next_change(None)
+            {
+                chunk.push(change);
+            }
+            self.chunk_end = chunk.len();
+            self.chunk = chunk;
+            if self.chunk_end == 0 {
+                break;
+            }
+            let place = Place { id: root, parent: None, index: 0, fence: None };
+            let pio_max = self.view.pager.pio_max();
+            mpsearch(self, place, usize::from(height), 0..self.chunk_end, pio_max)?;
+        }
+        Ok(())
+    }
+
+    /// Rewrites neighbouring leaves with the changes that go to them.
+    fn rewrite_leaves(&mut self, run: &[(Visit<Place>, Node)]) -> Result<()> {
+        let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
+        let ids = run.iter().map(|(visit, _)| visit.place.id);
+        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, ids, first.place.separator());
+        let mut appended = run.len() == 1 && last.place.fence.is_none();
+        for (visit, leaf) in run {
+            let mut old = 0;
+            // The last leaf of a chunk takes everything below its fence, so that the next chunk begins at another.
+            let is_last_of_chunk = visit.keys.end == self.chunk_end;
+            let mut keys = visit.keys.clone();
+            loop {
+                let change = match keys.next() {
+                    Some(index) => self.chunk[index].clone(),
+                    None if is_last_of_chunk && self.has_budget() => {
+                        match self.next_change(visit.place.fence.as_ref()) {
+                            Some(change) => change,
+                            None => break,
+                        }
+                    }
+                    None => break,
+                };
+                while old < leaf.count() && leaf.key(old) < &change.key[..] {
+                    let (key, value) = leaf.entry(old);
+                    packer.push(self.attempt, key, value)?;
+                    old += 1;
+                }
+                let exists = old < leaf.count() && leaf.key(old) == &change.key[..];
+                appended &= old == leaf.count();
+                old += usize::from(exists);
+                self.len = self.len.checked_sub(u64::from(exists)).ok_or_else(|| {
+                    Error::corrupt("manifest", 0, "number of records of a tree", "at least one", "none")
+                })?;
+                if let Some(value) = change.value {
+                    self.len += 1;
+                    packer.push(self.attempt, change.key, value)?;
+                }
+            }
+            while old < leaf.count() {
+                let (key, value) = leaf.entry(old);
+                packer.push(self.attempt, key, value)?;
+                old += 1;
+            }
+        }
+        let mut children = first.place.index..last.place.index + 1;
+        let next_key = match self.chunk.get(last.keys.end).filter(|_| last.keys.end < self.chunk_end) {
+            Some(change) => Some(change.key.clone()),
+            None => self
+                .changes
+                .peek()
+                .filter(|next| next.keyspace == self.view.keyspace)
+                .map(|next| next.key.clone()),
+        };
+        if let Some(parent) = &first.place.parent
+            && packer.is_underfull()
+        {
+            self.join_neighbour(&mut packer, parent, 0, &mut children, &|fence| {
+                next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
+            })?;
+        }
+        let leaves = packer.finish(self.attempt, appended)?;
+        self.splice(first.place.parent.as_ref(), 0, children, leaves);
+        Ok(())
+    }
+
+    /// Takes a neighbour below the same parent into the run, the right one if `right_is_free` (given the fence above
+    /// it) says that it is not needed otherwise, or the left one if it was not replaced.
+    fn join_neighbour(
+        &mut self,
+        packer: &mut Packer,
+        parent: &Rc<Parent>,
+        level: u8,
+        children: &mut Range<usize>,
+        right_is_free: &dyn Fn(Option<&Bytes>) -> bool,
+    ) -> Result<()> {
+        let right = children.end;
+        if right < parent.node.count() {
+            let fence = if right + 1 < parent.node.count() {
+                Some(parent.node.key_bytes(right + 1))
+            } else {
+                parent.place.fence.clone()
+            };
+            if right_is_free(fence.as_ref()) {
+                let id = parent.node.child(right);
+                let node = self.view.node(id, level)?;
+                packer.join_right(id);
+                for (key, payload) in entries(&node, parent.node.key_bytes(right)) {
+                    packer.push(self.attempt, key, payload)?;
+                }
+                children.end += 1;
+                return Ok(());
+            }
+        }
+        let Some(left) = children.start.checked_sub(1) else { return Ok(()) };
+        let touched = self
+            .spliced
+            .last()
+            .filter(|last| last.parent.place.id == parent.place.id)
+            .and_then(|last| last.splices.last())
+            .is_some_and(|splice| splice.children.end > left);
+        if !touched {
+            let id = parent.node.child(left);
+            let node = self.view.node(id, level)?;
+            let separator = parent.node.key_bytes(left);
+            packer.join_left(id, separator.clone(), entries(&node, separator));
+            children.start = left;
+        }
+        Ok(())
+    }
+
+    /// Notes that `children` of the parent are now `by`.
+    fn splice(&mut self, parent: Option<&Rc<Parent>>, level: u8, children: Range<usize>, by: Vec<Child>) {
+        let Some(parent) = parent else {
+            self.top = Some((level, by));
+            return;
+        };
+        let splice = Splice { children, by };
+        match self.spliced.last_mut() {
+            Some(last) if last.parent.place.id == parent.place.id => last.splices.push(splice),
+            _ => self.spliced.push(Spliced { parent: Rc::clone(parent), splices: vec![splice] }),
+        }
+    }
+
+    /// Carries the splices upwards, level by level, to the root. Returns the new root and its level.
+    fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
+        for level in 1..=height {
+            let mut spliced = std::mem::take(&mut self.spliced);
+            spliced.retain(|parent| !parent.is_unchanged());
+            let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
+            for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
+                self.rewrite_parents(run, level, &touched)?;
+            }
+        }
+        match self.top.take() {
+            None => Ok((Some(root), height)),
+            Some((level, children)) => self.grow_root(level, children),
+        }
+    }
+
+    /// Rewrites neighbouring inner nodes with their splices.
+    fn rewrite_parents(&mut self, run: &[Spliced], level: u8, touched: &HashSet<NodeId>) -> Result<()> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        let (first, last) = (&first.parent.place, &last.parent.place);
+        if first.parent.is_none() {
+            return self.rewrite_root(&run[0], level);
+        }
+        let ids = run.iter().map(|spliced| spliced.parent.place.id);
+        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, ids, first.separator());
+        for spliced in run {
+            for (separator, id) in spliced.children(spliced.parent.place.separator()) {
+                packer.push(self.attempt, separator, payload(id))?;
+            }
+        }
+        let mut children = first.index..last.index + 1;
+        if let Some(parent) = &first.parent
+            && packer.is_underfull()
+        {
+            let right_is_free =
+                children.end < parent.node.count() && !touched.contains(&parent.node.child(children.end));
+            let left_is_free =
+                children.start > 0 && !touched.contains(&parent.node.child(children.start - 1));
+            if right_is_free || left_is_free {
+                self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
+            }
+        }
+        let nodes = packer.finish(self.attempt, last.fence.is_none())?;
+        self.splice(first.parent.as_ref(), level, children, nodes);
+        Ok(())
+    }
+
+    /// Rewrites the root, or gives it up if one child is left of it.
+    fn rewrite_root(&mut self, root: &Spliced, level: u8) -> Result<()> {
+        let children = root.children(Bytes::new());
+        let id = root.parent.place.id;
+        if children.len() <= 1 {
+            self.attempt.free(id);
+            self.top = Some((level - 1, children));
+            return Ok(());
+        }
+        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, [id], Bytes::new());
+        for (separator, child) in children {
+            packer.push(self.attempt, separator, payload(child))?;
+        }
+        let nodes = packer.finish(self.attempt, true)?;
+        self.top = Some((level, nodes));
+        Ok(())
+    }
+
+    /// Puts inner nodes above `children`, nodes of `level`, until one is left.
+    fn grow_root(&mut self, mut level: u8, mut children: Vec<Child>) -> Result<(Option<NodeId>, u8)> {
+        while children.len() > 1 {
+            level += 1;
+            let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, [], Bytes::new());
+            for (separator, id) in children {
+                packer.push(self.attempt, separator, payload(id))?;
+            }
+            children = packer.finish(self.attempt, true)?;
+        }
+        Ok((children.first().map(|(_, id)| *id), level))
+    }
+}
+
+impl Spliced {
+    /// All children of the node after its splices; the first one's separator is `separator`, the node's own.
+    fn children(&self, separator: Bytes) -> Vec<Child> {
+        let node = &self.parent.node;
+        let mut all = Vec::with_capacity(node.count() + 8);
+        let mut next = 0;
+        for splice in &self.splices {
+            all.extend((next..splice.children.start).map(|index| (node.key_bytes(index), node.child(index))));
+            all.extend(splice.by.iter().cloned());
+            next = splice.children.end;
+        }
+        all.extend((next..node.count()).map(|index| (node.key_bytes(index), node.child(index))));
+        if let Some(first) = all.first_mut() {
+            first.0 = separator;
+        }
+        all
+    }
+
+    /// Whether all children that were replaced kept their ids and separators.
+    fn is_unchanged(&self) -> bool {
+        let node = &self.parent.node;
+        self.splices.iter().all(|splice| {
+            splice.children.len() == splice.by.len()
+                && splice.children.clone().zip(&splice.by).all(|(index, (separator, id))| {
+                    node.child(index) == *id && node.key(index) == &separator[..]
+                })
+        })
+    }
+}
+
+fn payload(id: NodeId) -> Bytes {
+    Bytes::copy_from_slice(&id.0.to_le_bytes())
+}
+
+/// All entries of a node. An inner node's first key, which is empty in the node, becomes `separator`.
+fn entries(node: &Node, separator: Bytes) -> Vec<(Bytes, Bytes)> {
+    let mut entries: Vec<_> = (0..node.count()).map(|index| node.entry(index)).collect();
+    if node.level() > 0
+        && let Some(first) = entries.first_mut()
+    {
+        first.0 = separator;
+    }
+    entries
+}
+
+fn are_neighbours(a: &Place, b: &Place) -> bool {
+    match (&a.parent, &b.parent) {
+        (Some(left), Some(right)) => left.place.id == right.place.id && a.index + 1 == b.index,
+        _ => false,
+    }
+}
+
+impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
+    type Place = Place;
+    type Node = Node;
+    type Error = Error;
+
+    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        let gather = if height == 0 { Gather::Runs } else { Gather::Single };
+        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
+    }
+
+    fn descend(
+        &mut self,
+        _: usize,
+        node: Node,
+        visit: Visit<Place>,
+        below: &mut Vec<Visit<Place>>,
+    ) -> Result<()> {
+        let parent = Rc::new(Parent { node, place: visit.place });
+        let node = &parent.node;
+        fan_out::<[u8], _, _>(
+            visit.keys,
+            |index| &self.chunk[index].key[..],
+            |key| node.child_for(key),
+            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
+            |child, keys| {
+                let fence = if child + 1 < node.count() {
+                    Some(node.key_bytes(child + 1))
+                } else {
+                    parent.place.fence.clone()
+                };
+                let place =
+                    Place { id: node.child(child), parent: Some(Rc::clone(&parent)), index: child, fence };
+                below.push(Visit { place, keys });
+            },
+        );
+        Ok(())
+    }
+
+    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+        for run in group.chunk_by(|(a, _), (b, _)| are_neighbours(&a.place, &b.place)) {
+            self.rewrite_leaves(run)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! Cuts a stream of entries into nodes: the k-way split of bupdate (PIO B-tree, VLDB 2011, section 3.2.2), and the
+//! filling to the brim of the CB-tree when keys only come at the end.
+//!
+//! Invariants:
+//! 1. Nodes come out in key order and together hold exactly what was put in.
+//! 2. A node is longer than the target only if it has a single entry.
+//! 3. At most a little more than two nodes' worth of entries waits here, however long the stream is.
+
+use crate::error::Result;
+use crate::node::{HEADER, NodeId, entry_len};
+use crate::operation::KeyspaceId;
+use crate::store::attempt::Attempt;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// A node and the smallest key that may be below it: what its parent has to know.
+pub(crate) type Child = (Bytes, NodeId);
+
+/// Packs the entries of one run of neighbouring nodes.
+pub(crate) struct Packer {
+    level: u8,
+    keyspace: KeyspaceId,
+    /// Bytes of entries that a node takes.
+    capacity: usize,
+    pending: VecDeque<(Bytes, Bytes)>,
+    pending_bytes: usize,
+    /// Ids of the nodes that the run had, to be used again.
+    ids: VecDeque<NodeId>,
+    /// Separator of the first node: what it was before, since the parent's other children are unchanged.
+    first_separator: Bytes,
+    last_key: Option<Bytes>,
+    out: Vec<Child>,
+}
+
+impl Packer {
+    pub fn new(
+        level: u8,
+        keyspace: KeyspaceId,
+        node_len: usize,
+        ids: impl IntoIterator<Item = NodeId>,
+        first_separator: Bytes,
+    ) -> Self {
+        Self {
+            level,
+            keyspace,
+            capacity: node_len.saturating_sub(HEADER).max(1),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            ids: ids.into_iter().collect(),
+            first_separator,
+            last_key: None,
+            out: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, attempt: &mut Attempt<'_>, key: Bytes, payload: Bytes) -> Result<()> {
+        self.pending_bytes += entry_len(key.len(), payload.len());
+        self.pending.push_back((key, payload));
+        while self.pending_bytes > 2 * self.capacity && self.pending.len() > 1 {
+            self.emit(attempt, self.capacity)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what the run holds is too little for a node of its own, so that it should join a neighbour.
+    pub fn is_underfull(&self) -> bool {
+        self.out.is_empty() && self.pending_bytes < self.capacity / 4
+    }
+
+    /// Whether nothing was put in.
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty() && self.pending.is_empty()
+    }
+
+    /// Puts the entries of the left neighbour in front. Only while nothing came out yet.
+    pub fn join_left(&mut self, id: NodeId, separator: Bytes, entries: Vec<(Bytes, Bytes)>) {
+        debug_assert!(self.out.is_empty(), "nodes came out already");
+        for (key, payload) in entries.into_iter().rev() {
+            self.pending_bytes += entry_len(key.len(), payload.len());
+            self.pending.push_front((key, payload));
+        }
+        self.ids.push_front(id);
+        self.first_separator = separator;
+    }
+
+    /// Says that the node `id` is in the run too; its entries are pushed as usual.
+    pub fn join_right(&mut self, id: NodeId) {
+        self.ids.push_back(id);
+    }
+
+    /// Writes one node of at most `limit` bytes of entries (but one entry at least).
+    fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
+        let (mut count, mut bytes) = (0, 0);
+        for (key, payload) in &self.pending {
+            let next = entry_len(key.len(), payload.len());
+            if count > 0 && bytes + next > limit {
+                break;
+            }
+            count += 1;
+            bytes += next;
+        }
+        let mut entries: Vec<_> = self.pending.drain(..count).collect();
+        self.pending_bytes -= bytes;
+        let Some((first, last)) =
+            entries.first().zip(entries.last()).map(|(f, l)| (f.0.clone(), l.0.clone()))
+        else {
+            return Ok(());
+        };
+        let separator = match &self.last_key {
+            None => self.first_separator.clone(),
+            Some(before) if self.level == 0 => shortest_separator(before, &first),
+            Some(_) => first,
+        };
+        if self.level > 0 {
+            entries[0].0 = Bytes::new();
+        }
+        self.last_key = Some(last);
+        let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
+        attempt.write(id, self.level, self.keyspace, &entries)?;
+        self.out.push((separator, id));
+        Ok(())
+    }
+
+    /// Writes the rest and says which nodes the run has now. To the brim (only the last node may be short) if `brim`,
+    /// else the last two share evenly. Ids that are not needed any more are set free.
+    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
+        while !self.pending.is_empty() {
+            let limit = if brim || self.pending_bytes <= self.capacity {
+                self.capacity
+            } else {
+                (self.pending_bytes / 2).min(self.capacity)
+            };
+            self.emit(attempt, limit)?;
+        }
+        for id in self.ids {
+            attempt.free(id);
+        }
+        Ok(self.out)
+    }
+}
+
+/// The shortest key that is above `before` and not above `first`: a prefix of `first`.
+fn shortest_separator(before: &[u8], first: &Bytes) -> Bytes {
+    let common = before.iter().zip(first.iter()).take_while(|(a, b)| a == b).count();
+    first.slice(..(common + 1).min(first.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn separators_separate(mut keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..6), 2)) {
+            let (low, high) = (keys.pop_first().unwrap(), Bytes::from(keys.pop_first().unwrap()));
+            let separator = shortest_separator(&low, &high);
+            prop_assert!(low[..] < separator[..] && separator <= high);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! prange, the parallel range search: walks the leaves of a tree in either direction and reads them ahead, more at a
+//! time the longer it goes on. (PIO B-tree, VLDB 2011, section 3.1.3.)
+//!
+//! Invariants: leaves outside of the bounds are not read; at most PioMax leaves are in memory.
+
+use crate::error::Result;
+use crate::node::Node;
+use crate::operation::KeyspaceId;
+use crate::store::pager::{Gather, Pager};
+use crate::store::version::Version;
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+use mpsearch::ReadAhead;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Which way a cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
+/// Above this many leaves at a time a scan is a long one: neighbours are read together and leave the cache alone.
+const LONG: usize = 4;
+
+/// The records of one tree between two bounds, in one direction.
+pub(crate) struct Leaves {
+    pager: Arc<Pager>,
+    version: Arc<Version>,
+    keyspace: KeyspaceId,
+    low: Bound<Bytes>,
+    high: Bound<Bytes>,
+    direction: Direction,
+    ahead: ReadAhead,
+    /// Inner nodes from the root down to level 1, each with the next child to visit.
+    path: Vec<(Node, usize)>,
+    state: State,
+    leaves: VecDeque<Node>,
+    /// In the front leaf: the next entry (up) or one more than it (down).
+    at: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Fresh,
+    Walking,
+    Done,
+}
+
+fn above_low(key: &[u8], low: &Bound<Bytes>) -> bool {
+    match low {
+        Bound::Unbounded => true,
+        Bound::Included(low) => key >= &low[..],
+        Bound::Excluded(low) => key > &low[..],
+    }
+}
+
+fn below_high(key: &[u8], high: &Bound<Bytes>) -> bool {
+    match high {
+        Bound::Unbounded => true,
+        Bound::Included(high) => key <= &high[..],
+        Bound::Excluded(high) => key < &high[..],
+    }
+}
+
+impl Leaves {
+    pub fn new(
+        pager: Arc<Pager>,
+        version: Arc<Version>,
+        keyspace: KeyspaceId,
+        (low, high): (Bound<Bytes>, Bound<Bytes>),
+        direction: Direction,
+    ) -> Self {
+        let ahead = ReadAhead::new(pager.pio_max());
+        Self {
+            pager,
+            version,
+            keyspace,
+            low,
+            high,
+            direction,
+            ahead,
+            path: Vec::new(),
+            state: State::Fresh,
+            leaves: VecDeque::new(),
+            at: 0,
+        }
+    }
+
+    /// The next record. After an error, the end.
+    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if let Some(leaf) = self.leaves.front() {
+                let entry = match self.direction {
+                    Direction::Up if self.at < leaf.count() => {
+                        self.at += 1;
+                        Some(leaf.entry(self.at - 1))
+                    }
+                    Direction::Down if self.at > 0 => {
+                        self.at -= 1;
+                        Some(leaf.entry(self.at))
+                    }
+                    _ => None,
+                };
+                match entry {
+                    Some(entry) if above_low(&entry.0, &self.low) && below_high(&entry.0, &self.high) => {
+                        return Ok(Some(entry));
+                    }
+                    Some(_) => self.finish(),
+                    None => {
+                        self.leaves.pop_front();
+                        self.enter_leaf();
+                    }
+                }
+            } else if self.state == State::Done {
+                return Ok(None);
+            } else if let Err(error) = self.read_ahead() {
+                self.finish();
+                return Err(error);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.state = State::Done;
+        self.leaves.clear();
+        self.path.clear();
+    }
+
+    fn enter_leaf(&mut self) {
+        if let Some(leaf) = self.leaves.front() {
+            self.at = if self.direction == Direction::Up { 0 } else { leaf.count() };
+        }
+    }
+
+    /// Goes to the leaf where the walk begins.
+    fn start(&mut self) -> Result<()> {
+        let (pager, version) = (Arc::clone(&self.pager), Arc::clone(&self.version));
+        let view = TreeView { pager: &pager, version: &version, keyspace: self.keyspace };
+        self.state = State::Walking;
+        let Some((mut id, height)) = view.root() else {
+            self.finish();
+            return Ok(());
+        };
+        let from = match self.direction {
+            Direction::Up => self.low.clone(),
+            Direction::Down => self.high.clone(),
+        };
+        let first_child = |node: &Node| match (&from, self.direction) {
+            (Bound::Unbounded, Direction::Up) => 0,
+            (Bound::Unbounded, Direction::Down) => node.count() - 1,
+            (Bound::Included(key) | Bound::Excluded(key), _) => node.child_for(key),
+        };
+        for level in (1..=height).rev() {
+            let node = view.node(id, level)?;
+            let child = first_child(&node);
+            id = node.child(child);
+            self.path.push((node, child));
+        }
+        if height == 0 {
+            self.leaves.push_back(view.node(id, 0)?);
+            self.state = State::Done;
+            self.seek();
+        }
+        Ok(())
+    }
+
+    /// Finds the beginning in the first leaf.
+    fn seek(&mut self) {
+        let Some(leaf) = self.leaves.front() else { return };
+        let at = |key: &Bytes| leaf.search(key);
+        self.at = match (self.direction, &self.low, &self.high) {
+            (Direction::Up, Bound::Unbounded, _) => 0,
+            (Direction::Up, Bound::Included(key), _) => at(key).unwrap_or_else(|index| index),
+            (Direction::Up, Bound::Excluded(key), _) => at(key).map_or_else(|index| index, |index| index + 1),
+            (Direction::Down, _, Bound::Unbounded) => leaf.count(),
+            (Direction::Down, _, Bound::Included(key)) => {
+                at(key).map_or_else(|index| index, |index| index + 1)
+            }
+            (Direction::Down, _, Bound::Excluded(key)) => at(key).unwrap_or_else(|index| index),
+        };
+    }
+
+    /// Reads the next group of leaves, or ends.
+    fn read_ahead(&mut self) -> Result<()> {
+        let fresh = self.state == State::Fresh;
+        if fresh {
+            self.start()?;
+            if self.state == State::Done {
+                return Ok(());
+            }
+        }
+        let (pager, version) = (Arc::clone(&self.pager), Arc::clone(&self.version));
+        let view = TreeView { pager: &pager, version: &version, keyspace: self.keyspace };
+        let wanted = self.ahead.grow();
+        let mut ids = Vec::with_capacity(wanted);
+        while ids.len() < wanted {
+            match self.next_child(0) {
+                Some(id) => ids.push(id),
+                None if !ids.is_empty() => break,
+                None => {
+                    if !self.next_parent(view)? {
+                        break;
+                    }
+                }
+            }
+        }
+        if ids.is_empty() {
+            self.finish();
+            return Ok(());
+        }
+        let gather = if wanted > LONG { Gather::Runs } else { Gather::Single };
+        self.leaves = view.nodes(ids.into_iter(), 0, gather)?.into();
+        self.enter_leaf();
+        if fresh {
+            self.seek();
+        }
+        Ok(())
+    }
+
+    /// The next child of the node `up` levels above level 1, if the walk needs one. Moves on behind it.
+    fn next_child(&mut self, up: usize) -> Option<crate::node::NodeId> {
+        let index = self.path.len().checked_sub(1 + up)?;
+        let (node, next) = &mut self.path[index];
+        let child = *next;
+        if child >= node.count() {
+            return None;
+        }
+        match self.direction {
+            Direction::Up => {
+                if child > 0 && !below_high(node.key(child), &self.high) {
+                    return None;
+                }
+                *next = child + 1;
+            }
+            Direction::Down => {
+                // All keys below the child are less than the separator of the one above it.
+                let fence = (child + 1 < node.count()).then(|| node.key(child + 1));
+                if let (Some(fence), Bound::Included(low) | Bound::Excluded(low)) = (fence, &self.low)
+                    && fence <= &low[..]
+                {
+                    return None;
+                }
+                *next = child.checked_sub(1).unwrap_or(usize::MAX);
+            }
+        }
+        Some(node.child(child))
+    }
+
+    /// Replaces the level-1 node, of which all wanted children were visited, by the next one. False at the end.
+    fn next_parent(&mut self, view: TreeView<'_>) -> Result<bool> {
+        let height = self.path.len();
+        // From below: the first level that has a further child. The path holds the child being visited (it was not
+        // consumed on the way down), so step over it first.
+        for up in 1..height {
+            let index = height - 1 - up;
+            let (node, at) = &mut self.path[index];
+            let next = match self.direction {
+                Direction::Up => *at + 1,
+                Direction::Down => at.checked_sub(1).unwrap_or(usize::MAX),
+            };
+            if next >= node.count() {
+                continue;
+            }
+            *at = next;
+            let Some(mut id) = self.next_child(up) else { return Ok(false) };
+            // `next_child` moved on; an inner level above level 1 names the child being visited.
+            self.path[index].1 = next;
+            self.path.truncate(index + 1);
+            for level in (1..=(up as u8)).rev() {
+                let node = view.node(id, level)?;
+                let child = if self.direction == Direction::Up { 0 } else { node.count() - 1 };
+                id = node.child(child);
+                self.path.push((node, child));
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,61 @@
+//! A tree of a version, for reading: ids are looked up, nodes fetched, and what comes back must be what the tree
+//! needs at that place: so many levels above the leaves, of this keyspace.
+//!
+//! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the disk says.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId};
+use crate::operation::KeyspaceId;
+use crate::store::mapping_table::Address;
+use crate::store::pager::{FILE, Gather, Pager};
+use crate::store::version::Version;
+
+/// See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct TreeView<'a> {
+    pub pager: &'a Pager,
+    pub version: &'a Version,
+    pub keyspace: KeyspaceId,
+}
+
+impl TreeView<'_> {
+    /// Id and level of the root; `None` if the tree is empty.
+    pub fn root(&self) -> Option<(NodeId, u8)> {
+        let tree = self.version.trees.get(&self.keyspace)?;
+        tree.root.map(|root| (root, tree.height))
+    }
+
+    fn address(&self, id: NodeId) -> Result<Address> {
+        self.version.table.address(id).ok_or_else(|| {
+            Error::corrupt("manifest", 0, format!("the mapping table has no {id}"), "an address", "none")
+        })
+    }
+
+    fn check(&self, node: Node, level: u8) -> Result<Node> {
+        let name = node.name();
+        if name.level != level || name.keyspace != self.keyspace {
+            let at = self.version.table.address(name.id).map_or(0, |address| address.position.0);
+            return Err(Error::corrupt(
+                FILE,
+                at,
+                format!("{} is not where it belongs in the tree", name.id),
+                format!("level {level} of keyspace {}", self.keyspace.0),
+                format!("level {} of keyspace {}", name.level, name.keyspace.0),
+            ));
+        }
+        Ok(node)
+    }
+
+    /// One node.
+    pub fn node(&self, id: NodeId, level: u8) -> Result<Node> {
+        let node = self.pager.fetch_one(&self.version.segments, id, self.address(id)?)?;
+        self.check(node, level)
+    }
+
+    /// Several nodes of one level with one parallel read, in the order asked.
+    pub fn nodes(&self, ids: impl Iterator<Item = NodeId>, level: u8, gather: Gather) -> Result<Vec<Node>> {
+        let wanted = ids.map(|id| Ok((id, self.address(id)?))).collect::<Result<Vec<_>>>()?;
+        let nodes = self.pager.fetch(&self.version.segments, &wanted, gather)?;
+        nodes.into_iter().map(|node| self.check(node, level)).collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! What a read gives out: bytes that share the memory of the node or the log buffer that they were found in.
+
+use bytes::Bytes;
+use std::ops::Deref;
+
+/// A value. Derefs to `[u8]`; a clone costs a counter, not a copy.
+///
+/// A value keeps alive the node that it came from (8 KiB or so), or the batch that wrote it. To keep many small ones for
+/// long, copy them: `value.to_vec()`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Value(pub(crate) Bytes);
+
+/// A key, as a range gives it out. Like a [`Value`].
+pub type Key = Value;
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&[u8]> for Value {
+    fn eq(&self, other: &&[u8]) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<&str> for Value {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Value {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self.0[..] == other[..]
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Self {
+        value.0.into()
+    }
+}
+
+impl From<Value> for Bytes {
+    fn from(value: Value) -> Self {
+        value.0
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(&self.0, f)
+    }
+}
