@@ -87,10 +87,7 @@ mod tests {
         let runs = runs(&extents(&[(100, 8000), (8100, 8000), (50_000, 10)]), 512, 64 << 10, 4096);
         assert_eq!(
             runs,
-            [
-                Run { offset: 0, len: 16384, members: 0..2 },
-                Run { offset: 49_664, len: 512, members: 2..3 }
-            ]
+            [Run { offset: 0, len: 16384, members: 0..2 }, Run { offset: 49_664, len: 512, members: 2..3 }]
         );
     }
 

@@ -10,12 +10,20 @@
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 mod buffer;
 mod device;
+mod disk;
 mod error;
+#[cfg(target_os = "linux")]
+mod libaio;
 mod request;
+mod threads;
+mod transfer;
+#[cfg(target_os = "linux")]
+mod uring;
 mod volume;
 
 pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
+pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use request::{FileId, Read, Write};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};

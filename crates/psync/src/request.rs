@@ -44,3 +44,18 @@ pub struct Write<'a> {
     /// Written completely, or the set fails.
     pub data: &'a [u8],
 }
+
+/// Refuses two writes of a set that touch the same bytes: nobody could say which would win.
+pub(crate) fn refuse_overlap(set: &[Write<'_>]) -> crate::Result<()> {
+    let mut ranges: Vec<_> = set.iter().map(|w| (w.file, w.offset, w.offset + w.data.len() as u64)).collect();
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        if pair[0].0 == pair[1].0 && pair[0].2 > pair[1].1 {
+            return Err(crate::Error::Invalid(format!(
+                "two writes of one set overlap at byte {}",
+                pair[1].1
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,20 +1,76 @@
 //! **Sapwood**: an embedded, ordered, transactional key-value store that is built around what an SSD is: many
 //! channels that work at the same time.
+//!
+//! ```
+//! use sapwood::{Database, Durability};
+//!
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let path = dir.path().join("ships.db");
+//! let db = Database::open(path)?;
+//! let ships = db.keyspace("ships")?;
+//! ships.insert("beagle", "1820")?; // keys and values: anything AsRef<[u8]>
+//! let year: Option<sapwood::Value> = ships.get("beagle")?;
+//! assert_eq!(year.as_deref(), Some(&b"1820"[..]));
+//!
+//! let mut batch = db.batch();
+//! batch.insert(&ships, "fram", "1892");
+//! batch.insert(&ships, "cutty sark", "1869");
+//! batch.durability(Durability::Immediate).commit()?;
+//!
+//! // Many keys at once: read in parallel, answered in the order asked.
+//! let some: Vec<Option<sapwood::Value>> = ships.multi_get(["fram", "titanic"])?;
+//! assert!(some[0].is_some() && some[1].is_none());
+//!
+//! for item in ships.range("a".."d") {
+//!     let (name, year) = item?;
+//!     println!("{} {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&year));
+//! }
+//! db.flush()?;
+//! println!("{}", db.stats());
+//! db.check()?;
+//! # Ok(()) }
+//! ```
+//!
+//! # How it works
+//! Commits go to a write-ahead log and to an operation queue in memory. Full queues are taken to B+-trees as one sorted
+//! batch; nodes are only ever written at the end of the data, in large writes, and a mapping table says where each one
+//! is. Searches for many keys go down level by level, each with one parallel read; range scans read ahead in parallel.
 
-// Pieces land one by one; what waits for its user is listed by removing this line.
-#![allow(dead_code)]
-
+mod backpressure;
+mod batch;
 mod bytecode;
+mod check;
+mod commit;
+mod database;
 mod database_id;
+mod engine;
 mod error;
+mod flush;
+mod iter;
+mod keyspace;
 mod node;
 mod operation;
+mod options;
+mod publish;
 mod queue;
+mod recovery;
+mod snapshot;
+mod stats;
 mod store;
 mod tree;
 mod value;
+mod wal;
 
+pub use batch::{Batch, Durability};
+pub use check::Checked;
+pub use database::Database;
 pub use error::{Error, Result};
+pub use iter::Range;
+pub use keyspace::Keyspace;
+pub use options::Builder;
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 
 /// Keys have 1 to this many bytes.

@@ -223,16 +223,28 @@ impl Opq {
         false
     }
 
-    /// All keys with their newest change, in order: what a flush applies.
-    pub fn newest(&self) -> impl Iterator<Item = Operation> + '_ {
+    /// All keys at and above `from` (or from the beginning) with their newest change, in order: what a flush applies.
+    pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = Operation> + '_ {
+        let mut next = match &from {
+            None => self.entries.front(),
+            Some((keyspace, key)) => self.first_at((*keyspace, key, SeqNo::MAX)),
+        };
         let mut last: Option<(KeyspaceId, Bytes)> = None;
-        self.entries.iter().filter_map(move |entry| {
-            let at = entry.key();
-            if last.as_ref().is_some_and(|(keyspace, key)| *keyspace == at.keyspace && *key == at.key) {
-                return None;
+        std::iter::from_fn(move || {
+            loop {
+                let entry = next.take()?;
+                next = entry.next();
+                let at = entry.key();
+                if last.as_ref().is_some_and(|(keyspace, key)| *keyspace == at.keyspace && *key == at.key) {
+                    continue;
+                }
+                last = Some((at.keyspace, at.key.clone()));
+                return Some(Operation {
+                    keyspace: at.keyspace,
+                    key: at.key.clone(),
+                    value: entry.value().clone(),
+                });
             }
-            last = Some((at.keyspace, at.key.clone()));
-            Some(Operation { keyspace: at.keyspace, key: at.key.clone(), value: entry.value().clone() })
         })
     }
 }
@@ -298,8 +310,12 @@ mod tests {
                     prop_assert_eq!(plain(out), expected.into_iter().take(max).collect::<Vec<_>>());
                 }
             }
-            let newest: Vec<_> = queue.newest().map(|op| (op.keyspace.0, op.key[0], op.value.map(|v| v[0]))).collect();
+            let newest: Vec<_> = queue.newest(None).map(|op| (op.keyspace.0, op.key[0], op.value.map(|v| v[0]))).collect();
             let expected: Vec<_> = (0..3).flat_map(|ks| model_at(&log, ks, u64::MAX).into_iter().map(move |(k, v)| (ks, k, v))).collect();
+            for at in 0..expected.len() {
+                let from = (KeyspaceId(expected[at].0), Bytes::copy_from_slice(&[expected[at].1]));
+                prop_assert_eq!(queue.newest(Some(from)).count(), expected.len() - at);
+            }
             prop_assert_eq!(newest, expected);
         }
     }

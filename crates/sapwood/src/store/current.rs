@@ -95,7 +95,7 @@ impl Current {
         Ok(Self { database: DatabaseId(database), manifest, span })
     }
 
-    /// Makes this the database's `CURRENT`, atomically and durably.
+    /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned` if it may or may not have happened.
     pub fn store(&self, volume: &dyn Volume) -> Result<()> {
         let access = Access { write: true, create: true, ..Access::default() };
         let file = volume.open(TEMPORARY, access)?;
@@ -105,9 +105,11 @@ impl Current {
             .and_then(|()| volume.sync(file));
         volume.close(file)?;
         written?;
-        volume.rename(TEMPORARY, FILE)?;
-        volume.sync_directory()?;
-        Ok(())
+        // From here on nobody knows which file counts, if something fails.
+        volume
+            .rename(TEMPORARY, FILE)
+            .and_then(|()| volume.sync_directory())
+            .map_err(|error| Error::Poisoned { cause: error.to_string() })
     }
 }
 

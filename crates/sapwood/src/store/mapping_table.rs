@@ -39,6 +39,8 @@ pub(crate) struct MappingTable {
     next: u64,
     /// Ids below `next` that are free, as a stack.
     free: Vec<NodeId>,
+    /// Ids that have an address.
+    count: u64,
 }
 
 impl MappingTable {
@@ -65,7 +67,19 @@ impl MappingTable {
         self.next = self.next.max(id.0 + 1);
         let entry = &mut Arc::make_mut(&mut self.chunks[index / CHUNK])[index % CHUNK];
         let old = std::mem::replace(entry, address);
-        (old.len != 0).then_some(old)
+        if old.len == 0 {
+            self.count += 1;
+            return None;
+        }
+        Some(old)
+    }
+
+    /// Takes ids off the free stack that have got addresses: those that an attempt allocated, in a clone of this table,
+    /// were its topmost.
+    pub fn settle(&mut self) {
+        while self.free.last().is_some_and(|id| self.address(*id).is_some()) {
+            self.free.pop();
+        }
     }
 
     /// Takes the address from an id and makes the id free; returns the address it had.
@@ -77,6 +91,7 @@ impl MappingTable {
         }
         let old = std::mem::replace(&mut Arc::make_mut(chunk)[index % CHUNK], FREE);
         self.free.push(id);
+        self.count -= 1;
         Some(old)
     }
 
@@ -84,6 +99,11 @@ impl MappingTable {
     pub fn rebuild_free(&mut self) {
         let free = (0..self.next).rev().map(NodeId).filter(|id| self.address(*id).is_none()).collect();
         self.free = free;
+    }
+
+    /// How many ids have an address.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// All ids that have an address, in order.

@@ -40,6 +40,8 @@ pub(crate) enum Gather {
     Single,
     /// Neighbours on the device with one request; not into the cache. For long scans.
     Runs,
+    /// As `Runs`, and past the cache: what is on the device. For a check.
+    Verify,
 }
 
 /// Longest request that brings several nodes, and how many useless bytes may lie between two of them: below these, one
@@ -104,11 +106,6 @@ impl Pager {
         self.cache.weight()
     }
 
-    /// Bytes that the cache may hold.
-    pub fn cache_capacity(&self) -> u64 {
-        self.cache.capacity()
-    }
-
     /// Changes how much the cache may hold.
     pub fn set_cache_capacity(&self, bytes: u64) {
         self.cache.set_capacity(bytes);
@@ -151,7 +148,10 @@ impl Pager {
         wanted: &[(NodeId, Address)],
         gather: Gather,
     ) -> Result<Vec<Node>> {
-        let mut nodes: Vec<Option<Node>> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
+        let mut nodes: Vec<Option<Node>> = wanted
+            .iter()
+            .map(|(_, address)| if gather == Gather::Verify { None } else { self.cached(*address) })
+            .collect();
         let mut missing = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             if node.is_none() {
@@ -186,7 +186,7 @@ impl Pager {
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
         let (run_max, gap_max) = match gather {
-            Gather::Runs => (RUN_MAX, GAP_MAX),
+            Gather::Runs | Gather::Verify => (RUN_MAX, GAP_MAX),
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);

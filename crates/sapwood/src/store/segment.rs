@@ -72,6 +72,7 @@ impl Slots {
     }
 
     /// Free slots that may hold disk space.
+    #[cfg(test)]
     pub fn dirty_count(&self) -> usize {
         self.state.lock().dirty.len()
     }

@@ -107,6 +107,7 @@ impl Version {
             let old = self.table.set(*id, *address);
             self.retire(old)?;
         }
+        self.table.settle();
         for id in &edit.freed {
             let old = self.table.free(*id);
             self.retire(old)?;

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Bytes of one request of a psync write set.
 const REQUEST: usize = 256 << 10;
+/// Attempts end at a multiple of this many bytes, so that a database can move to a device with a larger alignment.
+const PADDING: usize = 4096;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
 const CAPACITY_MIN: u64 = 1 << 20;
@@ -71,9 +73,14 @@ impl Writer {
         open: Option<(Arc<Segment>, u64)>,
         next_number: u64,
     ) -> Self {
-        let alignment = volume.limits().alignment.max(1);
-        let buffer = buffer.next_multiple_of(alignment.max(AlignedBuffer::ALIGNMENT));
-        let open = open.map(|(segment, used)| Open { segment, used, capacity: span });
+        let alignment = volume.limits().alignment.max(PADDING);
+        let buffer = buffer.next_multiple_of(alignment);
+        // A segment that ends where this device cannot go on stays as it is.
+        let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
+            segment,
+            used,
+            capacity: span,
+        });
         Self {
             volume,
             file,
@@ -186,10 +193,5 @@ impl Writer {
     /// Bytes written since the writer was made, aborted attempts included.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written
-    }
-
-    /// Memory of the buffer, in bytes.
-    pub fn memory(&self) -> usize {
-        self.buffer.capacity()
     }
 }

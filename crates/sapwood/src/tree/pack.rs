@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. Nodes come out in key order and together hold exactly what was put in.
-//! 2. A node is longer than the target only if it has a single entry.
+//! 2. A node is longer than the target only if it has no more than the fewest entries that make sense: one in a leaf,
+//!    [`FAN_OUT_MIN`] in an inner node, without which a tree of very long separators would never end in one root.
 //! 3. At most a little more than two nodes' worth of entries waits here, however long the stream is.
 
 use crate::error::Result;
@@ -12,6 +13,9 @@ use crate::operation::KeyspaceId;
 use crate::store::attempt::Attempt;
 use bytes::Bytes;
 use std::collections::VecDeque;
+
+/// Children that an inner node takes however long their separators are.
+const FAN_OUT_MIN: usize = 4;
 
 /// A node and the smallest key that may be below it: what its parent has to know.
 pub(crate) type Child = (Bytes, NodeId);
@@ -56,20 +60,19 @@ impl Packer {
     pub fn push(&mut self, attempt: &mut Attempt<'_>, key: Bytes, payload: Bytes) -> Result<()> {
         self.pending_bytes += entry_len(key.len(), payload.len());
         self.pending.push_back((key, payload));
-        while self.pending_bytes > 2 * self.capacity && self.pending.len() > 1 {
+        while self.pending_bytes > 2 * self.capacity && self.pending.len() > self.entries_min() {
             self.emit(attempt, self.capacity)?;
         }
         Ok(())
     }
 
+    fn entries_min(&self) -> usize {
+        if self.level == 0 { 1 } else { FAN_OUT_MIN }
+    }
+
     /// Whether what the run holds is too little for a node of its own, so that it should join a neighbour.
     pub fn is_underfull(&self) -> bool {
         self.out.is_empty() && self.pending_bytes < self.capacity / 4
-    }
-
-    /// Whether nothing was put in.
-    pub fn is_empty(&self) -> bool {
-        self.out.is_empty() && self.pending.is_empty()
     }
 
     /// Puts the entries of the left neighbour in front. Only while nothing came out yet.
@@ -88,12 +91,12 @@ impl Packer {
         self.ids.push_back(id);
     }
 
-    /// Writes one node of at most `limit` bytes of entries (but one entry at least).
+    /// Writes one node of at most `limit` bytes of entries (but as many entries as it must have).
     fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
         let (mut count, mut bytes) = (0, 0);
         for (key, payload) in &self.pending {
             let next = entry_len(key.len(), payload.len());
-            if count > 0 && bytes + next > limit {
+            if count >= self.entries_min() && bytes + next > limit {
                 break;
             }
             count += 1;

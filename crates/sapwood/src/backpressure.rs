@@ -1,0 +1,101 @@
+//! Backpressure: when flushing lags behind writing, writers are slowed smoothly, so that the active queue is full just
+//! when the flush is through, instead of being stopped for the whole of it.
+//!
+//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, a writer of `n` bytes
+//! owes `n × rest / room` seconds. Small debts are gathered: nobody sleeps for less than a millisecond.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How the running flush is getting on.
+#[derive(Default)]
+pub(crate) struct Pace {
+    started: Mutex<Option<Instant>>,
+    /// Thousandths of the frozen queue that are in the trees.
+    progress: AtomicU64,
+    debt_us: AtomicU64,
+    /// Microseconds that writers were delayed, in all.
+    pub delayed_us: AtomicU64,
+    /// Microseconds that writers waited for a full queue, in all.
+    pub stopped_us: AtomicU64,
+}
+
+const SLEEP_MIN_US: u64 = 1000;
+const SLEEP_MAX_US: u64 = 100_000;
+
+impl Pace {
+    pub fn begin(&self) {
+        *self.started.lock() = Some(Instant::now());
+        self.progress.store(0, Relaxed);
+    }
+
+    pub fn report(&self, done: u64, total: u64) {
+        self.progress.store(done.min(total) * 1000 / total.max(1), Relaxed);
+    }
+
+    pub fn end(&self) {
+        *self.started.lock() = None;
+        self.debt_us.store(0, Relaxed);
+    }
+
+    /// Microseconds that a writer of `bytes` owes when the active queue holds `used` of `capacity` bytes.
+    fn owed(&self, bytes: usize, used: usize, capacity: usize) -> u64 {
+        let Some(started) = *self.started.lock() else { return 0 };
+        let progress = self.progress.load(Relaxed);
+        let fill = (used as u64 * 1000) / capacity.max(1) as u64;
+        if fill <= progress || progress == 0 {
+            return 0;
+        }
+        let elapsed = started.elapsed().as_micros() as u64;
+        let rest = elapsed * (1000 - progress) / progress;
+        let room = capacity.saturating_sub(used).max(bytes).max(1) as u64;
+        (bytes as u64).saturating_mul(rest) / room
+    }
+}
+
+impl Engine {
+    /// Delays a writer of `bytes` as the flush needs it, and stops it while there is no room at all.
+    pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
+        let state = self.state.load();
+        if state.frozen.is_none() {
+            return Ok(());
+        }
+        let (used, capacity) = (state.active.memory(), self.shares.queue);
+        drop(state);
+        if used >= capacity {
+            let began = Instant::now();
+            let result = self.wait_for_flush();
+            self.pace.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+            return result;
+        }
+        let owed = self.pace.owed(bytes, used, capacity);
+        if owed > 0 && self.pace.debt_us.fetch_add(owed, Relaxed) + owed >= SLEEP_MIN_US {
+            let debt = self.pace.debt_us.swap(0, Relaxed).min(SLEEP_MAX_US);
+            self.pace.delayed_us.fetch_add(debt, Relaxed);
+            std::thread::sleep(Duration::from_micros(debt));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
+        let pace = Pace::default();
+        assert_eq!(pace.owed(1000, 90, 100), 0, "no flush");
+        pace.begin();
+        *pace.started.lock() = Some(Instant::now() - Duration::from_secs(1));
+        pace.report(1, 2);
+        assert_eq!(pace.owed(1000, 400_000, 1_000_000), 0, "the flush is ahead");
+        let some = pace.owed(1000, 600_000, 1_000_000);
+        let more = pace.owed(1000, 900_000, 1_000_000);
+        assert!((2_400..=2_700).contains(&some), "1000 bytes of 400,000 in a second: {some} us");
+        assert!(more > 3 * some, "{more} us");
+    }
+}

@@ -1,0 +1,308 @@
+//! Check: reads everything that a database consists of from the device, past the cache, and verifies it: bytes against
+//! checksums, nodes against their place in the tree, trees against the mapping table, segments against their counts.
+//! What the tests, the program and users call is the same.
+//!
+//! It looks at one version, so it can run while others write.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId};
+use crate::operation::KeyspaceId;
+use crate::store::pager::{FILE, Gather};
+use crate::store::version::Version;
+use crate::store::{current::Current, manifest};
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a check looked at, all of it sound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Keyspaces.
+    pub keyspaces: u64,
+    /// Records in the trees.
+    pub records: u64,
+    /// Leaves and inner nodes.
+    pub leaves: u64,
+    /// Inner nodes.
+    pub inner_nodes: u64,
+    /// Bytes of nodes that were read.
+    pub bytes: u64,
+    /// How full leaves are on average, in percent of the length that they aim at. Over 100 when values are large.
+    pub leaf_fill_percent: f64,
+    /// Records in the log that are not yet in the trees.
+    pub log_records: u64,
+}
+
+impl std::fmt::Display for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {:.1} MiB; {} log records",
+            self.records,
+            self.keyspaces,
+            self.leaves,
+            self.leaf_fill_percent,
+            self.inner_nodes,
+            self.bytes as f64 / (1 << 20) as f64,
+            self.log_records
+        )
+    }
+}
+
+/// Damage beyond this many places is not listed.
+const DAMAGE_MAX: usize = 1000;
+
+struct Check<'a> {
+    engine: &'a Engine,
+    version: &'a Version,
+    damage: Vec<Error>,
+    seen: Vec<u64>,
+    live: HashMap<u64, u64>,
+    checked: Checked,
+}
+
+impl Engine {
+    pub fn check(&self) -> Result<Checked> {
+        let (state, _) = self.view();
+        let version = Arc::clone(&state.version);
+        let mut check = Check {
+            engine: self,
+            version: &version,
+            damage: Vec::new(),
+            seen: Vec::new(),
+            live: HashMap::new(),
+            checked: Checked {
+                keyspaces: version.trees.len() as u64,
+                records: 0,
+                leaves: 0,
+                inner_nodes: 0,
+                bytes: 0,
+                leaf_fill_percent: 0.0,
+                log_records: 0,
+            },
+        };
+        check.trees()?;
+        check.mapping_table();
+        check.segments();
+        check.manifest()?;
+        check.log()?;
+        let Check { damage, mut checked, .. } = check;
+        if !damage.is_empty() {
+            return Err(Error::Damaged { damage });
+        }
+        if checked.leaves > 0 {
+            checked.leaf_fill_percent /= checked.leaves as f64;
+        }
+        Ok(checked)
+    }
+}
+
+impl Check<'_> {
+    /// Keeps damage; other errors end the check.
+    fn note(&mut self, error: Error) -> Result<()> {
+        if !error.is_damage() {
+            return Err(error);
+        }
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(error);
+        }
+        Ok(())
+    }
+
+    fn wrong(&mut self, what: String, expected: impl ToString, found: impl ToString) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(Error::corrupt(FILE, 0, what, expected, found));
+        }
+    }
+
+    fn trees(&mut self) -> Result<()> {
+        let version = self.version;
+        for (keyspace, tree) in &version.trees {
+            let before = (self.checked.records, self.damage.len());
+            if let Some(root) = tree.root {
+                let nodes = self.read(&[root])?;
+                for node in nodes.into_iter().flatten() {
+                    self.subtree(*keyspace, tree.height, node, (None, None))?;
+                }
+            }
+            let found = self.checked.records - before.0;
+            if found != tree.len && self.damage.len() == before.1 {
+                self.wrong(format!("number of records in keyspace {:?}", tree.name), tree.len, found);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads nodes from the device; `None` for each that is damaged.
+    fn read(&mut self, ids: &[NodeId]) -> Result<Vec<Option<Node>>> {
+        let mut wanted = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.version.table.address(*id) {
+                Some(address) => wanted.push((*id, address)),
+                None => self.wrong(format!("the mapping table has no {id}"), "an address", "none"),
+            }
+        }
+        let (pager, segments) = (&self.engine.pager, &self.version.segments);
+        match pager.fetch(segments, &wanted, Gather::Verify) {
+            Ok(nodes) => Ok(nodes.into_iter().map(Some).collect()),
+            Err(_) => {
+                // One of them is damaged: find out which.
+                let mut nodes = Vec::with_capacity(wanted.len());
+                for one in &wanted {
+                    match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
+                        Ok(node) => nodes.extend(node.into_iter().map(Some)),
+                        Err(error) => {
+                            self.note(error)?;
+                            self.mark(one.0);
+                            nodes.push(None);
+                        }
+                    }
+                }
+                Ok(nodes)
+            }
+        }
+    }
+
+    /// Notes that a tree needs the node; says whether it is the first to do so.
+    fn mark(&mut self, id: NodeId) -> bool {
+        let (word, bit) = (id.0 as usize / 64, 1u64 << (id.0 % 64));
+        if self.seen.len() <= word {
+            self.seen.resize(word + 1, 0);
+        }
+        let first = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        if first && let Some(address) = self.version.table.address(id) {
+            *self.live.entry(address.position.0 / self.version.span).or_default() += u64::from(address.len);
+        }
+        first
+    }
+
+    /// Checks a node whose keys must lie in `low..high`, and all below it.
+    fn subtree(
+        &mut self,
+        keyspace: KeyspaceId,
+        level: u8,
+        node: Node,
+        (low, high): (Option<Bytes>, Option<Bytes>),
+    ) -> Result<()> {
+        let name = node.name();
+        if !self.mark(name.id) {
+            self.wrong(format!("{} hangs in the trees", name.id), "once", "twice");
+            return Ok(());
+        }
+        self.checked.bytes += node.bytes().len() as u64;
+        if name.level != level || name.keyspace != keyspace {
+            let expected = format!("level {level}, keyspace {}", keyspace.0);
+            self.wrong(
+                format!("place of {}", name.id),
+                expected,
+                format!("level {}, keyspace {}", name.level, name.keyspace.0),
+            );
+            return Ok(());
+        }
+        let first = usize::from(level > 0);
+        let below = low.as_ref().is_some_and(|low| node.count() > first && node.key(first) < &low[..]);
+        let above = high.as_ref().is_some_and(|high| node.key(node.count() - 1) >= &high[..]);
+        if below || above {
+            self.wrong(
+                format!("keys of {}", name.id),
+                "keys within the parent's separators",
+                "keys outside of them",
+            );
+        }
+        if level == 0 {
+            self.checked.leaves += 1;
+            self.checked.records += node.count() as u64;
+            self.checked.leaf_fill_percent +=
+                100.0 * node.bytes().len() as f64 / self.engine.shares.node_len.leaf as f64;
+            return Ok(());
+        }
+        self.checked.inner_nodes += 1;
+        let group = self.engine.pager.pio_max();
+        for start in (0..node.count()).step_by(group) {
+            let children = start..(start + group).min(node.count());
+            let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
+            let nodes = self.read(&ids)?;
+            if nodes.len() != ids.len() {
+                continue;
+            }
+            for (index, child) in children.zip(nodes) {
+                let fence = |index: usize| (index < node.count()).then(|| node.key_bytes(index));
+                let child_low = if index == 0 { low.clone() } else { fence(index) };
+                let child_high = fence(index + 1).or_else(|| high.clone());
+                if let Some(child) = child {
+                    self.subtree(keyspace, level - 1, child, (child_low, child_high))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every address belongs to a node of a tree, unless damage kept us from seeing it.
+    fn mapping_table(&mut self) {
+        if !self.damage.is_empty() {
+            return;
+        }
+        let version = self.version;
+        let lost = version.table.iter().filter(|(id, _)| {
+            let word = self.seen.get(id.0 as usize / 64).copied().unwrap_or(0);
+            word & (1 << (id.0 % 64)) == 0
+        });
+        let lost = lost.count();
+        if lost > 0 {
+            self.wrong("nodes that no tree needs".into(), 0, lost);
+        }
+    }
+
+    fn segments(&mut self) {
+        if !self.damage.is_empty() {
+            return;
+        }
+        let version = self.version;
+        for entry in version.segments.iter() {
+            let live = self.live.get(&entry.segment.number).copied().unwrap_or(0);
+            if live != entry.live {
+                self.wrong(format!("live bytes of segment {}", entry.segment.number), entry.live, live);
+            }
+        }
+    }
+
+    /// The manifest on disk leads to a version at least as new as the one that was checked.
+    fn manifest(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let guard = engine.manifest.lock();
+        let Some(manifest) = guard.as_ref() else { return Ok(()) };
+        let current: Current = manifest.current();
+        match manifest::replay(&*engine.volume, &current, &Arc::default()) {
+            Ok(replayed) if replayed.version.epoch == engine.state.load().version.epoch => Ok(()),
+            Ok(replayed) => {
+                let epoch = engine.state.load().version.epoch;
+                self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
+                Ok(())
+            }
+            Err(error) => {
+                drop(guard);
+                self.note(error)
+            }
+        }
+    }
+
+    fn log(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let mut guard = engine.log.lock();
+        let Some(log) = guard.as_mut() else { return Ok(()) };
+        match log.wal.verify() {
+            Ok(records) => {
+                self.checked.log_records = records;
+                Ok(())
+            }
+            Err(error) => {
+                drop(guard);
+                self.note(error)
+            }
+        }
+    }
+}

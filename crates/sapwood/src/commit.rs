@@ -1,0 +1,249 @@
+//! Commits: many threads hand over batches, one of them, the leader, writes all that wait to the log with one write and
+//! one sync (group commit), puts them into the active operation queue, and makes them visible in one step.
+//!
+//! ```text
+//! commit ──▶ waiting ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ answers ──▶ hands the lead on
+//!               └─────(somebody leads)─▶ sleeps until answered, or told to lead
+//! ```
+//!
+//! Invariants:
+//! 1. A batch is in the log, at its durability, before any reader can see it, and before its commit returns.
+//! 2. Batches become visible in the order of the log, each wholly within one operation queue.
+//! 3. A commit that failed is not visible. If only space was missing it is not in the log either.
+
+use crate::batch::Durability;
+use crate::engine::{Engine, Frozen, State};
+use crate::error::{Error, Result};
+use crate::operation::{Operations, SeqNo};
+use crate::queue::opq::Opq;
+use crate::store::edit::Edit;
+use crate::wal::WalWriter;
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// The log and the sequence number of the next operation.
+pub(crate) struct Log {
+    pub wal: WalWriter,
+    pub next_seq: SeqNo,
+}
+
+/// A batch that waits.
+struct Ticket {
+    body: Bytes,
+    count: u32,
+    durability: Durability,
+    answer: Mutex<Option<Answer>>,
+    answered: Condvar,
+}
+
+enum Answer {
+    Done(Result<()>),
+    /// The leader before is through: this thread leads now.
+    Lead,
+}
+
+impl Ticket {
+    fn give(&self, answer: Answer) {
+        *self.answer.lock() = Some(answer);
+        self.answered.notify_one();
+    }
+
+    fn wait(&self) -> Answer {
+        let mut answer = self.answer.lock();
+        loop {
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            self.answered.wait(&mut answer);
+        }
+    }
+}
+
+/// Batches that wait for the leader.
+#[derive(Default)]
+pub(crate) struct CommitQueue {
+    inner: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    tickets: Vec<Arc<Ticket>>,
+    has_leader: bool,
+}
+
+/// Bytes of batches that one group takes, a single larger batch aside.
+const GROUP_MAX: usize = 4 << 20;
+/// Bytes of commits without durability that may wait in memory.
+const UNWRITTEN_MAX: usize = 64 << 10;
+
+impl Engine {
+    /// Commits one batch, and returns when it is as durable as asked.
+    pub fn commit(&self, body: Bytes, count: u32, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        self.wait_for_room(body.len())?;
+        let ticket =
+            Arc::new(Ticket { body, count, durability, answer: Mutex::new(None), answered: Condvar::new() });
+        let leads = {
+            let mut waiting = self.commits.inner.lock();
+            waiting.tickets.push(Arc::clone(&ticket));
+            !std::mem::replace(&mut waiting.has_leader, true)
+        };
+        let done = if leads {
+            self.lead();
+            ticket.wait()
+        } else {
+            match ticket.wait() {
+                Answer::Lead => {
+                    self.lead();
+                    ticket.wait()
+                }
+                done => done,
+            }
+        };
+        if !self.flush.in_background() && self.state.load().frozen.is_some() {
+            // What a full disk leaves undone is told to whoever finds no room.
+            let _ = self.flush_now();
+        }
+        match done {
+            Answer::Done(result) => result,
+            Answer::Lead => Err(Error::Closed),
+        }
+    }
+
+    /// Commits the batches that wait, then hands the lead on.
+    fn lead(&self) {
+        let group = {
+            let mut waiting = self.commits.inner.lock();
+            let mut bytes = 0;
+            let end = waiting
+                .tickets
+                .iter()
+                .position(|ticket| {
+                    bytes += ticket.body.len();
+                    bytes > GROUP_MAX
+                })
+                .unwrap_or(waiting.tickets.len())
+                .max(1)
+                .min(waiting.tickets.len());
+            waiting.tickets.drain(..end).collect::<Vec<_>>()
+        };
+        let result = self.commit_group(&group);
+        // The next leader begins while this one still answers.
+        {
+            let mut waiting = self.commits.inner.lock();
+            match waiting.tickets.first() {
+                Some(next) => next.give(Answer::Lead),
+                None => waiting.has_leader = false,
+            }
+        }
+        for ticket in &group {
+            ticket.give(Answer::Done(result.clone()));
+        }
+    }
+
+    fn commit_group(&self, group: &[Arc<Ticket>]) -> Result<()> {
+        let mut guard = self.log.lock();
+        self.check_writable()?;
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        let first_seq = log.next_seq;
+        let mut seq = first_seq;
+        for ticket in group {
+            log.wal.append(seq, ticket.count, ticket.body.clone());
+            seq += SeqNo::from(ticket.count);
+        }
+        let durability = group.iter().map(|ticket| ticket.durability).max().unwrap_or_default();
+        if durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX {
+            if let Err(error) = log.wal.write() {
+                if error.is_disk_full() {
+                    log.wal.retract(group.len());
+                } else {
+                    self.poison(&error);
+                }
+                return Err(error);
+            }
+        }
+        if durability == Durability::Immediate
+            && let Err(error) = log.wal.sync()
+        {
+            self.poison(&error);
+            return Err(error);
+        }
+        log.next_seq = seq;
+        let queue = Arc::clone(&self.state.load().active);
+        let mut at = first_seq;
+        for ticket in group {
+            for operation in Operations::new(ticket.body.clone()) {
+                let operation = operation.map_err(|what| {
+                    Error::corrupt("memory", 0, "a batch changed while it was committed", "its bytes", what)
+                })?;
+                queue.insert(operation, at);
+                at += 1;
+            }
+        }
+        self.set_visible(seq - 1);
+        if queue.memory() >= self.shares.queue && self.state.load().frozen.is_none() {
+            // If this fails for want of space it is tried again by the next commit.
+            if let Err(error) = self.freeze(log)
+                && !error.is_disk_full()
+            {
+                self.poison(&error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the active queue the frozen one, and begins a new generation of the log. There must be no frozen queue.
+    pub fn freeze(&self, log: &mut Log) -> Result<()> {
+        self.seal_log(log)?;
+        self.freeze_queue(log.wal.generation(), log.next_seq - 1);
+        Ok(())
+    }
+
+    /// Begins a new generation of the log.
+    pub fn seal_log(&self, log: &mut Log) -> Result<()> {
+        self.note_generation(log.wal.generation())?;
+        log.wal.rotate()?;
+        self.note_generation(log.wal.generation())
+    }
+
+    /// Exchanges the queues only.
+    pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
+        let fresh: Arc<Opq> = Arc::default();
+        self.state.rcu(|state| {
+            let frozen =
+                Frozen { queue: Arc::clone(&state.active), wal_low, last_seq, resume: Mutex::new(None) };
+            State {
+                active: Arc::clone(&fresh),
+                frozen: Some(Arc::new(frozen)),
+                version: Arc::clone(&state.version),
+            }
+        });
+        self.flush.notify();
+    }
+
+    /// Writes into the manifest that the log has generations up to this one, so that a lost file is missed.
+    fn note_generation(&self, generation: u64) -> Result<()> {
+        if self.state.load().version.wal_high == generation {
+            return Ok(());
+        }
+        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, &[], false)
+    }
+
+    /// Makes all commits so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut guard = self.log.lock();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        // Only a write can be undone, so a full disk is told apart from a failed sync here.
+        match log.wal.write() {
+            Err(error) if error.is_disk_full() => return Err(error),
+            Err(error) => {
+                self.poison(&error);
+                return Err(error);
+            }
+            Ok(()) => {}
+        }
+        log.wal.sync().inspect_err(|error| self.poison(error))
+    }
+}

@@ -1,0 +1,190 @@
+//! The engine: what an open database is made of, and how its parts hang together.
+//!
+//! ```text
+//!            commit ──▶ wal ──▶ active OPQ ──freeze──▶ frozen OPQ ──bupdate──▶ trees in the store
+//!                                   │                     │                         │ publish
+//!   readers ◀── State { active, frozen, version } ◀───────┴─────────────────────────┘
+//! ```
+//!
+//! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
+//! `manifest` (one edit at a time). Readers take none of them: they load the state.
+//!
+//! Invariants:
+//! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
+//! 2. A state is immutable but for the active queue, which only grows.
+//! 3. `visible` never goes beyond what is in the queues and trees of the current state.
+
+use crate::backpressure::Pace;
+use crate::commit::{CommitQueue, Log};
+use crate::error::{Error, Result};
+use crate::flush::FlushControl;
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::options::Shares;
+use crate::queue::opq::{Change, Opq};
+use crate::store::manifest::Manifest;
+use crate::store::pager::Pager;
+use crate::store::segment::Slots;
+use crate::store::version::Version;
+use crate::store::writer::Writer;
+use crate::tree::{search, view::TreeView};
+use crate::value::Value;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use psync::{FileId, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What readers look at.
+#[derive(Clone)]
+pub(crate) struct State {
+    pub active: Arc<Opq>,
+    pub frozen: Option<Arc<Frozen>>,
+    pub version: Arc<Version>,
+}
+
+/// A queue that a flush takes to the trees.
+pub(crate) struct Frozen {
+    pub queue: Arc<Opq>,
+    /// The oldest generation of the log that is needed when the queue is in the trees.
+    pub wal_low: u64,
+    /// The newest operation in the queue.
+    pub last_seq: SeqNo,
+    /// Where a flush that was interrupted goes on: what is below is in the trees.
+    pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
+}
+
+impl State {
+    /// The queues, newest first.
+    pub fn queues(&self) -> impl Iterator<Item = &Arc<Opq>> {
+        std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.queue))
+    }
+
+    /// What the queues say about a key.
+    pub fn queued(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
+        self.queues().find_map(|queue| queue.get(keyspace, key, seq))
+    }
+
+    pub fn get(&self, pager: &Pager, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        if let Some(change) = self.queued(keyspace, key, seq) {
+            return Ok(change.map(Value));
+        }
+        let view = TreeView { pager, version: &self.version, keyspace };
+        Ok(search::get(view, key)?.map(Value))
+    }
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    /// Where the database is, for messages.
+    pub path: String,
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub shares: Shares,
+    pub slots: Arc<Slots>,
+    pub pager: Arc<Pager>,
+    pub state: ArcSwap<State>,
+    visible: AtomicU64,
+    pub commits: CommitQueue,
+    pub flush: FlushControl,
+    pub pace: Pace,
+    /// `None` in a database that was opened for reading only, or is closed.
+    pub writer: Mutex<Option<Writer>>,
+    pub log: Mutex<Option<Log>>,
+    pub manifest: Mutex<Option<Manifest>>,
+    pub read_only: bool,
+    /// Why writes are refused, if they are.
+    poison: Mutex<Option<Error>>,
+}
+
+/// What an engine is made of when it is opened.
+pub(crate) struct Parts {
+    pub path: String,
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub shares: Shares,
+    pub slots: Arc<Slots>,
+    pub pager: Arc<Pager>,
+    pub version: Arc<Version>,
+    pub visible: SeqNo,
+    pub writer: Option<Writer>,
+    pub manifest: Option<Manifest>,
+    pub read_only: bool,
+    pub in_background: bool,
+}
+
+impl Engine {
+    pub fn new(parts: Parts) -> Self {
+        let state = State { active: Arc::default(), frozen: None, version: parts.version };
+        Self {
+            path: parts.path,
+            volume: parts.volume,
+            data: parts.data,
+            shares: parts.shares,
+            slots: parts.slots,
+            pager: parts.pager,
+            state: ArcSwap::from_pointee(state),
+            visible: AtomicU64::new(parts.visible),
+            commits: CommitQueue::default(),
+            flush: FlushControl::new(parts.in_background),
+            pace: Pace::default(),
+            writer: Mutex::new(parts.writer),
+            log: Mutex::new(None),
+            manifest: Mutex::new(parts.manifest),
+            read_only: parts.read_only,
+            poison: Mutex::new(None),
+        }
+    }
+
+    /// The newest operation that readers may see.
+    pub fn visible(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    pub fn set_visible(&self, seq: SeqNo) {
+        self.visible.store(seq, Ordering::Release);
+    }
+
+    /// What a reader that begins now sees. The order matters: see [`crate::snapshot`].
+    pub fn view(&self) -> (Arc<State>, SeqNo) {
+        let state = self.state.load_full();
+        let seq = self.visible();
+        (state, seq)
+    }
+
+    pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<Value>> {
+        let state = self.state.load();
+        let seq = self.visible();
+        state.get(&self.pager, keyspace, key, seq)
+    }
+
+    pub fn len_estimate(&self, keyspace: KeyspaceId) -> u64 {
+        let state = self.state.load();
+        let queued: u64 = state.queues().map(|queue| queue.count()).sum();
+        // What waits is taken for new records: true while loading, which is when one looks.
+        let in_tree = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
+        if state.version.trees.len() == 1 { in_tree + queued } else { in_tree }
+    }
+
+    /// Refuses all writes from now on, since nobody knows what the failed one left behind.
+    pub fn poison(&self, cause: &Error) {
+        let mut poison = self.poison.lock();
+        if poison.is_none() {
+            tracing::error!(%cause, path = %self.path, "writes are refused from now on");
+            *poison = Some(match cause {
+                Error::Poisoned { .. } | Error::Closed => cause.clone(),
+                other => Error::Poisoned { cause: other.to_string() },
+            });
+        }
+        drop(poison);
+        self.flush.notify();
+    }
+
+    /// An error if writes are refused.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.poison.lock().clone().map_or(Ok(()), Err)
+    }
+}

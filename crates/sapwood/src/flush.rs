@@ -1,0 +1,300 @@
+//! Flush: takes the frozen operation queue to the trees, portion by portion, each portion an edit of its own; then keeps
+//! the space within its target. One thread at a time, in the background or within the commit that made it due.
+//!
+//! ```text
+//! idle ──freeze──▶ flush_frozen: ( attempt: bupdate… ─▶ sync data ─▶ publish ─▶ collect )* ─▶ log shortened ─▶ idle
+//!                       │ disk full: give space back, tell waiting writers, try again later
+//!                       └ any other error: poison
+//! ```
+//! Portions bound how much space the new copies take before the old ones die. Nothing is undone after a crash: a portion
+//! is published or it never happened, and the log still holds all of it.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::store::attempt::Attempt;
+use crate::store::garbage_collection;
+use crate::store::writer::Writer;
+use crate::tree::bupdate::bupdate;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Bytes that a portion writes: an eighth of what lives, within these.
+const PORTION: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 20);
+/// How long to wait before a flush that found the disk full is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Wakes the flushing thread, and those who wait for it.
+pub(crate) struct FlushControl {
+    in_background: bool,
+    inner: Mutex<Control>,
+    changed: Condvar,
+    pub flushes: AtomicU64,
+    pub portions: AtomicU64,
+    pub data_bytes: AtomicU64,
+    pub collected_bytes: AtomicU64,
+    pub changes: AtomicU64,
+    pub change_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Control {
+    stop: bool,
+    /// Counts failed tries, so that whoever waits sees a new one.
+    failures: u64,
+    failure: Option<Error>,
+}
+
+impl FlushControl {
+    pub fn new(in_background: bool) -> Self {
+        Self {
+            in_background,
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+            flushes: AtomicU64::new(0),
+            portions: AtomicU64::new(0),
+            data_bytes: AtomicU64::new(0),
+            collected_bytes: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            change_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn in_background(&self) -> bool {
+        self.in_background
+    }
+
+    pub fn notify(&self) {
+        let _guard = self.inner.lock();
+        self.changed.notify_all();
+    }
+
+    pub fn stop(&self) {
+        self.inner.lock().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Engine {
+    /// What the background thread does until it is told to stop.
+    pub fn flush_loop(&self) {
+        loop {
+            {
+                let mut control = self.flush.inner.lock();
+                while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
+                {
+                    self.flush.changed.wait(&mut control);
+                }
+                if control.stop {
+                    return;
+                }
+            }
+            if let Err(error) = self.flush_now()
+                && error.is_disk_full()
+            {
+                let mut control = self.flush.inner.lock();
+                if !control.stop {
+                    self.flush.changed.wait_for(&mut control, RETRY);
+                }
+            }
+        }
+    }
+
+    /// Flushes the frozen queue, if there is one, in this thread.
+    pub fn flush_now(&self) -> Result<()> {
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
+        self.pace.end();
+        self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
+        if let Err(error) = &result {
+            if error.is_disk_full() {
+                self.reclaim(0);
+            } else {
+                self.poison(error);
+            }
+            let mut control = self.flush.inner.lock();
+            control.failures += 1;
+            control.failure = Some(error.clone());
+        }
+        drop(guard);
+        self.flush.notify();
+        result
+    }
+
+    /// Waits until no queue is frozen. An error if the flush failed since.
+    pub fn wait_for_flush(&self) -> Result<()> {
+        if !self.flush.in_background {
+            return self.flush_now();
+        }
+        let mut control = self.flush.inner.lock();
+        let failures = control.failures;
+        loop {
+            if self.state.load().frozen.is_none() {
+                return Ok(());
+            }
+            self.check_writable()?;
+            if control.stop {
+                return Err(Error::Closed);
+            }
+            if control.failures != failures
+                && let Some(error) = &control.failure
+            {
+                return Err(error.clone());
+            }
+            self.flush.changed.wait(&mut control);
+        }
+    }
+
+    /// Takes everything that was committed to the trees.
+    pub fn flush_all(&self) -> Result<()> {
+        self.check_writable()?;
+        loop {
+            self.wait_for_flush()?;
+            let mut guard = self.log.lock();
+            let log = guard.as_mut().ok_or(Error::Closed)?;
+            let state = self.state.load();
+            if state.frozen.is_some() {
+                continue;
+            }
+            if state.active.is_empty() {
+                drop(guard);
+                return self.sync();
+            }
+            drop(state);
+            match self.freeze(log) {
+                Ok(()) => break,
+                Err(error) => {
+                    if !error.is_disk_full() {
+                        self.poison(&error);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.wait_for_flush()
+    }
+
+    fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
+        let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
+        self.sync_log_below(frozen.wal_low)?;
+        self.pace.begin();
+        let total = frozen.queue.count();
+        let mut done = 0;
+        loop {
+            let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
+            let base = Arc::clone(&self.state.load().version);
+            let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
+            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            let (mut portion_changes, mut portion_bytes) = (0, 0);
+            while attempt.bytes() < budget
+                && let Some(next) = changes.peek()
+            {
+                let keyspace = next.keyspace;
+                let applied = bupdate(&mut attempt, keyspace, &mut changes, budget, self.shares.node_len)?;
+                portion_changes += applied.changes;
+                portion_bytes += applied.bytes;
+            }
+            let next = changes.peek().map(|next| (next.keyspace, next.key.clone()));
+            drop(changes);
+            if next.is_none() {
+                let edit = attempt.edit_mut();
+                edit.flushed_seq = Some(frozen.last_seq);
+                edit.wal_low = Some(frozen.wal_low);
+            }
+            self.commit_attempt(attempt, next.is_none())?;
+            done += portion_changes;
+            self.pace.report(done, total);
+            self.flush.portions.fetch_add(1, Relaxed);
+            self.flush.changes.fetch_add(portion_changes, Relaxed);
+            self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
+            let through = next.is_none();
+            *frozen.resume.lock() = next;
+            self.collect(writer)?;
+            self.reclaim(self.slots_to_keep());
+            if through {
+                break;
+            }
+        }
+        self.flush.flushes.fetch_add(1, Relaxed);
+        let table = self.state.load().version.table.memory();
+        self.pager.set_cache_capacity(self.shares.cache(table));
+        self.shorten_log(frozen.wal_low);
+        Ok(())
+    }
+
+    /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
+    /// the trees whose other part the log has lost.
+    fn sync_log_below(&self, wal_low: u64) -> Result<()> {
+        let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
+        for (generation, file) in unsynced.into_iter().filter(|(generation, _)| *generation < wal_low) {
+            self.volume.sync(file).map_err(|error| Error::Poisoned { cause: error.to_string() })?;
+            if let Some(log) = self.log.lock().as_mut() {
+                log.wal.mark_synced(generation);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an attempt durable and visible.
+    fn commit_attempt(&self, mut attempt: Attempt<'_>, flushed: bool) -> Result<()> {
+        let (edit, begun) = attempt.seal()?;
+        if !edit.set.is_empty() {
+            self.volume.sync(self.data).map_err(|error| {
+                // A failed sync is never a full disk that one could try again: what was written may be gone.
+                let error = Error::Poisoned { cause: error.to_string() };
+                self.poison(&error);
+                error
+            })?;
+        }
+        self.publish(edit, &begun, flushed)?;
+        attempt.committed();
+        Ok(())
+    }
+
+    /// Copies what lives out of the poorest segments until the space is within its target.
+    fn collect(&self, writer: &mut Writer) -> Result<()> {
+        loop {
+            let base = Arc::clone(&self.state.load().version);
+            let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
+            let victims = garbage_collection::choose(&base, budget);
+            if victims.is_empty() {
+                return Ok(());
+            }
+            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            garbage_collection::evacuate(&mut attempt, &victims)?;
+            self.flush.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
+            self.commit_attempt(attempt, false)?;
+            self.reclaim(self.slots_to_keep());
+        }
+    }
+
+    /// Free slots whose space is kept for the writer: a few, in a large database.
+    fn slots_to_keep(&self) -> usize {
+        let version = &self.state.load().version;
+        (version.live_bytes() / 32 / version.span).min(2) as usize
+    }
+
+    /// Gives the space of free slots back to the file system, all but `keep`.
+    fn reclaim(&self, keep: usize) {
+        let span = self.state.load().version.span;
+        let slots = self.slots.take_dirty(keep);
+        for slot in &slots {
+            let start = u64::from(*slot) * span;
+            if let Err(error) = self.volume.release(self.data, start..start + span) {
+                tracing::warn!(%error, slot, "the space of a free slot was not given back");
+            }
+        }
+        self.slots.cleaned(slots);
+    }
+
+    /// Removes generations of the log that are no longer needed.
+    fn shorten_log(&self, low: u64) {
+        if let Some(log) = self.log.lock().as_mut()
+            && let Err(error) = log.wal.remove_below(low)
+        {
+            tracing::warn!(%error, "an old part of the log was not removed; the next open does it");
+        }
+    }
+}

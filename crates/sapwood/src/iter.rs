@@ -1,0 +1,271 @@
+//! Iteration: merges what the operation queues and the tree hold, from either end.
+//!
+//! Invariants:
+//! 1. A key comes out at most once, with the newest change that the snapshot sees; removed keys do not.
+//! 2. Front and back never pass each other: what one end gave out, the other does not.
+//! 3. After an error the iteration is over.
+
+use crate::database::Handle;
+use crate::engine::State;
+use crate::error::{Error, Result};
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::queue::opq::{Change, Opq};
+use crate::tree::range::{Direction, Leaves};
+use crate::value::{Key, Value};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Records in key order, of one moment. Made by [`Keyspace::range`](crate::Keyspace::range) and its like.
+#[must_use = "iterators do nothing until they are used"]
+pub struct Range {
+    handle: Arc<Handle>,
+    state: Arc<State>,
+    seq: SeqNo,
+    keyspace: KeyspaceId,
+    low: Bound<Bytes>,
+    high: Bound<Bytes>,
+    front: Option<Merge>,
+    back: Option<Merge>,
+    refused: Option<Error>,
+    over: bool,
+}
+
+impl Range {
+    pub(crate) fn new(
+        handle: Arc<Handle>,
+        state: Arc<State>,
+        seq: SeqNo,
+        keyspace: KeyspaceId,
+        (low, high): (Bound<Bytes>, Bound<Bytes>),
+        refused: Option<Error>,
+    ) -> Self {
+        let over = refused.is_none() && is_empty(&low, &high);
+        Self { handle, state, seq, keyspace, low, high, front: None, back: None, refused, over }
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
+        let end = match direction {
+            Direction::Up => &mut self.front,
+            Direction::Down => &mut self.back,
+        };
+        let merge = match end {
+            Some(merge) => merge,
+            None => {
+                let bounds = (self.low.clone(), self.high.clone());
+                let pager = Arc::clone(&self.handle.engine.pager);
+                end.insert(Merge::new(pager, &self.state, self.seq, self.keyspace, bounds, direction))
+            }
+        };
+        let Some((key, value)) = merge.next()? else { return Ok(None) };
+        let met = match direction {
+            Direction::Up => {
+                self.back.as_ref().and_then(|back| back.last.as_ref()).is_some_and(|last| key >= *last)
+            }
+            Direction::Down => {
+                self.front.as_ref().and_then(|front| front.last.as_ref()).is_some_and(|last| key <= *last)
+            }
+        };
+        Ok((!met).then_some((key, value)))
+    }
+
+    fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+        if self.over {
+            return None;
+        }
+        let item =
+            self.step(direction).transpose().map(|item| item.map(|(key, value)| (Value(key), Value(value))));
+        if !matches!(item, Some(Ok(_))) {
+            self.over = true;
+            self.front = None;
+            self.back = None;
+        }
+        item
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Key, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance(Direction::Up)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.advance(Direction::Down)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Range({:?}, {:?})", self.low, self.high)
+    }
+}
+
+fn is_empty(low: &Bound<Bytes>, high: &Bound<Bytes>) -> bool {
+    match (low, high) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
+        _ => false,
+    }
+}
+
+/// All sources in one direction.
+struct Merge {
+    direction: Direction,
+    /// Newest first: on equal keys the first one wins.
+    queues: Vec<Queued>,
+    leaves: Leaves,
+    /// The record that the tree has next.
+    leaf_next: Option<(Bytes, Bytes)>,
+    leaf_wanted: bool,
+    /// The key given out last.
+    last: Option<Bytes>,
+}
+
+impl Merge {
+    fn new(
+        pager: Arc<crate::store::pager::Pager>,
+        state: &State,
+        seq: SeqNo,
+        keyspace: KeyspaceId,
+        bounds: (Bound<Bytes>, Bound<Bytes>),
+        direction: Direction,
+    ) -> Self {
+        let queues = state
+            .queues()
+            .map(|queue| Queued::new(Arc::clone(queue), keyspace, seq, bounds.clone(), direction))
+            .collect();
+        let leaves = Leaves::new(pager, Arc::clone(&state.version), keyspace, bounds, direction);
+        Self { direction, queues, leaves, leaf_next: None, leaf_wanted: true, last: None }
+    }
+
+    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if self.leaf_wanted {
+                self.leaf_next = self.leaves.next()?;
+                self.leaf_wanted = false;
+            }
+            let mut first: Option<Bytes> = self.leaf_next.as_ref().map(|(key, _)| key.clone());
+            for queue in &mut self.queues {
+                if let Some((key, _)) = queue.peek()
+                    && first.as_ref().is_none_or(|first| match self.direction {
+                        Direction::Up => key < first,
+                        Direction::Down => key > first,
+                    })
+                {
+                    first = Some(key.clone());
+                }
+            }
+            let Some(first) = first else { return Ok(None) };
+            let mut change: Option<Change> = None;
+            for queue in &mut self.queues {
+                if queue.peek().is_some_and(|(key, _)| *key == first)
+                    && let Some((_, newest)) = queue.pop()
+                {
+                    change = change.or(Some(newest));
+                }
+            }
+            if self.leaf_next.as_ref().is_some_and(|(key, _)| *key == first) {
+                let old = self.leaf_next.take().map(|(_, value)| value);
+                self.leaf_wanted = true;
+                change = change.or(Some(old));
+            }
+            if let Some(Some(value)) = change {
+                self.last = Some(first.clone());
+                return Ok(Some((first, value)));
+            }
+        }
+    }
+}
+
+/// One operation queue, read in growing chunks so that a short scan costs little.
+struct Queued {
+    queue: Arc<Opq>,
+    keyspace: KeyspaceId,
+    seq: SeqNo,
+    from: Bound<Bytes>,
+    to: Bound<Bytes>,
+    direction: Direction,
+    chunk: VecDeque<(Bytes, Change)>,
+    chunk_len: usize,
+    more: bool,
+}
+
+const CHUNK: std::ops::RangeInclusive<usize> = 8..=512;
+
+impl Queued {
+    fn new(
+        queue: Arc<Opq>,
+        keyspace: KeyspaceId,
+        seq: SeqNo,
+        (low, high): (Bound<Bytes>, Bound<Bytes>),
+        direction: Direction,
+    ) -> Self {
+        let (from, to) = if direction == Direction::Up { (low, high) } else { (high, low) };
+        let more = !queue.is_empty();
+        Self {
+            queue,
+            keyspace,
+            seq,
+            from,
+            to,
+            direction,
+            chunk: VecDeque::new(),
+            chunk_len: *CHUNK.start(),
+            more,
+        }
+    }
+
+    fn peek(&mut self) -> Option<&(Bytes, Change)> {
+        if self.chunk.is_empty() && self.more {
+            self.fill();
+        }
+        self.chunk.front()
+    }
+
+    fn pop(&mut self) -> Option<(Bytes, Change)> {
+        self.chunk.pop_front()
+    }
+
+    fn fill(&mut self) {
+        let mut chunk = Vec::with_capacity(self.chunk_len);
+        let from = match &self.from {
+            Bound::Included(key) => Bound::Included(&key[..]),
+            Bound::Excluded(key) => Bound::Excluded(&key[..]),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        self.more = match self.direction {
+            Direction::Up => self.queue.chunk(self.keyspace, from, self.seq, self.chunk_len, &mut chunk),
+            Direction::Down => {
+                self.queue.chunk_back(self.keyspace, from, self.seq, self.chunk_len, &mut chunk)
+            }
+        };
+        self.chunk_len = (self.chunk_len * 4).min(*CHUNK.end());
+        if let Some((last, _)) = chunk.last() {
+            self.from = Bound::Excluded(last.clone());
+        }
+        let within = chunk.partition_point(|(key, _)| match (&self.to, self.direction) {
+            (Bound::Unbounded, _) => true,
+            (Bound::Included(to), Direction::Up) => key <= to,
+            (Bound::Excluded(to), Direction::Up) => key < to,
+            (Bound::Included(to), Direction::Down) => key >= to,
+            (Bound::Excluded(to), Direction::Down) => key > to,
+        });
+        if within < chunk.len() {
+            chunk.truncate(within);
+            self.more = false;
+        }
+        self.chunk = chunk.into();
+    }
+}

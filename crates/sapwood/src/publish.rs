@@ -1,0 +1,61 @@
+//! Publishing: an edit becomes durable, and then, in one step, what every reader sees.
+
+use crate::engine::{Engine, State};
+use crate::error::{Error, Result};
+use crate::store::edit::Edit;
+use crate::store::segment::Segment;
+use std::sync::Arc;
+
+impl Engine {
+    /// Applies the edit to the current version. `begun` are the segments that it begins; `flushed` says that the frozen
+    /// queue is in the trees with it. On `DiskFull` nothing happened; other errors poison.
+    pub fn publish(&self, edit: Edit, begun: &[Arc<Segment>], flushed: bool) -> Result<()> {
+        self.check_writable()?;
+        let result = self.publish_inner(&edit, begun, flushed);
+        if let Err(error) = &result
+            && !error.is_disk_full()
+        {
+            self.poison(error);
+        }
+        result
+    }
+
+    fn publish_inner(&self, edit: &Edit, begun: &[Arc<Segment>], flushed: bool) -> Result<()> {
+        let mut guard = self.manifest.lock();
+        let manifest = guard.as_mut().ok_or(Error::Closed)?;
+        let mut version = (*self.state.load().version).clone();
+        let mut handle = |number: u64, _: u32| {
+            begun
+                .iter()
+                .find(|segment| segment.number == number)
+                .cloned()
+                .ok_or("a segment that was not begun")
+        };
+        version.apply(edit, &mut handle).map_err(|why| {
+            Error::corrupt(
+                "memory",
+                0,
+                "an edit does not fit the version it was made for",
+                "a consistent edit",
+                why,
+            )
+        })?;
+        manifest.append(edit, version.epoch)?;
+        let version = Arc::new(version);
+        self.state.rcu(|state| State {
+            active: Arc::clone(&state.active),
+            frozen: if flushed { None } else { state.frozen.clone() },
+            version: Arc::clone(&version),
+        });
+        if manifest.checkpoint_due()
+            && let Err(error) = manifest.checkpoint(&version)
+        {
+            // Without space the old manifest goes on; everything else leaves unknown what is on disk.
+            if !error.is_disk_full() {
+                return Err(error);
+            }
+            tracing::warn!(%error, "no checkpoint of the mapping table for want of space");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,360 @@
+//! Opening a database: find out what it is, read the manifest, replay the log. And closing it.
+//!
+//! ```text
+//! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
+//!                                              ├─▶ log (from wal_low on) ─▶ active OPQ ─▶ open
+//! nothing ──▶ create: data, wal, manifest, and CURRENT last
+//! ```
+//!
+//! Invariants:
+//! 1. Nothing of the directory is changed before everything that is to be read was read and found sound.
+//! 2. A directory that holds anything else than a database is refused and left alone.
+//! 3. A crash at any point of opening or creating leaves something that opens.
+
+use crate::commit::Log;
+use crate::database_id::DatabaseId;
+use crate::engine::{Engine, Parts};
+use crate::error::{Error, Result};
+use crate::operation::Operations;
+use crate::options::Builder;
+use crate::store::current::{self, Current};
+use crate::store::edit::Edit;
+use crate::store::manifest::{self, Manifest, Replayed};
+use crate::store::pager::{self, Pager};
+use crate::store::segment::Slots;
+use crate::store::version::Version;
+use crate::store::writer::Writer;
+use crate::wal::{self, Record, Tail, WalWriter};
+use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
+use std::sync::Arc;
+
+/// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
+const GENERATIONS_MAX: u64 = 4;
+
+/// Opens the database on `volume`, or creates it.
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
+    let path = volume.describe();
+    if !options.may_create() && !has_current(&volume.list()?) {
+        return Err(missing(&*volume, &path)?);
+    }
+    let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
+    let lock = volume.lock(kind, &options.holder_text())?;
+    let entries = volume.list()?;
+    if !has_current(&entries) {
+        if !options.may_create() {
+            return Err(missing(&*volume, &path)?);
+        }
+        create(&volume, &entries, options, &path)?;
+    }
+    let current = Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
+    let slots: Arc<Slots> = Arc::default();
+    let replayed = manifest::replay(&*volume, &current, &slots)?;
+    let engine = start(&volume, current, replayed, slots, options, path)?;
+    Ok((engine, lock))
+}
+
+fn has_current(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| entry.name == current::FILE)
+}
+
+/// Why there is nothing to open.
+fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
+    let entries = volume.list()?;
+    Ok(match foreign(&entries) {
+        Some(reason) => Error::NotADatabase { path: path.into(), reason },
+        None => Error::Missing { path: path.into() },
+    })
+}
+
+/// How one can tell that the directory holds something else.
+fn foreign(entries: &[Entry]) -> Option<String> {
+    let ours = |name: &str| {
+        name == "LOCK"
+            || name == pager::FILE
+            || name == current::TEMPORARY
+            || manifest::number_of(name).is_some()
+            || wal::generation_of(name).is_some()
+    };
+    let others: Vec<_> = entries.iter().filter(|entry| !ours(&entry.name)).collect();
+    let first = others.first()?;
+    Some(format!(
+        "it has no file {}, but {} other file(s), such as {:?}",
+        current::FILE,
+        others.len(),
+        first.name
+    ))
+}
+
+fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
+    let file = volume.open(name, Access::default())?;
+    // CURRENT is tiny; a large one is not ours, and its beginning says so.
+    let result = volume.len(file).and_then(|len| {
+        let mut bytes = vec![0; len.min(4096) as usize];
+        if !bytes.is_empty() {
+            volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
+        }
+        Ok(bytes)
+    });
+    volume.close(file)?;
+    Ok(result?)
+}
+
+/// Makes a new database. `CURRENT` comes last, so that a crash before leaves only what the next try removes.
+fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
+    if let Some(reason) = foreign(entries) {
+        return Err(Error::NotADatabase { path: path.into(), reason });
+    }
+    for entry in entries.iter().filter(|entry| entry.name != "LOCK") {
+        // What a creation that was cut short leaves is small. Anything more was a database once.
+        let leftover = entry.len <= LEFTOVER_MAX && (entry.name != pager::FILE || entry.len == 0);
+        if !leftover {
+            let what = format!("it is missing, but {:?} with {} bytes is here", entry.name, entry.len);
+            return Err(Error::corrupt(current::FILE, 0, what, "a file", "none"));
+        }
+    }
+    for entry in entries.iter().filter(|entry| entry.name != "LOCK") {
+        volume.remove(&entry.name)?;
+    }
+    let access = Access { write: true, create: true, ..Access::default() };
+    let data = volume.open(pager::FILE, access)?;
+    volume.sync(data)?;
+    volume.close(data)?;
+    let database = DatabaseId::random();
+    let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
+    let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
+    let current = Current { database, manifest: 1, span: options.span() };
+    Manifest::create(Arc::clone(volume), current, &version)?;
+    Ok(())
+}
+
+/// Bytes that a file of a creation that was cut short may have.
+const LEFTOVER_MAX: u64 = 256;
+
+/// Builds the engine on a version that was read, replays the log into it, and makes it ready to write.
+fn start(
+    volume: &Arc<dyn Volume>,
+    current: Current,
+    replayed: Replayed,
+    slots: Arc<Slots>,
+    options: &Builder,
+    path: String,
+) -> Result<Engine> {
+    let read_only = options.is_read_only();
+    let version = Arc::new(replayed.version.clone());
+    let data = volume
+        .open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })
+        .map_err(|error| match error {
+            psync::Error::NotFound { .. } => {
+                Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none")
+            }
+            other => other.into(),
+        })?;
+    check_data_len(&**volume, data, &version)?;
+    let shares = options.shares(current.span);
+    let cache = shares.cache(version.table.memory());
+    let pio_max = volume.limits().pio_max;
+    let pager = Pager::new(Arc::clone(volume), data, current.span, pio_max, cache, shares.read_buffers);
+    let mut engine = Engine::new(Parts {
+        path,
+        volume: Arc::clone(volume),
+        data,
+        shares,
+        slots: Arc::clone(&slots),
+        pager: Arc::new(pager),
+        version: Arc::clone(&version),
+        visible: version.flushed_seq,
+        writer: None,
+        manifest: None,
+        read_only,
+        in_background: options.has_background_thread(),
+    });
+    // First everything is read ...
+    let (low, high) = (version.wal_low, version.wal_high);
+    if read_only {
+        replay_into(&engine, volume, current.database, low, high)?;
+        return Ok(engine);
+    }
+    // ... and only a log that does not fit into memory is flushed meanwhile.
+    let open =
+        version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
+    let next_segment =
+        version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment) + 1;
+    let writer =
+        Writer::new(Arc::clone(volume), data, slots, current.span, shares.writer, open, next_segment);
+    *engine.writer.get_mut() = Some(writer);
+    let tail = {
+        let mut probe = |_: Record| Ok(());
+        wal::replay(&**volume, current.database, low, high, &mut probe)?
+    };
+    sync_log(&**volume, &tail)?;
+    *engine.manifest.get_mut() = Some(if replayed.torn {
+        // The last edit was cut off. A fresh file leaves nothing of it behind.
+        remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
+        let next = Current { manifest: current.manifest + 1, ..current };
+        Manifest::create(Arc::clone(volume), next, &version)?
+    } else {
+        Manifest::resume(Arc::clone(volume), current, &replayed)?
+    });
+    replay_into(&engine, volume, current.database, low, high)?;
+    begin_log(&engine, volume, current.database, &tail)?;
+    remove_leftovers(&engine, volume, low);
+    if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
+        engine.flush_inline()?;
+    }
+    Ok(engine)
+}
+
+/// The data file must reach as far as the segments say.
+fn check_data_len(volume: &dyn Volume, data: FileId, version: &Version) -> Result<()> {
+    let needed = version
+        .segments
+        .iter()
+        .filter(|entry| entry.used > 0)
+        .map(|entry| u64::from(entry.segment.slot) * version.span + entry.used)
+        .max()
+        .unwrap_or(0);
+    let len = volume.len(data)?;
+    if len < needed {
+        return Err(Error::corrupt(
+            pager::FILE,
+            len,
+            "length of the data file",
+            format!("at least {needed} bytes"),
+            len,
+        ));
+    }
+    Ok(())
+}
+
+fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
+    match volume.remove(name) {
+        Ok(()) | Err(psync::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts what the log holds, and the trees do not, into the active queue; flushes when that is full.
+fn replay_into(
+    engine: &Engine,
+    volume: &Arc<dyn Volume>,
+    database: DatabaseId,
+    low: u64,
+    high: u64,
+) -> Result<()> {
+    let flushed = engine.state.load().version.flushed_seq;
+    let mut apply = |record: Record| {
+        let last = record.first_seq + u64::from(record.count) - 1;
+        if last <= flushed {
+            return Ok(());
+        }
+        let file = wal::file_name(record.generation);
+        let wrong = |what: &str| Error::corrupt(&file, 0, "a record of the log", "whole operations", what);
+        let state = engine.state.load_full();
+        let mut seq = record.first_seq;
+        for operation in Operations::new(record.body) {
+            let operation = operation.map_err(wrong)?;
+            if !state.version.trees.contains_key(&operation.keyspace) {
+                return Err(wrong("a keyspace that does not exist"));
+            }
+            state.active.insert(operation, seq);
+            seq += 1;
+        }
+        if seq != last + 1 {
+            return Err(wrong("another number of operations than it says"));
+        }
+        engine.set_visible(last);
+        if state.active.memory() >= engine.shares.queue && !engine.read_only {
+            engine.freeze_queue(state.version.wal_low, last);
+            engine.flush_now()?;
+        }
+        Ok(())
+    };
+    wal::replay(&**volume, database, low, high, &mut apply)?;
+    Ok(())
+}
+
+/// Makes what was found in the log durable: what is built upon it must not outlive it.
+fn sync_log(volume: &dyn Volume, tail: &Tail) -> Result<()> {
+    for generation in wal::list(volume)?.into_iter().filter(|generation| *generation <= tail.generation) {
+        let file = volume.open(&wal::file_name(generation), Access { write: true, ..Access::default() })?;
+        let synced = volume.sync(file);
+        volume.close(file)?;
+        synced?;
+    }
+    Ok(())
+}
+
+/// Begins a generation of the log behind what was replayed.
+fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<()> {
+    let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
+        Some(wal) => wal,
+        None => {
+            let generations = wal::list(&**volume)?;
+            for generation in generations.iter().filter(|generation| **generation > tail.generation) {
+                volume.remove(&wal::file_name(*generation))?;
+            }
+            WalWriter::create(Arc::clone(volume), database, tail)?
+        }
+    };
+    let generation = wal.generation();
+    *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
+    if engine.state.load().version.wal_high != generation {
+        engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, &[], false)?;
+    }
+    Ok(())
+}
+
+/// Removes files that no longer count. Their removal can wait for the next time, so errors are only told.
+fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
+    let Ok(entries) = volume.list() else { return };
+    let number = engine.manifest.lock().as_ref().map(|manifest| manifest.current().manifest);
+    for entry in entries {
+        let outdated = manifest::number_of(&entry.name).is_some_and(|found| Some(found) != number)
+            || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
+            || entry.name == current::TEMPORARY;
+        if outdated && let Err(error) = volume.remove(&entry.name) {
+            tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
+        }
+    }
+}
+
+impl Engine {
+    /// Flushes everything in this thread.
+    fn flush_inline(&self) -> Result<()> {
+        let mut guard = self.log.lock();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        if !self.state.load().active.is_empty() {
+            self.freeze(log)?;
+        }
+        drop(guard);
+        self.flush_now()
+    }
+
+    /// Makes all commits durable, and marks the end of the log, so that from now on every missing byte of it is noticed.
+    pub fn close(&self) -> Result<()> {
+        let result = self.close_log();
+        *self.log.lock() = None;
+        *self.writer.lock() = None;
+        *self.manifest.lock() = None;
+        self.poison(&Error::Closed);
+        result
+    }
+
+    fn close_log(&self) -> Result<()> {
+        if self.read_only || self.log.lock().is_none() {
+            return Ok(());
+        }
+        self.sync()?;
+        let mut guard = self.log.lock();
+        let Some(log) = guard.as_mut() else { return Ok(()) };
+        if log.wal.is_empty() {
+            return Ok(());
+        }
+        // The header of the next generation says how far this one reaches. Without space for it the log is as after
+        // a crash: whole, but without the mark.
+        match self.seal_log(log) {
+            Err(error) if !error.is_disk_full() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What a database has done and what it takes: for people ([`Stats`] displays as a table) and for programs (it
+//! serializes).
+
+use crate::engine::Engine;
+use psync::Counters;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A picture of an open database. Counts begin when it was opened; sizes are of now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// One entry for each keyspace, by name.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Memory, in bytes.
+    pub memory: MemoryStats,
+    /// Space on disk, in bytes.
+    pub space: SpaceStats,
+    /// Reads of nodes.
+    pub reads: ReadStats,
+    /// Writing and flushing.
+    pub writes: WriteStats,
+    /// Everything that went through the device, by its own count.
+    pub device: Counters,
+}
+
+/// One keyspace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Records in its tree; what waits in the operation queues is not counted.
+    pub records: u64,
+    /// Levels of its tree, leaves included.
+    pub levels: u8,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// What was asked for.
+    pub budget: u64,
+    /// Active and frozen operation queue.
+    pub queues: u64,
+    /// Cached nodes.
+    pub cache: u64,
+    /// Mapping table.
+    pub mapping_table: u64,
+    /// Write buffer and idle read buffers.
+    pub buffers: u64,
+}
+
+/// Space in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SpaceStats {
+    /// Nodes that the trees need.
+    pub live: u64,
+    /// Segments that hold them, dead nodes included.
+    pub used: u64,
+    /// `used / live`.
+    pub amplification: f64,
+    /// Nodes.
+    pub nodes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// The manifest.
+    pub manifest: u64,
+}
+
+/// Reads of nodes since the database was opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReadStats {
+    /// Nodes found in the cache.
+    pub cache_hits: u64,
+    /// Nodes read from the device.
+    pub cache_misses: u64,
+    /// Parallel reads.
+    pub psync_groups: u64,
+    /// Requests in them.
+    pub requests: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// Writes since the database was opened, in bytes where nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WriteStats {
+    /// Changes that flushes took to the trees (count).
+    pub changes_flushed: u64,
+    /// Keys and values in them.
+    pub change_bytes_flushed: u64,
+    /// Log.
+    pub log_bytes: u64,
+    /// Syncs of the log (count).
+    pub log_syncs: u64,
+    /// Data file, collection included.
+    pub data_bytes: u64,
+    /// Of these, copied by the collector.
+    pub collected_bytes: u64,
+    /// Manifest.
+    pub manifest_bytes: u64,
+    /// Flushes (count) and the portions that they were published in (count).
+    pub flushes: u64,
+    /// See `flushes`.
+    pub portions: u64,
+    /// Changes that wait in the operation queues (count).
+    pub changes_queued: u64,
+    /// Microseconds that writers were slowed down, all together.
+    pub delayed_us: u64,
+    /// Microseconds that writers stood still, all together.
+    pub stopped_us: u64,
+}
+
+impl Engine {
+    pub fn stats(&self) -> Stats {
+        let state = self.state.load_full();
+        let version = &state.version;
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let (log_bytes, log_syncs) =
+            self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
+        let (manifest, manifest_bytes) = self
+            .manifest
+            .lock()
+            .as_ref()
+            .map_or((0, 0), |manifest| (manifest.len(), manifest.bytes_written()));
+        let pager = &self.pager.counters;
+        let (live, used) = (version.live_bytes(), version.used_bytes());
+        Stats {
+            keyspaces: version
+                .trees
+                .values()
+                .map(|tree| KeyspaceStats {
+                    name: tree.name.to_string(),
+                    records: tree.len,
+                    levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
+                })
+                .collect(),
+            memory: MemoryStats {
+                budget: self.shares.memory,
+                queues: state.queues().map(|queue| queue.memory() as u64).sum(),
+                cache: self.pager.cached_bytes(),
+                mapping_table: version.table.memory() as u64,
+                buffers: (self.shares.writer + self.pager.idle_buffers()) as u64,
+            },
+            space: SpaceStats {
+                live,
+                used,
+                amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
+                nodes: version.table.count(),
+                segments: version.segments.count() as u64,
+                manifest,
+            },
+            reads: ReadStats {
+                cache_hits: get(&pager.hits),
+                cache_misses: get(&pager.misses),
+                psync_groups: get(&pager.read_sets),
+                requests: get(&pager.reads),
+                bytes: get(&pager.bytes_read),
+            },
+            writes: WriteStats {
+                changes_flushed: get(&self.flush.changes),
+                change_bytes_flushed: get(&self.flush.change_bytes),
+                log_bytes,
+                log_syncs,
+                data_bytes: get(&self.flush.data_bytes),
+                collected_bytes: get(&self.flush.collected_bytes),
+                manifest_bytes,
+                flushes: get(&self.flush.flushes),
+                portions: get(&self.flush.portions),
+                changes_queued: state.queues().map(|queue| queue.count()).sum(),
+                delayed_us: get(&self.pace.delayed_us),
+                stopped_us: get(&self.pace.stopped_us),
+            },
+            device: self.volume.counters(),
+        }
+    }
+}
+
+/// A number of bytes as people read it.
+struct Size(u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < units.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        let text = if unit == 0 { format!("{} B", self.0) } else { format!("{value:.1} {}", units[unit]) };
+        f.pad(&text)
+    }
+}
+
+impl std::fmt::Display for Stats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for keyspace in &self.keyspaces {
+            writeln!(
+                f,
+                "keyspace {:<20} {:>12} records in a tree of {} level(s)",
+                keyspace.name, keyspace.records, keyspace.levels
+            )?;
+        }
+        writeln!(f, "waiting to be flushed {:>18} changes", self.writes.changes_queued)?;
+        let (space, memory) = (&self.space, &self.memory);
+        writeln!(
+            f,
+            "space    {} live in {} nodes, {} used in {} segments ({:.2} x), manifest {}",
+            Size(space.live),
+            space.nodes,
+            Size(space.used),
+            space.segments,
+            space.amplification,
+            Size(space.manifest)
+        )?;
+        writeln!(
+            f,
+            "memory   {} budget: queues {}, cache {}, mapping table {}, buffers {}",
+            Size(memory.budget),
+            Size(memory.queues),
+            Size(memory.cache),
+            Size(memory.mapping_table),
+            Size(memory.buffers)
+        )?;
+        let (reads, writes) = (&self.reads, &self.writes);
+        writeln!(
+            f,
+            "reads    {} nodes from the cache, {} from the device: {} requests in {} psync groups, {}",
+            reads.cache_hits,
+            reads.cache_misses,
+            reads.requests,
+            reads.psync_groups,
+            Size(reads.bytes)
+        )?;
+        writeln!(
+            f,
+            "writes   log {} ({} syncs), data {} (collector {}), manifest {}",
+            Size(writes.log_bytes),
+            writes.log_syncs,
+            Size(writes.data_bytes),
+            Size(writes.collected_bytes),
+            Size(writes.manifest_bytes)
+        )?;
+        write!(
+            f,
+            "flushes  {} in {} portions, {} changes of {}; writers slowed {:.1} s, stopped {:.1} s",
+            writes.flushes,
+            writes.portions,
+            writes.changes_flushed,
+            Size(writes.change_bytes_flushed),
+            writes.delayed_us as f64 / 1e6,
+            writes.stopped_us as f64 / 1e6
+        )
+    }
+}

@@ -1,0 +1,208 @@
+//! The engine against a `BTreeMap`: random operations with reopenings, flushes and collections in between, on tiny nodes
+//! and little memory, so that splits, joins, collections and rotations of the log happen all the time.
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn key(rng: &mut StdRng, space: u32) -> Vec<u8> {
+    let number = rng.random_range(0..space);
+    match rng.random_range(0..10) {
+        0 => vec![number as u8],
+        1 => format!("{number}-{}", "long".repeat(rng.random_range(1..60))).into_bytes(),
+        _ => format!("key{number:08}").into_bytes(),
+    }
+}
+
+fn value(rng: &mut StdRng) -> Vec<u8> {
+    let len = match rng.random_range(0..100) {
+        0 => rng.random_range(0..20_000),
+        1..10 => 0,
+        _ => rng.random_range(0..120),
+    };
+    let byte = rng.random();
+    vec![byte; len]
+}
+
+fn pairs(range: sapwood::Range) -> Vec<(Vec<u8>, Vec<u8>)> {
+    range.map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("a sound database")).collect()
+}
+
+fn compare_range(rng: &mut StdRng, keyspace: &Keyspace, model: &Model, space: u32) {
+    let (mut low, mut high) = (key(rng, space), key(rng, space));
+    if low > high {
+        std::mem::swap(&mut low, &mut high);
+    }
+    let bounds = match rng.random_range(0..4) {
+        0 => (Bound::Included(low), Bound::Excluded(high)),
+        1 => (
+            Bound::Excluded(low.clone()),
+            Bound::Included(if high == low { [&low[..], &[0]].concat() } else { high }),
+        ),
+        2 => (Bound::Unbounded, Bound::Included(high)),
+        _ => (Bound::Included(low), Bound::Unbounded),
+    };
+    let limit = if rng.random_bool(0.1) { usize::MAX } else { rng.random_range(1..300) };
+    let expected = model.range(bounds.clone()).map(|(k, v)| (k.clone(), v.clone()));
+    match rng.random_range(0..3) {
+        0 => {
+            let found: Vec<_> = keyspace.range(bounds).take(limit).map(|item| item.expect("sound")).collect();
+            assert!(found.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).eq(expected.take(limit)));
+        }
+        1 => {
+            let found: Vec<_> =
+                keyspace.range(bounds).rev().take(limit).map(|item| item.expect("sound")).collect();
+            assert!(found.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).eq(expected.rev().take(limit)));
+        }
+        _ => {
+            // From both ends in turn, until they meet.
+            let mut range = keyspace.range(bounds);
+            let (mut front, mut back) = (Vec::new(), Vec::new());
+            loop {
+                let from_front = rng.random_bool(0.5);
+                let item = if from_front { range.next() } else { range.next_back() };
+                let Some(item) = item else { break };
+                let (k, v) = item.expect("sound");
+                if from_front { &mut front } else { &mut back }.push((k.to_vec(), v.to_vec()));
+            }
+            back.reverse();
+            front.extend(back);
+            assert!(front.into_iter().eq(expected));
+        }
+    }
+}
+
+struct Shape {
+    operations: u32,
+    space: u32,
+    leaf_len: usize,
+    background_threads: usize,
+    pio_max: usize,
+}
+
+/// Runs one random history and returns the database's last stats.
+fn history(seed: u64, shape: &Shape) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let open = || {
+        Database::builder()
+            .memory(4 << 20)
+            .leaf_len(shape.leaf_len)
+            .segment_span(1 << 20)
+            .background_threads(shape.background_threads)
+            .pio_max(shape.pio_max)
+            .open(dir.path())
+            .expect("opens")
+    };
+    let mut db = open();
+    let names = ["first", "second"];
+    let mut models = [Model::new(), Model::new()];
+    let mut keyspaces = names.map(|name| db.keyspace(name).expect("a keyspace"));
+    let mut snapshots: Vec<(sapwood::Snapshot, usize, Model)> = Vec::new();
+    let mut done = 0;
+    while done < shape.operations {
+        let which = usize::from(rng.random_bool(0.3));
+        match rng.random_range(0..1000) {
+            0..700 => {
+                let mut batch = db.batch();
+                let sequential = rng.random_bool(0.2);
+                let start = rng.random_range(0..shape.space);
+                let removes = if rng.random_bool(0.2) { 0.9 } else { 0.25 };
+                for i in 0..rng.random_range(1..60) {
+                    let k = if sequential {
+                        format!("key{:08}", start.wrapping_add(i) % (2 * shape.space)).into_bytes()
+                    } else {
+                        key(&mut rng, shape.space)
+                    };
+                    if rng.random_bool(removes) {
+                        batch.remove(&keyspaces[which], &k);
+                        models[which].remove(&k);
+                    } else {
+                        let v = value(&mut rng);
+                        batch.insert(&keyspaces[which], &k, &v);
+                        models[which].insert(k, v);
+                    }
+                    done += 1;
+                }
+                let durability =
+                    [Durability::None, Durability::Buffered, Durability::Buffered, Durability::Immediate]
+                        [rng.random_range(0..4)];
+                batch.durability(durability).commit().expect("commits");
+            }
+            700..820 => {
+                let k = key(&mut rng, shape.space);
+                let found = keyspaces[which].get(&k).expect("sound");
+                assert_eq!(found.as_deref(), models[which].get(&k).map(Vec::as_slice), "seed {seed}");
+            }
+            820..900 => {
+                let keys: Vec<_> =
+                    (0..rng.random_range(1..100)).map(|_| key(&mut rng, shape.space)).collect();
+                let found = keyspaces[which].multi_get(&keys).expect("sound");
+                for (k, v) in keys.iter().zip(found) {
+                    assert_eq!(v.as_deref(), models[which].get(k).map(Vec::as_slice), "seed {seed}");
+                }
+            }
+            900..970 => compare_range(&mut rng, &keyspaces[which], &models[which], shape.space),
+            970..980 => db.flush().expect("flushes"),
+            980..985 => {
+                drop(db.check().expect("sound"));
+            }
+            985..992 => {
+                snapshots.push((db.snapshot(), which, models[which].clone()));
+                if snapshots.len() > 2 {
+                    let (snapshot, which, model) = snapshots.remove(rng.random_range(0..3));
+                    assert!(pairs(snapshot.iter(&keyspaces[which])).into_iter().eq(model), "seed {seed}");
+                }
+            }
+            _ => {
+                snapshots.clear();
+                keyspaces = {
+                    drop(keyspaces);
+                    db.close().expect("closes");
+                    db = open();
+                    names.map(|name| db.keyspace(name).expect("a keyspace"))
+                };
+            }
+        }
+    }
+    for (keyspace, model) in keyspaces.iter().zip(&models) {
+        assert!(pairs(keyspace.iter()).into_iter().eq(model.clone()), "seed {seed}");
+        assert!(pairs(keyspace.iter()).into_iter().rev().eq(model.clone().into_iter().rev()), "seed {seed}");
+    }
+    db.flush().expect("flushes");
+    db.check().expect("sound");
+    for (keyspace, model) in keyspaces.iter().zip(&models) {
+        assert_eq!(keyspace.len_estimate(), model.len() as u64, "exact after a flush, seed {seed}");
+        assert!(pairs(keyspace.iter()).into_iter().eq(model.clone()), "seed {seed}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Many short histories: what goes wrong shrinks to a seed and a shape.
+    #[test]
+    fn short_histories(seed: u64, space in 1u32..5000, leaf_len in 256usize..2000, pio_max in prop::sample::select(vec![1usize, 3, 64]), background_threads in 0usize..2) {
+        history(seed, &Shape { operations: 3000, space, leaf_len, background_threads, pio_max });
+    }
+}
+
+/// A million operations, in histories of different shapes.
+#[test]
+fn long_histories() {
+    let shapes = [
+        (1, 60_000, 256, 0, 64),
+        (2, 200, 512, 1, 64),
+        (3, 20_000, 1024, 1, 8),
+        (4, 100_000, 4096, 1, 64),
+        (5, 5_000, 300, 0, 2),
+    ];
+    for (seed, space, leaf_len, background_threads, pio_max) in shapes {
+        history(seed, &Shape { operations: 200_000, space, leaf_len, background_threads, pio_max });
+    }
+}
