@@ -7,6 +7,8 @@
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
 //! - [`Device`] is the boundary: six methods that move bytes of open files.
+//! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that fails, tears and
+//!   forgets as it is told.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 mod buffer;
 mod device;
@@ -15,6 +17,7 @@ mod error;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod request;
+mod simulated;
 mod threads;
 mod transfer;
 #[cfg(target_os = "linux")]
@@ -26,4 +29,5 @@ pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use request::{FileId, Read, Write};
+pub use simulated::{Fault, Filter, Operation, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};

@@ -294,7 +294,7 @@ impl Check<'_> {
         let engine = self.engine;
         let mut guard = engine.log.lock();
         let Some(log) = guard.as_mut() else { return Ok(()) };
-        match log.wal.verify() {
+        match log.wal.verify(engine.state.load().version.wal_low) {
             Ok(records) => {
                 self.checked.log_records = records;
                 Ok(())

@@ -281,12 +281,9 @@ impl WalWriter {
         Ok(first_error?)
     }
 
-    /// Reads back everything that was written and verifies it. Returns how many records there are.
-    pub fn verify(&self) -> Result<u64> {
-        let low =
-            self.inherited.first().copied().unwrap_or_else(|| {
-                self.older.first().map_or(self.current.generation, |file| file.generation)
-            });
+    /// Reads back everything that was written from generation `low` on and verifies it. Returns how many records there
+    /// are.
+    pub fn verify(&self, low: u64) -> Result<u64> {
         let mut records = 0;
         let tail = reader::replay(&*self.volume, self.database, low, self.current.generation, &mut |_| {
             records += 1;

@@ -1,0 +1,95 @@
+//! A fault at every single I/O of a fixed scenario: the first, the second, ... until it passes. Each gives an error or
+//! success; never a panic, a hang, or lost data.
+
+mod scenario;
+
+use psync::{Fault, Filter, Operation, Repeat, Simulated};
+use scenario::{Workload, open};
+
+const SEED: u64 = 11;
+const STEPS: usize = 60;
+
+/// Runs the scenario, in two sessions, on a volume with a fault ordered.
+fn run(volume: &Simulated, repeat: Repeat) -> (Workload, Option<sapwood::Error>) {
+    let mut workload = Workload::new(SEED);
+    let mut error = None;
+    for session in 0..2 {
+        match open(volume) {
+            Ok(db) => {
+                if volume.fired() > 0 && session > 0 && repeat == Repeat::Once {
+                    // The batch that failed may have happened: see what the reopening found.
+                    let (number, contents) = workload.verify(&db, workload.written, "after the reopening");
+                    workload.resume(number, contents);
+                }
+                for _ in 0..3 {
+                    // After a full disk the work goes on; after anything else writes are refused until the reopening.
+                    if let Err(failure) = workload.run(&db, STEPS / 3) {
+                        let goes_on = failure.is_disk_full();
+                        error = Some(failure);
+                        if !goes_on {
+                            break;
+                        }
+                    }
+                }
+                error = db.close().err().or(error);
+            }
+            Err(failure) => error = Some(failure),
+        }
+        if volume.fired() > 0 && repeat == Repeat::Sticky {
+            break;
+        }
+    }
+    (workload, error)
+}
+
+fn fault_everywhere(fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
+    let mut nth = 1;
+    loop {
+        let volume = Simulated::new(SEED);
+        volume.fail_nth(filter.clone(), nth, fault, repeat);
+        let (workload, error) = run(&volume, repeat);
+        let story = format!("{fault:?} {repeat:?} at operation {nth}, error {error:?}");
+        let passed = volume.fired() == 0;
+        if passed {
+            assert!(error.is_none(), "{story}: no fault, but an error");
+        }
+        volume.clear_faults();
+        // The process restarts on what it left, and the power goes.
+        let db =
+            open(&volume.crash()).unwrap_or_else(|error| panic!("{story}: does not open again: {error}"));
+        workload.verify(&db, workload.written, &story);
+        drop(db);
+        for seed in 0..2 {
+            let db =
+                open(&volume.power_loss(seed)).unwrap_or_else(|error| panic!("{story}: {seed}: {error}"));
+            workload.verify(&db, workload.durable, &story);
+        }
+        if passed {
+            return nth - 1;
+        }
+        nth += 1;
+    }
+}
+
+#[test]
+fn an_error_at_every_operation() {
+    let operations = fault_everywhere(Fault::Error, Repeat::Once, &Filter::any());
+    assert!(operations > 200, "the scenario does enough: {operations} operations");
+}
+
+#[test]
+fn an_error_at_and_after_every_operation() {
+    fault_everywhere(Fault::Error, Repeat::Sticky, &Filter::any());
+}
+
+#[test]
+fn a_short_transfer_at_every_read_and_write() {
+    fault_everywhere(Fault::Short, Repeat::Once, &Filter::any().kind(Operation::Read).kind(Operation::Write));
+}
+
+#[test]
+fn a_full_disk_at_every_write() {
+    let writes = Filter::any().kind(Operation::Write).kind(Operation::Open).kind(Operation::Resize);
+    fault_everywhere(Fault::NoSpace, Repeat::Once, &writes);
+    fault_everywhere(Fault::NoSpace, Repeat::Sticky, &writes);
+}

@@ -1,0 +1,86 @@
+//! Power loss at more than 20,000 seeded points: what was acknowledged as durable is there, no batch is half there, and
+//! the database goes on. To replay one: `POWER_LOSS_SEED=<seed> cargo test -p sapwood --test power_loss`.
+
+mod scenario;
+
+use psync::{Fault, Filter, Repeat, Simulated};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use scenario::{Workload, open};
+
+/// One life of a database: several rounds of work, each ended by a power loss at a random operation of the device.
+/// Returns the number of crash points.
+fn life(seed: u64) -> u64 {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x5eed);
+    let mut volume = Simulated::new(seed);
+    let mut workload = Workload::new(seed);
+    let mut points = 0;
+    for round in 0..4 {
+        let at = if rng.random_bool(0.3) { rng.random_range(1..60) } else { rng.random_range(1..400) };
+        volume.fail_nth(Filter::any(), at, Fault::PowerOff, Repeat::Once);
+        if let Ok(db) = open(&volume) {
+            // Whatever fails, fails because the power is off.
+            let _ =
+                workload.run(&db, 120).and_then(|()| if rng.random_bool(0.3) { db.close() } else { Ok(()) });
+        }
+        // Several things could be found after the same crash; the last one is gone on with.
+        for image in 0..3u64 {
+            let image_seed = seed.wrapping_mul(1000) + round * 10 + image;
+            let found = volume.power_loss(image_seed);
+            let story =
+                format!("seed {seed}, round {round}, power off at operation {at}, image {image_seed}");
+            let db = open(&found).unwrap_or_else(|error| panic!("{story}: {error}"));
+            let (number, contents) = workload.verify(&db, workload.durable, &story);
+            points += 1;
+            if image == 2 {
+                db.close().unwrap_or_else(|error| panic!("{story}: {error}"));
+                workload.resume(number, contents);
+                volume = found;
+                break;
+            }
+        }
+    }
+    points
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_no_batch_is_half_there() {
+    if let Ok(seed) = std::env::var("POWER_LOSS_SEED") {
+        life(seed.parse().expect("a number"));
+        return;
+    }
+    let lives = std::env::var("POWER_LOSS_LIVES").map_or(1700, |lives| lives.parse().expect("a number"));
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let points: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|worker| {
+                scope.spawn(move || (0..lives).filter(|seed| seed % threads == worker).map(life).sum::<u64>())
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).sum()
+    });
+    println!("{points} crash points");
+    assert!(points >= lives * 12);
+}
+
+/// When only the process dies, everything that was written to the page cache is there.
+#[test]
+fn the_death_of_the_process_loses_nothing_that_was_written() {
+    for seed in 0..150 {
+        let volume = Simulated::new(seed);
+        let mut workload = Workload::new(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut current = volume;
+        for round in 0..3 {
+            let db = open(&current).expect("opens");
+            workload.run(&db, rng.random_range(1..80)).expect("nothing fails");
+            let found = current.crash();
+            let story = format!("seed {seed}, round {round}");
+            let reopened = open(&found).unwrap_or_else(|error| panic!("{story}: {error}"));
+            let (number, contents) = workload.verify(&reopened, workload.written, &story);
+            reopened.close().expect("closes");
+            workload.resume(number, contents);
+            current = found;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A workload whose every state is known: each batch also writes its number, so that whatever is found after a crash
+//! can be compared with the state after exactly that batch.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use psync::{Simulated, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Builder, Database, Durability, Error};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+const COUNTER: &[u8] = b"!counter";
+
+/// Options that make everything happen often: tiny leaves, little memory, flushes within the commits.
+pub fn options() -> Builder {
+    Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20).background_threads(0)
+}
+
+pub fn open(volume: &Simulated) -> sapwood::Result<Database> {
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    options().open_on(volume)
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Insert(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+}
+
+/// What was done, and what was promised.
+pub struct Workload {
+    rng: StdRng,
+    keys: u32,
+    value_max: usize,
+    base: (u64, Contents),
+    batches: Vec<Vec<Change>>,
+    /// Batches up to this one must survive a power loss.
+    pub durable: u64,
+    /// Batches up to this one must survive the death of the process.
+    pub written: u64,
+    /// Batches up to this one were acknowledged.
+    pub acknowledged: u64,
+}
+
+impl Workload {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        // Some with values so large that segments fill, die and are collected.
+        let (keys, value_max) =
+            if rng.random_bool(0.15) { (60, 12_000) } else { (rng.random_range(1..400), 100) };
+        Self {
+            rng,
+            keys,
+            value_max,
+            base: (0, Contents::new()),
+            batches: Vec::new(),
+            durable: 0,
+            written: 0,
+            acknowledged: 0,
+        }
+    }
+
+    /// Goes on after a recovery that found `contents` after batch `number`.
+    pub fn resume(&mut self, number: u64, contents: Contents) {
+        self.base = (number, contents);
+        self.batches.clear();
+        self.durable = number;
+        self.written = number;
+        self.acknowledged = number;
+    }
+
+    fn next_number(&self) -> u64 {
+        self.base.0 + self.batches.len() as u64 + 1
+    }
+
+    /// Runs `steps` steps, or until one fails. Returns the failure.
+    pub fn run(&mut self, db: &Database, steps: usize) -> Result<(), Error> {
+        let keyspace = db.keyspace("main")?;
+        for _ in 0..steps {
+            match self.rng.random_range(0..20) {
+                0 => {
+                    db.flush()?;
+                    self.durable = self.acknowledged;
+                    self.written = self.acknowledged;
+                }
+                1 => {
+                    db.sync()?;
+                    self.durable = self.acknowledged;
+                    self.written = self.acknowledged;
+                }
+                _ => self.commit(db, &keyspace)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, db: &Database, keyspace: &sapwood::Keyspace) -> Result<(), Error> {
+        let number = self.next_number();
+        let mut batch = db.batch();
+        let mut changes = Vec::new();
+        for _ in 0..self.rng.random_range(1..12) {
+            let key = format!("key{:05}", self.rng.random_range(0..self.keys)).into_bytes();
+            if self.rng.random_bool(0.25) {
+                batch.remove(keyspace, &key);
+                changes.push(Change::Remove(key));
+            } else {
+                let value = vec![self.rng.random(); self.rng.random_range(0..self.value_max)];
+                batch.insert(keyspace, &key, &value);
+                changes.push(Change::Insert(key, value));
+            }
+        }
+        batch.insert(keyspace, COUNTER, number.to_le_bytes());
+        changes.push(Change::Insert(COUNTER.to_vec(), number.to_le_bytes().to_vec()));
+        let durability =
+            [Durability::Immediate, Durability::Buffered, Durability::None][self.rng.random_range(0..3)];
+        // Also a commit that fails may have happened (unless it failed for want of space), so it counts as issued.
+        let result = batch.durability(durability).commit();
+        if result.as_ref().is_err_and(Error::is_disk_full) {
+            return result;
+        }
+        self.batches.push(changes);
+        result?;
+        self.acknowledged = number;
+        if durability >= Durability::Buffered {
+            self.written = number;
+        }
+        if durability == Durability::Immediate {
+            self.durable = number;
+        }
+        Ok(())
+    }
+
+    /// The contents after batch `number`.
+    pub fn contents(&self, number: u64) -> Contents {
+        let mut contents = self.base.1.clone();
+        for changes in &self.batches[..(number - self.base.0) as usize] {
+            for change in changes {
+                match change {
+                    Change::Insert(key, value) => contents.insert(key.clone(), value.clone()),
+                    Change::Remove(key) => contents.remove(key),
+                };
+            }
+        }
+        contents
+    }
+
+    /// Checks a database that was opened after a crash: it holds exactly the state after some batch that is not older
+    /// than `at_least`. Returns which, and the state.
+    pub fn verify(&self, db: &Database, at_least: u64, story: &str) -> (u64, Contents) {
+        let keyspace = db.keyspace("main").expect("the keyspace was created before the crash or now");
+        let found: Contents = keyspace
+            .iter()
+            .map(|item| {
+                item.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap_or_else(|error| panic!("{story}: {error}"))
+            })
+            .collect();
+        let number =
+            found.get(COUNTER).map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().expect("8 bytes")));
+        assert!(number >= at_least, "{story}: batch {at_least} was acknowledged, but only {number} is there");
+        assert!(number < self.next_number(), "{story}: batch {number} was never issued");
+        assert!(
+            number >= self.base.0,
+            "{story}: batch {number} is from before the last recovery at {}",
+            self.base.0
+        );
+        let expected = self.contents(number);
+        if found != expected {
+            let lost = expected.iter().filter(|(k, v)| found.get(*k) != Some(v)).count();
+            let extra = found.keys().filter(|k| !expected.contains_key(*k)).count();
+            panic!(
+                "{story}: after batch {number} {lost} of {} records differ, {extra} are extra",
+                expected.len()
+            );
+        }
+        db.check().unwrap_or_else(|error| panic!("{story}: {error:?}"));
+        (number, found)
+    }
+}
