@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
-const PORTION: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 20);
+const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(64 << 20);
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 

@@ -122,7 +122,7 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     let database = DatabaseId::random();
     let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
     let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
-    let current = Current { database, manifest: 1, span: options.span() };
+    let current = Current { database, manifest: 1, span: options.span(), manifest_len: 0 };
     Manifest::create(Arc::clone(volume), current, &version)?;
     Ok(())
 }
@@ -190,7 +190,7 @@ fn start(
     *engine.manifest.get_mut() = Some(if replayed.torn {
         // The last edit was cut off. A fresh file leaves nothing of it behind.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
-        let next = Current { manifest: current.manifest + 1, ..current };
+        let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
         Manifest::create(Arc::clone(volume), next, &version)?
     } else {
         Manifest::resume(Arc::clone(volume), current, &replayed)?
@@ -345,16 +345,19 @@ impl Engine {
             return Ok(());
         }
         self.sync()?;
-        let mut guard = self.log.lock();
-        let Some(log) = guard.as_mut() else { return Ok(()) };
-        if log.wal.is_empty() {
-            return Ok(());
-        }
-        // The header of the next generation says how far this one reaches. Without space for it the log is as after
-        // a crash: whole, but without the mark.
-        match self.seal_log(log) {
+        // The header of the next generation says how far this one reaches, and CURRENT how far the manifest does.
+        // Without space for them both are as after a crash: whole, but without the mark.
+        match self.seal() {
             Err(error) if !error.is_disk_full() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    fn seal(&self) -> Result<()> {
+        let mut guard = self.log.lock();
+        if let Some(log) = guard.as_mut().filter(|log| !log.wal.is_empty()) {
+            self.seal_log(log)?;
+        }
+        self.manifest.lock().as_mut().map_or(Ok(()), Manifest::seal)
     }
 }

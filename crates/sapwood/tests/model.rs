@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -83,20 +84,28 @@ struct Shape {
     leaf_len: usize,
     background_threads: usize,
     pio_max: usize,
+    /// On a real disk, or on a simulated one, which is faster.
+    on_disk: bool,
 }
 
 /// Runs one random history and returns the database's last stats.
 fn history(seed: u64, shape: &Shape) {
     let mut rng = StdRng::seed_from_u64(seed);
     let dir = tempfile::tempdir().expect("a temporary directory");
+    let volume: Arc<dyn psync::Volume> = if shape.on_disk {
+        let options = psync::DiskOptions { pio_max: shape.pio_max, ..psync::DiskOptions::default() };
+        Arc::new(psync::Disk::open(dir.path(), options).expect("opens"))
+    } else {
+        let limits = psync::Limits { alignment: 512, pio_max: shape.pio_max, direct: true };
+        Arc::new(psync::Simulated::with_limits(seed, limits))
+    };
     let open = || {
         Database::builder()
             .memory(4 << 20)
             .leaf_len(shape.leaf_len)
             .segment_span(1 << 20)
             .background_threads(shape.background_threads)
-            .pio_max(shape.pio_max)
-            .open(dir.path())
+            .open_on(Arc::clone(&volume))
             .expect("opens")
     };
     let mut db = open();
@@ -188,7 +197,7 @@ proptest! {
     /// Many short histories: what goes wrong shrinks to a seed and a shape.
     #[test]
     fn short_histories(seed: u64, space in 1u32..5000, leaf_len in 256usize..2000, pio_max in prop::sample::select(vec![1usize, 3, 64]), background_threads in 0usize..2) {
-        history(seed, &Shape { operations: 3000, space, leaf_len, background_threads, pio_max });
+        history(seed, &Shape { operations: 3000, space, leaf_len, background_threads, pio_max, on_disk: false });
     }
 }
 
@@ -196,13 +205,16 @@ proptest! {
 #[test]
 fn long_histories() {
     let shapes = [
-        (1, 60_000, 256, 0, 64),
-        (2, 200, 512, 1, 64),
-        (3, 20_000, 1024, 1, 8),
-        (4, 100_000, 4096, 1, 64),
-        (5, 5_000, 300, 0, 2),
+        (1, 60_000, 256, 0, 64, false),
+        (2, 200, 512, 1, 64, false),
+        (3, 20_000, 1024, 1, 8, true),
+        (4, 100_000, 4096, 1, 64, false),
+        (5, 5_000, 300, 0, 2, false),
     ];
-    for (seed, space, leaf_len, background_threads, pio_max) in shapes {
-        history(seed, &Shape { operations: 200_000, space, leaf_len, background_threads, pio_max });
-    }
+    std::thread::scope(|scope| {
+        for (seed, space, leaf_len, background_threads, pio_max, on_disk) in shapes {
+            let shape = Shape { operations: 200_000, space, leaf_len, background_threads, pio_max, on_disk };
+            scope.spawn(move || history(seed, &shape));
+        }
+    });
 }

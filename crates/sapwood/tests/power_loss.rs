@@ -7,6 +7,8 @@ use psync::{Fault, Filter, Repeat, Simulated};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scenario::{Workload, open};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One life of a database: several rounds of work, each ended by a power loss at a random operation of the device.
 /// Returns the number of crash points.
@@ -81,6 +83,38 @@ fn the_death_of_the_process_loses_nothing_that_was_written() {
             reopened.close().expect("closes");
             workload.resume(number, contents);
             current = found;
+        }
+    }
+}
+
+/// With a flush in the background, so that the log has several generations that nobody has synced yet.
+#[test]
+fn nothing_is_lost_while_a_flush_runs_in_the_background() {
+    for seed in 0..40 {
+        let volume = Simulated::new(seed);
+        let mut workload = Workload::new(seed);
+        let watched = Arc::clone(&workload.watched);
+        let done = AtomicBool::new(false);
+        let images = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let shared: Arc<dyn psync::Volume> = Arc::new(volume.clone());
+                let db = scenario::options().background_threads(1).open_on(shared).expect("opens");
+                workload.run(&db, 400).expect("nothing fails");
+                done.store(true, Ordering::SeqCst);
+                db.close().expect("closes");
+            });
+            let mut images = Vec::new();
+            while !done.load(Ordering::SeqCst) && images.len() < 100 {
+                let durable = watched.load(Ordering::SeqCst);
+                images.push((durable, volume.power_loss(seed * 1000 + images.len() as u64)));
+                std::thread::yield_now();
+            }
+            images
+        });
+        for (index, (durable, image)) in images.iter().enumerate() {
+            let story = format!("seed {seed}, image {index}");
+            let db = open(image).unwrap_or_else(|error| panic!("{story}: {error}"));
+            workload.verify(&db, *durable, &story);
         }
     }
 }

@@ -7,7 +7,8 @@
 //!     12   16  database id: random, in every other file too
 //!     28    8  number of the manifest
 //!     36    8  span: bytes of a slot of the data file
-//!     44    4  CRC-32C of bytes 0..44
+//!     44    8  bytes that the manifest has at least: as many as at the last proper close
+//!     52    4  CRC-32C of bytes 0..52
 //! ```
 //! It is replaced as a whole: written beside, synced, renamed, directory synced. A database is created by everything
 //! else first and this file last. Newer formats keep magic, version and checksum where they are, so that a newer
@@ -23,7 +24,7 @@ pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The newest format that is read and the one that is written.
 pub(crate) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"sapwood\n";
-const LEN: usize = 48;
+const LEN: usize = 56;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,7 @@ pub(crate) struct Current {
     pub database: DatabaseId,
     pub manifest: u64,
     pub span: u64,
+    pub manifest_len: u64,
 }
 
 impl Current {
@@ -41,6 +43,7 @@ impl Current {
         out.extend_from_slice(&self.database.0);
         out.extend_from_slice(&self.manifest.to_le_bytes());
         out.extend_from_slice(&self.span.to_le_bytes());
+        out.extend_from_slice(&self.manifest_len.to_le_bytes());
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
@@ -63,10 +66,11 @@ impl Current {
                 reader.array()?,
                 reader.u64()?,
                 reader.u64()?,
+                reader.u64()?,
                 reader.u32()?,
             ))
         };
-        let Some((_, format, database, manifest, span, crc)) = parse() else {
+        let Some((_, format, database, manifest, span, manifest_len, crc)) = parse() else {
             return corrupt(
                 0,
                 "length of the file",
@@ -76,7 +80,7 @@ impl Current {
         };
         let actual = crc32c::crc32c(&bytes[..LEN - 4]);
         if actual != crc {
-            return corrupt(44, "checksum", format!("{crc:08x}"), format!("{actual:08x}"));
+            return corrupt(52, "checksum", format!("{crc:08x}"), format!("{actual:08x}"));
         }
         if format > FORMAT {
             return Err(Error::NewerFormat { path: path.into(), found: format, supported: FORMAT });
@@ -92,7 +96,7 @@ impl Current {
         if !span.is_power_of_two() || span > 1 << 40 || format == 0 {
             return corrupt(36, "span", "a power of two".into(), span.to_string());
         }
-        Ok(Self { database: DatabaseId(database), manifest, span })
+        Ok(Self { database: DatabaseId(database), manifest, span, manifest_len })
     }
 
     /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned` if it may or may not have happened.
@@ -117,7 +121,8 @@ impl Current {
 mod tests {
     use super::*;
 
-    const SOUND: Current = Current { database: DatabaseId([9; 16]), manifest: 12, span: 64 << 20 };
+    const SOUND: Current =
+        Current { database: DatabaseId([9; 16]), manifest: 12, span: 64 << 20, manifest_len: 99 };
 
     #[test]
     fn golden_bytes_and_back() {

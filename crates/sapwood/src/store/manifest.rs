@@ -143,12 +143,22 @@ impl Manifest {
     /// error before the switch the old file goes on to count.
     pub fn checkpoint(&mut self, version: &Version) -> Result<()> {
         let old = file_name(self.current.manifest);
-        let current = Current { manifest: self.current.manifest + 1, ..self.current };
+        let current = Current { manifest: self.current.manifest + 1, manifest_len: 0, ..self.current };
         let mut next = Self::create(Arc::clone(&self.volume), current, version)?;
         next.bytes_written += self.bytes_written;
         let outdated = std::mem::replace(self, next);
         outdated.volume.close(outdated.file)?;
         self.volume.remove(&old)?;
+        Ok(())
+    }
+
+    /// Notes in `CURRENT` how long the manifest is now, so that from then on every missing byte of it is noticed.
+    pub fn seal(&mut self) -> Result<()> {
+        if self.current.manifest_len != self.len {
+            let current = Current { manifest_len: self.len, ..self.current };
+            current.store(&*self.volume)?;
+            self.current = current;
+        }
         Ok(())
     }
 
@@ -349,6 +359,11 @@ pub(crate) fn decode(bytes: &[u8], name: &str, current: &Current, slots: &Arc<Sl
             "a part of one",
         ));
     };
+    if (at as u64) < current.manifest_len {
+        let found = format!("whole edits up to byte {at}");
+        let expected = format!("whole edits up to byte {}", current.manifest_len);
+        return Err(Error::corrupt(name, at as u64, "an edit is damaged or missing", expected, found));
+    }
     refuse_hole(bytes, at, name, current)?;
     version.table.rebuild_free();
     Ok(Replayed { version, len: at as u64, checkpoint_len, torn: at < bytes.len() })

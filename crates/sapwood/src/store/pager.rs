@@ -196,7 +196,16 @@ impl Pager {
             .zip(&mut buffers)
             .map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer })
             .collect();
-        self.volume.read(&mut set)?;
+        self.volume.read(&mut set).map_err(|error| match error {
+            psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
+                FILE,
+                offset,
+                "the data file ends within a node",
+                format!("{expected} bytes"),
+                format!("{found} bytes"),
+            ),
+            other => other.into(),
+        })?;
         self.counters.read_sets.fetch_add(set.len().div_ceil(self.pio_max) as u64, Relaxed);
         self.counters.reads.fetch_add(set.len() as u64, Relaxed);
         self.counters.bytes_read.fetch_add(runs.iter().map(|run| run.len as u64).sum(), Relaxed);

@@ -9,6 +9,7 @@ use rand::{Rng, SeedableRng};
 use sapwood::{Builder, Database, Durability, Error};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 const COUNTER: &[u8] = b"!counter";
@@ -42,6 +43,8 @@ pub struct Workload {
     pub written: u64,
     /// Batches up to this one were acknowledged.
     pub acknowledged: u64,
+    /// Follows `durable`, for whoever watches from another thread.
+    pub watched: Arc<AtomicU64>,
 }
 
 impl Workload {
@@ -49,7 +52,7 @@ impl Workload {
         let mut rng = StdRng::seed_from_u64(seed);
         // Some with values so large that segments fill, die and are collected.
         let (keys, value_max) =
-            if rng.random_bool(0.15) { (60, 12_000) } else { (rng.random_range(1..400), 100) };
+            if rng.random_bool(0.15) { (200, 12_000) } else { (rng.random_range(1..400), 100) };
         Self {
             rng,
             keys,
@@ -59,6 +62,7 @@ impl Workload {
             durable: 0,
             written: 0,
             acknowledged: 0,
+            watched: Arc::default(),
         }
     }
 
@@ -92,6 +96,7 @@ impl Workload {
                 }
                 _ => self.commit(db, &keyspace)?,
             }
+            self.watched.store(self.durable, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -130,6 +135,11 @@ impl Workload {
             self.durable = number;
         }
         Ok(())
+    }
+
+    /// The last batch that was tried.
+    pub fn issued(&self) -> u64 {
+        self.next_number() - 1
     }
 
     /// The contents after batch `number`.

@@ -1,0 +1,308 @@
+//! What a disk gets wrong without saying so: flipped bits, cut files, lost files, writes that went elsewhere or nowhere.
+//! All of it is named, or does no harm; wrong data is never given out.
+
+mod scenario;
+
+use psync::{Fault, Filter, Operation, Repeat, Simulated};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Error};
+use scenario::{Contents, Workload, open};
+use std::sync::Arc;
+
+/// A database with a bit of everything on disk, closed properly.
+fn built(seed: u64) -> (Simulated, Contents) {
+    let volume = Simulated::new(seed);
+    let mut workload = Workload::new(seed);
+    for _ in 0..3 {
+        let db = open(&volume).expect("opens");
+        workload.run(&db, 60).expect("nothing fails");
+        db.close().expect("closes");
+    }
+    let contents = workload.contents(workload.acknowledged);
+    (volume, contents)
+}
+
+/// Reads everything, in all ways. `Ok` only if all of it is right.
+fn read_all(db: &Database, expected: &Contents) -> Result<(), Error> {
+    let keyspace = db.keyspace("main")?;
+    for item in keyspace.iter() {
+        let (key, value) = item?;
+        assert_eq!(expected.get(&key[..]).map(Vec::as_slice), Some(&value[..]), "wrong data was given out");
+    }
+    for (key, value) in expected {
+        assert_eq!(
+            keyspace.get(key)?.as_deref(),
+            Some(&value[..]),
+            "a record is missing, and nobody said so"
+        );
+    }
+    Ok(())
+}
+
+/// Opens, reads and checks. Returns the damage that was told, if any.
+fn told(volume: &Simulated, expected: &Contents) -> Option<Error> {
+    let db = match open(volume) {
+        Ok(db) => db,
+        Err(error) => return Some(error),
+    };
+    let read = read_all(&db, expected).err();
+    let checked = db.check().err();
+    assert!(read.is_none() || checked.is_some(), "a check finds what a read finds: {read:?}");
+    checked
+}
+
+fn is_about(error: &Error, file: &str) -> bool {
+    match error {
+        Error::Corrupt { file: named, .. } => named == file,
+        Error::Damaged { damage } => damage.iter().all(|error| is_about(error, file)),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_named_or_harmless() {
+    for seed in 0..6 {
+        let (volume, contents) = built(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        for name in volume.names() {
+            let len = volume.read_file(&name).expect("is there").len();
+            let mut named = 0;
+            for _ in 0..if len == 0 { 0 } else { 60 } {
+                let image = volume.crash();
+                let bit = rng.random_range(0..len * 8);
+                image.edit_file(&name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+                match told(&image, &contents) {
+                    Some(error) => {
+                        let foreign = name == "CURRENT" && matches!(error, Error::NotADatabase { .. });
+                        assert!(foreign || is_about(&error, &name), "bit {bit} of {name}: {error:?}");
+                        named += 1;
+                    }
+                    // Dead nodes and padding.
+                    None => assert_eq!(name, "data", "bit {bit} of {name} went unnoticed (seed {seed})"),
+                }
+            }
+            assert!(len == 0 || named > 0, "no flip in {name} was noticed");
+        }
+    }
+}
+
+#[test]
+fn every_cut_is_named_or_harmless() {
+    for seed in 0..6 {
+        let (volume, contents) = built(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        for name in volume.names() {
+            let len = volume.read_file(&name).expect("is there").len();
+            for _ in 0..if len == 0 { 0 } else { 40 } {
+                let image = volume.crash();
+                let cut = rng.random_range(0..len);
+                image.edit_file(&name, |bytes| bytes.truncate(cut));
+                let error =
+                    told(&image, &contents).unwrap_or_else(|| panic!("{name} cut to {cut} of {len} bytes"));
+                // A cut manifest may show first in a log that it does not know of.
+                assert!(
+                    is_about(&error, &name) || (name.starts_with("manifest") && error.is_damage()),
+                    "{name} cut to {cut} of {len} bytes: {error:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_lost_file_is_named() {
+    let (volume, contents) = built(3);
+    for name in volume.names() {
+        let image = volume.crash();
+        image.remove_file(&name);
+        let error = told(&image, &contents).unwrap_or_else(|| panic!("nobody misses {name}"));
+        assert!(is_about(&error, &name), "{name}: {error:?}");
+    }
+}
+
+/// Nodes that a device wrote elsewhere, or not at all, while it said that all was well.
+#[test]
+fn lying_writes_are_found_out() {
+    let mut found = 0;
+    for nth in 1..60 {
+        for fault in [Fault::Lose, Fault::Misdirect(512), Fault::Misdirect(65536), Fault::FlipBit] {
+            let volume = Simulated::new(nth);
+            let filter = Filter::any().kind(Operation::Write).file("data");
+            volume.fail_nth(filter, nth, fault, Repeat::Once);
+            let mut workload = Workload::new(5);
+            let db = open(&volume).expect("opens");
+            if let Err(error) = workload.run(&db, 150) {
+                assert!(matches!(error, Error::Poisoned { .. } | Error::Corrupt { .. }), "{error}");
+            }
+            drop(db);
+            let reopened = open(&volume);
+            found += match &reopened {
+                Ok(db) => u32::from(db.check().is_err()),
+                Err(_) => 1,
+            };
+            if let Ok(db) = reopened {
+                // Whatever is given out is right or an error.
+                let keyspace = db.keyspace("main").expect("is there");
+                let newest = workload.contents(workload.acknowledged);
+                for (key, value) in &newest {
+                    if let Ok(found) = keyspace.get(key) {
+                        let possible =
+                            found.as_deref() == Some(&value[..]) || workload.acknowledged < workload.issued();
+                        assert!(possible, "write {nth}, {fault:?}: wrong data");
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 10, "lies were found: {found}");
+}
+
+/// One bit flipped on the way from the device, at every read.
+#[test]
+fn reads_that_lie_are_found_out() {
+    let (volume, contents) = built(2);
+    let mut told_of = 0;
+    for nth in 1..2000 {
+        let image = volume.crash();
+        image.fail_nth(Filter::any().kind(Operation::Read), nth, Fault::FlipBit, Repeat::Once);
+        let error = match open(&image) {
+            Ok(db) => read_all(&db, &contents).err(),
+            Err(error) => Some(error),
+        };
+        told_of += u32::from(error.is_some());
+        if image.fired() == 0 {
+            assert!(error.is_none());
+            assert!(told_of > 5, "{told_of}");
+            return;
+        }
+        assert!(
+            error
+                .as_ref()
+                .is_none_or(|error| error.is_damage() || matches!(error, Error::NotADatabase { .. })),
+            "{error:?}"
+        );
+    }
+    panic!("reading never ends");
+}
+
+#[test]
+fn other_peoples_directories_are_left_alone() {
+    let volume = Simulated::new(1);
+    volume.edit_file("thesis.tex", |bytes| bytes.extend(b"\\documentclass{article}"));
+    let refused = open(&volume).expect_err("refused");
+    assert!(
+        matches!(&refused, Error::NotADatabase { reason, .. } if reason.contains("thesis.tex")),
+        "{refused}"
+    );
+    assert!(volume.names().iter().all(|name| name == "thesis.tex"), "{:?}", volume.names());
+    volume.edit_file("CURRENT", |bytes| bytes.extend(b"MANIFEST-000005\n"));
+    assert!(matches!(open(&volume), Err(Error::NotADatabase { .. })));
+}
+
+#[test]
+fn a_newer_format_is_told_from_damage() {
+    let (volume, _) = built(4);
+    volume.edit_file("CURRENT", |bytes| {
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..52]);
+        bytes[52..56].copy_from_slice(&crc.to_le_bytes());
+    });
+    assert!(matches!(open(&volume), Err(Error::NewerFormat { found: 2, supported: 1, .. })));
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let (volume, contents) = built(6);
+    let volume: Arc<dyn psync::Volume> = Arc::new(volume);
+    let writer = Database::builder().holder("the shipyard").open_on(Arc::clone(&volume)).expect("opens");
+    let refused = Database::builder().open_on(Arc::clone(&volume)).expect_err("locked");
+    assert!(matches!(&refused, Error::Locked { holder, .. } if holder == "the shipyard"), "{refused}");
+    let reader = || Database::builder().read_only(true).open_on(Arc::clone(&volume));
+    assert!(matches!(reader(), Err(Error::Locked { .. })));
+    drop(writer);
+    let (first, second) = (reader().expect("opens"), reader().expect("opens too"));
+    read_all(&first, &contents).expect("sound");
+    read_all(&second, &contents).expect("sound");
+    assert!(matches!(first.keyspace("main").expect("is there").insert("a", "b"), Err(Error::ReadOnly)));
+    assert!(matches!(first.flush(), Err(Error::ReadOnly)));
+    assert!(matches!(first.keyspace("other"), Err(Error::NoKeyspace { .. })));
+    assert!(first.check().is_ok());
+}
+
+#[test]
+fn impossible_keys_values_and_options_are_refused() {
+    let volume: Arc<dyn psync::Volume> = Arc::new(Simulated::new(1));
+    assert!(matches!(
+        Database::builder().memory(1).open_on(Arc::clone(&volume)),
+        Err(Error::BadOption { .. })
+    ));
+    assert!(matches!(
+        Database::builder().create(false).open_on(Arc::clone(&volume)),
+        Err(Error::Missing { .. })
+    ));
+    let db = Database::builder().open_on(volume).expect("opens");
+    let keyspace = db.keyspace("main").expect("is made");
+    assert!(matches!(keyspace.insert("", "x"), Err(Error::KeyEmpty)));
+    assert!(matches!(keyspace.get(""), Err(Error::KeyEmpty)));
+    assert!(matches!(
+        keyspace.insert(vec![0; 65537], "x"),
+        Err(Error::KeyTooLong { len: 65537, max: 65536 })
+    ));
+    assert!(matches!(keyspace.insert("x", vec![0; 17 << 20]), Err(Error::ValueTooLong { .. })));
+    keyspace.insert(vec![7; 65536], "longest").expect("a key of the greatest length");
+    assert!(matches!(db.keyspace(""), Err(Error::BadName { .. })));
+    let mut batch = db.batch();
+    for key in 0..40u32 {
+        batch.insert(&keyspace, key.to_be_bytes(), vec![0; 1 << 20]);
+    }
+    assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { .. })));
+    assert!(keyspace.get(0u32.to_be_bytes()).expect("sound").is_none(), "nothing of it happened");
+    db.flush().expect("flushes");
+    db.check().expect("sound");
+}
+
+/// A disk that fills up refuses writes, goes on reading, and is well again when there is space.
+#[test]
+fn a_full_disk_comes_back() {
+    for (seed, background_threads) in (0..12).zip([0, 1].into_iter().cycle()) {
+        let volume = Simulated::new(seed);
+        let shared: Arc<dyn psync::Volume> = Arc::new(volume.clone());
+        let db = scenario::options().background_threads(background_threads).open_on(shared).expect("opens");
+        let keyspace = db.keyspace("main").expect("is made");
+        volume.set_capacity((2 + seed % 4) << 20);
+        let mut expected = Contents::new();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut full = None;
+        for number in 0..20_000u32 {
+            let (key, value) = (number.to_be_bytes().to_vec(), vec![rng.random(); 400]);
+            let mut batch = db.batch();
+            batch.insert(&keyspace, &key, &value);
+            match batch.durability(sapwood::Durability::Buffered).commit() {
+                Ok(()) => drop(expected.insert(key, value)),
+                Err(error) => {
+                    full = Some(error);
+                    break;
+                }
+            }
+        }
+        let full = full.expect("the disk is small");
+        assert!(full.is_disk_full(), "{full}");
+        read_all(&db, &expected).expect("reads go on");
+        volume.set_capacity(u64::MAX);
+        // The flush may still be waiting to try again; then the first write tells, and a later one succeeds.
+        let mut tries = 0;
+        while let Err(error) = keyspace.insert("after", "wards") {
+            assert!(error.is_disk_full() && tries < 50, "{error}");
+            tries += 1;
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        expected.insert(b"after".to_vec(), b"wards".to_vec());
+        db.flush().expect("flushes");
+        read_all(&db, &expected).expect("all is there");
+        db.check().expect("sound");
+        drop((keyspace, db));
+        let db = open(&volume).expect("opens again");
+        read_all(&db, &expected).expect("all is still there");
+    }
+}
