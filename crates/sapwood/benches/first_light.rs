@@ -1,0 +1,271 @@
+//! Measures what the README claims: one multi_get against single gets and against the device itself, parallel range scan
+//! against leaf by leaf, bytes written by a sorted load, space after overwriting. Prints a table; asserts nothing.
+//!
+//! `cargo bench -p sapwood --bench first_light -- [--dir DIR] [--records N] [--memory-mib M] [--reads-only yes]`
+
+use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, Read, Volume, Write};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+struct Options {
+    dir: PathBuf,
+    records: u64,
+    memory: u64,
+    reads_only: bool,
+}
+
+fn options() -> Options {
+    let mut options =
+        Options { dir: std::env::temp_dir(), records: 3_000_000, memory: 32 << 20, reads_only: false };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), arguments.next()) {
+            ("--dir", Some(dir)) => options.dir = dir.into(),
+            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
+            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
+            ("--reads-only", _) => options.reads_only = true,
+            _ => {}
+        }
+    }
+    options
+}
+
+/// 16 bytes of key: sorted by number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"user000000000000";
+    let digits = format!("{number:012}");
+    key[4..].copy_from_slice(digits.as_bytes());
+    key
+}
+
+fn value(rng: &mut StdRng) -> [u8; 100] {
+    let mut value = [0; 100];
+    rng.fill(&mut value[..]);
+    value
+}
+
+fn main() -> Outcome {
+    let options = options();
+    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
+    let path = dir.path().join("db");
+    println!(
+        "{} records of 116 bytes, memory {} MiB, in {}",
+        options.records,
+        options.memory >> 20,
+        options.dir.display()
+    );
+    sorted_load(&path, &options)?;
+    point_reads(dir.path(), &path, &options)?;
+    range_scans(&path, &options)?;
+    if !options.reads_only {
+        overwrites(&dir.path().join("overwritten"), &options)?;
+    }
+    Ok(())
+}
+
+fn open(path: &Path, memory: u64, pio_max: usize) -> sapwood::Result<Database> {
+    Database::builder().memory(memory).pio_max(pio_max).open(path)
+}
+
+fn sorted_load(path: &Path, options: &Options) -> Outcome {
+    let db = open(path, options.memory, 64)?;
+    let keyspace = db.keyspace("bench")?;
+    let mut rng = StdRng::seed_from_u64(1);
+    let began = Instant::now();
+    let mut number = 0;
+    while number < options.records {
+        let mut batch = db.batch();
+        for _ in 0..1000 {
+            batch.insert(&keyspace, key(number), value(&mut rng));
+            number += 1;
+        }
+        batch.durability(Durability::Buffered).commit()?;
+    }
+    db.flush()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let user = options.records as f64 * 116.0;
+    let checked = db.check()?;
+    let stats = db.stats();
+    println!(
+        "sorted load      {:>9.0} records/s; {:.2} bytes written a byte loaded (log {:.2}, data {:.2}), leaves {:.1} % full",
+        options.records as f64 / seconds,
+        stats.device.bytes_written as f64 / user,
+        stats.writes.log_bytes as f64 / user,
+        stats.writes.data_bytes as f64 / user,
+        checked.leaf_fill_percent
+    );
+    db.close()?;
+    Ok(())
+}
+
+/// A gibibyte to measure the device itself with: the database's own file has holes.
+fn make_scratch(dir: &Path) -> Outcome {
+    let disk = Disk::open(dir, DiskOptions::default())?;
+    let file = disk.open(SCRATCH, Access { write: true, create: true, direct: true, ..Access::default() })?;
+    let mut buffer = AlignedBuffer::new(4 << 20);
+    StdRng::seed_from_u64(8).fill(&mut buffer[..]);
+    for index in 0..256u64 {
+        disk.write(&[Write { file, offset: index * (4 << 20), data: &buffer }])?;
+    }
+    disk.sync(file)?;
+    Ok(())
+}
+
+const SCRATCH: &str = "scratch";
+
+/// Random reads a second at a depth.
+fn device_rate(dir: &Path, depth: usize, len: usize, rounds: usize) -> Outcome<f64> {
+    let disk = Disk::open(dir, DiskOptions::default())?;
+    let file = disk.open(SCRATCH, Access { direct: true, ..Access::default() })?;
+    let size = disk.len(file)?;
+    let mut rng = StdRng::seed_from_u64(9);
+    let mut buffers: Vec<_> = (0..depth).map(|_| AlignedBuffer::new(len)).collect();
+    let began = Instant::now();
+    for _ in 0..rounds {
+        let mut set: Vec<_> = buffers
+            .iter_mut()
+            .map(|buffer| {
+                let offset = rng.random_range(0..(size - len as u64) / 512) * 512;
+                Read { file, offset, buffer }
+            })
+            .collect();
+        disk.read(&mut set)?;
+    }
+    Ok((rounds * depth) as f64 / began.elapsed().as_secs_f64())
+}
+
+fn point_reads(dir: &Path, path: &Path, options: &Options) -> Outcome {
+    make_scratch(dir)?;
+    let mut rng = StdRng::seed_from_u64(2);
+    let keys: Vec<_> = (0..64 * 400).map(|_| key(rng.random_range(0..options.records))).collect();
+    // In turn, so that a noisy neighbour hits all alike.
+    for round in 1..=3 {
+        let part = &keys[(round - 1) * 64 * 100..round * 64 * 100];
+        let db = open(path, options.memory, 64)?;
+        let keyspace = db.keyspace("bench")?;
+        // Inner nodes into memory: this is about leaves.
+        for key in part.iter().step_by(7) {
+            keyspace.get(key)?;
+        }
+        let before = db.stats();
+        let began = Instant::now();
+        for key in part {
+            assert!(keyspace.get(key)?.is_some());
+        }
+        let single = part.len() as f64 / began.elapsed().as_secs_f64();
+        let between = db.stats();
+        let began = Instant::now();
+        for group in keys[round * 64 * 100..][..64 * 100].chunks(64) {
+            assert!(keyspace.multi_get(group)?.iter().all(Option::is_some));
+        }
+        let multi = (64 * 100) as f64 / began.elapsed().as_secs_f64();
+        let after = db.stats();
+        drop((keyspace, db));
+        let (one, many) = (device_rate(dir, 1, 8704, 3000)?, device_rate(dir, 64, 8704, 100)?);
+        println!(
+            "point reads {round}    get {single:>7.0}/s ({:.3} reads each), multi_get of 64 {multi:>7.0}/s ({:.3} reads a key): {:.2} x; \
+             device at 8.5 KiB: depth 1 {one:.0}/s, depth 64 {many:.0}/s; multi_get at {:.0} % of it",
+            (between.reads.requests - before.reads.requests) as f64 / part.len() as f64,
+            (after.reads.requests - between.reads.requests) as f64 / (64.0 * 100.0),
+            multi / single,
+            100.0 * multi / many
+        );
+    }
+    Ok(())
+}
+
+fn range_scans(path: &Path, options: &Options) -> Outcome {
+    let wanted = 1_000_000.min(options.records);
+    let scan = |pio_max| -> Outcome<(f64, u64, u64)> {
+        let db = open(path, options.memory, pio_max)?;
+        let keyspace = db.keyspace("bench")?;
+        let before = db.stats();
+        let began = Instant::now();
+        let mut count = 0;
+        for item in keyspace.range(key(options.records / 10)..).take(wanted as usize) {
+            let (found, _) = item?;
+            assert_eq!(&found[..], key(options.records / 10 + count));
+            count += 1;
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let after = db.stats();
+        Ok((
+            count as f64 / seconds,
+            after.reads.requests - before.reads.requests,
+            after.reads.psync_groups - before.reads.psync_groups,
+        ))
+    };
+    for round in 1..=3 {
+        let (leaf_by_leaf, single_reads, _) = scan(1)?;
+        let (parallel, reads, groups) = scan(64)?;
+        println!(
+            "range scan {round}     leaf by leaf {leaf_by_leaf:>9.0} records/s ({single_reads} reads), prange {parallel:>9.0} records/s \
+             ({reads} reads in {groups} groups): {:.2} x",
+            parallel / leaf_by_leaf
+        );
+    }
+    Ok(())
+}
+
+fn overwrites(path: &Path, options: &Options) -> Outcome {
+    let records = options.records / 4;
+    let db = open(path, options.memory, 64)?;
+    let keyspace = db.keyspace("bench")?;
+    let mut rng = StdRng::seed_from_u64(3);
+    let mut worst: f64 = 0.0;
+    for round in 0..=10 {
+        let began = Instant::now();
+        for start in (0..records).step_by(1000) {
+            let mut batch = db.batch();
+            for number in start..(start + 1000).min(records) {
+                let number = if round == 0 { number } else { rng.random_range(0..records) };
+                batch.insert(&keyspace, key(number), value(&mut rng));
+            }
+            batch.durability(Durability::Buffered).commit()?;
+            let space = db.stats().space;
+            if round > 0 {
+                worst = worst.max(space.used as f64 / space.live as f64);
+            }
+        }
+        if round % 5 == 0 {
+            println!(
+                "overwritten {round:>2} x {:>9.0} records/s; space {:.2} x what lives (at worst {worst:.2} x)",
+                records as f64 / began.elapsed().as_secs_f64(),
+                db.stats().space.amplification
+            );
+        }
+    }
+    db.flush()?;
+    let on_disk: u64 = allocated(path)?;
+    let live = db.stats().space.live;
+    println!(
+        "overwritten 10 x: {:.2} x on disk, log and manifest included; {:.1} bytes written a byte of update",
+        on_disk as f64 / live as f64,
+        db.stats().device.bytes_written as f64 / (records as f64 * 11.0 * 116.0)
+    );
+    Ok(())
+}
+
+#[cfg(unix)]
+fn allocated(path: &Path) -> Outcome<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        bytes += entry?.metadata()?.blocks() * 512;
+    }
+    Ok(bytes)
+}
+
+#[cfg(not(unix))]
+fn allocated(path: &Path) -> Outcome<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(path)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
