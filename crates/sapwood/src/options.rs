@@ -39,7 +39,7 @@ impl Default for Builder {
             read_only: false,
             pio_max: 64,
             background_threads: 1,
-            leaf_len: 8 << 10,
+            leaf_len: 4 << 10,
             segment_span: 64 << 20,
             holder: None,
         }
@@ -81,7 +81,7 @@ impl Builder {
         self
     }
 
-    /// Length of a leaf in bytes, 256 to 1 MiB; 8 KiB unless told. Applies to leaves written from now on.
+    /// Length of a leaf in bytes, 256 to 1 MiB; 4 KiB unless told. Applies to leaves written from now on.
     pub fn leaf_len(mut self, bytes: usize) -> Self {
         self.leaf_len = bytes;
         self
@@ -181,7 +181,7 @@ impl Builder {
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
-            node_len: NodeLen { leaf: self.leaf_len, inner: (8 << 10).min(2 * self.leaf_len) },
+            node_len: NodeLen { leaf: self.leaf_len, inner: (8 << 10).min(4 * self.leaf_len) },
         }
     }
 }
