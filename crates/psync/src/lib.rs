@@ -15,6 +15,7 @@ mod error;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod request;
+mod simulated;
 mod threads;
 mod transfer;
 #[cfg(target_os = "linux")]
@@ -26,4 +27,5 @@ pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use request::{FileId, Read, Write};
+pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};
