@@ -13,7 +13,8 @@ fn main() -> psync::Result<()> {
     let dir = std::env::args().nth(1).unwrap_or_else(|| ".".into());
     let dir = tempfile::tempdir_in(dir).expect("a scratch directory");
     let disk = Disk::open(dir.path(), DiskOptions::default())?;
-    let file = disk.open("scratch", Access { write: true, create: true, direct: true, ..Access::default() })?;
+    let file =
+        disk.open("scratch", Access { write: true, create: true, direct: true, ..Access::default() })?;
     let mut buffer = AlignedBuffer::new(4 << 20);
     StdRng::seed_from_u64(8).fill(&mut buffer[..]);
     for index in 0..LEN / (4 << 20) {
@@ -30,7 +31,8 @@ fn main() -> psync::Result<()> {
             }
         };
         let file = disk.open("scratch", Access { direct: true, ..Access::default() })?;
-        for (len, step) in [(4096, 4096), (4608, 512), (8192, 4096), (8192, 512), (8704, 512), (16384, 4096)] {
+        for (len, step) in [(4096, 4096), (4608, 512), (8192, 4096), (8192, 512), (8704, 512), (16384, 4096)]
+        {
             print!("{backend:<9} {len:>6} bytes at multiples of {step:>4}:");
             for depth in [1, 4, 16, 64] {
                 print!("  {depth:>2}: {:>7.0}/s", rate(&disk, file, depth, len, step)?);
@@ -49,7 +51,11 @@ fn rate(disk: &Disk, file: psync::FileId, depth: usize, len: usize, step: u64) -
     while began.elapsed() < Duration::from_millis(300) {
         let mut set: Vec<_> = buffers
             .iter_mut()
-            .map(|buffer| Read { file, offset: rng.random_range(0..(LEN - len as u64) / step) * step, buffer })
+            .map(|buffer| Read {
+                file,
+                offset: rng.random_range(0..(LEN - len as u64) / step) * step,
+                buffer,
+            })
             .collect();
         disk.read(&mut set)?;
         done += depth;

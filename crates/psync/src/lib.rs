@@ -7,9 +7,10 @@
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
 //! - [`Device`] is the boundary: six methods that move bytes of open files.
-//! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that fails, tears and
-//!   forgets as it is told.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
+//! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
+//!   fails and lies as it is told.
+
 mod buffer;
 mod device;
 mod disk;
@@ -29,5 +30,5 @@ pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use request::{FileId, Read, Write};
-pub use simulated::{Fault, Filter, Operation, Repeat, Simulated};
+pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};

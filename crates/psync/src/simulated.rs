@@ -1,559 +1,362 @@
-//! The simulated volume: a directory in memory that is deterministic by seed, and fails, tears, forgets and lies as it is
-//! told, so that a whole store can run, crash and recover inside one test.
+//! A volume in memory that loses power, fails and lies when a test asks it to, the same way for the same seed.
 //!
-//! What survives when the power goes ([`Simulated::power_loss`]):
-//! 1. what a finished [`Device::sync`] covered, wholly;
-//! 2. of other writes any sectors (512 bytes), in any order: they are lost, torn, reordered;
-//! 3. of names made, changed and removed since [`Volume::sync_directory`], any part; a rename is never half done.
-//!
-//! When only the process dies ([`Simulated::crash`]) every finished write survives.
-//!
-//! Running out of space, and every other fault, can be ordered for the n-th operation: see [`Fault`].
+//! Invariants:
+//! 1. between faults it keeps the contract of [`Device`] and [`Volume`] as a real disk does, alignment included;
+//! 2. an image ([`Simulated::crash`], [`Simulated::power_loss`]) is a volume of its own, and the volume that it was
+//!    taken from goes on as if nothing had been taken;
+//! 3. what happens depends on the seeds and the order of operations alone.
 
-mod fault;
-mod image;
+mod content;
+mod damage;
+mod directory;
+mod faults;
+mod node;
+mod power;
+mod state;
 
-pub use fault::{Fault, Filter, Operation, Repeat};
+pub use faults::{Fault, Filter, OperationKind, Repeat};
 
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write,
 };
-use fault::Plan;
-use image::Image;
+use directory::NameChange;
+use faults::Action;
+use node::{Change, Node};
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use std::collections::{BTreeMap, HashMap};
-use std::io;
+use state::{HeldLock, State};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// No file is longer, as on a real disk.
+const FILE_MAX: u64 = i64::MAX as u64;
+
 /// See the module. A clone is another handle on the same volume.
+///
+/// ```
+/// use psync::{Access, Device, Simulated, Volume, Write};
+///
+/// let volume = Simulated::new(1);
+/// let file = volume.open("a", Access { write: true, create: true, ..Access::default() })?;
+/// volume.sync_directory()?;
+/// volume.write(&[Write { file, offset: 0, data: b"safe" }])?;
+/// volume.sync(file)?;
+/// volume.write(&[Write { file, offset: 4, data: b" or not" }])?;
+/// for seed in 0..100 {
+///     let found = volume.power_loss(seed).read_file("a")?;
+///     assert!(found.starts_with(b"safe") && found.len() <= 11);
+/// }
+/// # Ok::<(), psync::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Simulated {
-    inner: Arc<Mutex<Inner>>,
-    locks: Arc<Mutex<Locks>>,
-}
-
-type Inode = u64;
-
-struct Inner {
-    rng: StdRng,
-    images: HashMap<Inode, Image>,
-    names: BTreeMap<String, Inode>,
-    durable_names: BTreeMap<String, Inode>,
-    pending_names: Vec<NameChange>,
-    open: HashMap<FileId, OpenFile>,
-    next_inode: Inode,
-    next_file: u32,
-    limits: Limits,
-    capacity: u64,
-    counters: Counters,
-    plan: Plan,
-    powered: bool,
-}
-
-#[derive(Clone)]
-struct OpenFile {
-    inode: Inode,
-    name: String,
-    direct: bool,
-    write: bool,
-}
-
-#[derive(Clone)]
-enum NameChange {
-    Create(String, Inode),
-    Rename(String, String, Inode),
-    Remove(String),
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<String, Inode>) {
-        match self {
-            NameChange::Create(name, inode) => {
-                names.insert(name.clone(), *inode);
-            }
-            NameChange::Rename(from, to, inode) => {
-                names.remove(from);
-                names.insert(to.clone(), *inode);
-            }
-            NameChange::Remove(name) => {
-                names.remove(name);
-            }
-        }
-    }
-}
-
-#[derive(Default)]
-struct Locks {
-    holder: Option<String>,
-    sharers: usize,
-}
-
-struct LockGuard {
-    locks: Arc<Mutex<Locks>>,
-    kind: LockKind,
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        let mut locks = self.locks.lock();
-        match self.kind {
-            LockKind::Exclusive => locks.holder = None,
-            LockKind::Shared => locks.sharers -= 1,
-        }
-    }
+    state: Arc<Mutex<State>>,
 }
 
 impl Simulated {
-    /// An empty volume: alignment 512, PioMax 64, no end of space.
+    /// An empty volume with an alignment of 512, a PioMax of 64 and room without end. All that chance decides in it
+    /// follows from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self::with_limits(seed, Limits { alignment: 512, pio_max: 64, direct: true })
+        Self::from_state(State::new(seed))
     }
 
-    /// An empty volume that asks for other requests.
-    pub fn with_limits(seed: u64, limits: Limits) -> Self {
-        let inner = Inner {
-            rng: StdRng::seed_from_u64(seed),
-            images: HashMap::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
-            pending_names: Vec::new(),
-            open: HashMap::new(),
-            next_inode: 0,
-            next_file: 0,
-            limits,
-            capacity: u64::MAX,
-            counters: Counters::default(),
-            plan: Plan::default(),
-            powered: true,
-        };
-        Self { inner: Arc::new(Mutex::new(inner)), locks: Arc::default() }
+    fn from_state(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    fn image(&self, seed: u64, images: HashMap<Inode, Image>, names: BTreeMap<String, Inode>) -> Self {
-        let inner = self.inner.lock();
-        let next = Self::with_limits(seed, inner.limits);
-        {
-            let mut fresh = next.inner.lock();
-            fresh.images = images;
-            fresh.names = names.clone();
-            fresh.durable_names = names;
-            fresh.next_inode = inner.next_inode;
-            fresh.capacity = inner.capacity;
-        }
-        next
+    /// Sets [`Limits::alignment`], which files opened for direct I/O enforce.
+    ///
+    /// # Panics
+    /// If it is not a power of two from 1 to 4096.
+    #[must_use]
+    pub fn with_alignment(self, alignment: usize) -> Self {
+        assert!(alignment.is_power_of_two() && alignment <= 4096, "alignment {alignment}");
+        self.state.lock().alignment = alignment;
+        self
     }
 
-    /// The volume as it would be found if the power went now. This one goes on as if nothing had happened.
-    pub fn power_loss(&self, seed: u64) -> Self {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let (images, names) = {
-            let inner = self.inner.lock();
-            let mut names = inner.durable_names.clone();
-            // A journal keeps the order and loses the end; without one, any of the changes may be missing.
-            let journal = rng.random_bool(0.5);
-            let kept = rng.random_range(0..=inner.pending_names.len());
-            for (index, change) in inner.pending_names.iter().enumerate() {
-                if if journal { index < kept } else { rng.random_bool(0.5) } {
-                    change.apply(&mut names);
-                }
-            }
-            let mut inodes: Vec<_> = names.values().copied().collect();
-            inodes.sort_unstable();
-            inodes.dedup();
-            let images: HashMap<_, _> = inodes
-                .into_iter()
-                .filter_map(|inode| Some((inode, inner.images.get(&inode)?.after_power_loss(&mut rng))))
-                .collect();
-            (images, names)
-        };
-        self.image(seed, images, names)
+    /// Sets [`Limits::pio_max`].
+    ///
+    /// # Panics
+    /// If it is not from 1 to 4096.
+    #[must_use]
+    pub fn with_pio_max(self, pio_max: usize) -> Self {
+        assert!((1..=4096).contains(&pio_max), "pio_max {pio_max}");
+        self.state.lock().pio_max = pio_max;
+        self
     }
 
-    /// The volume as it would be found if the process died now. This one goes on as if nothing had happened.
-    pub fn crash(&self) -> Self {
-        let (images, names) = {
-            let inner = self.inner.lock();
-            (inner.images.clone(), inner.names.clone())
-        };
-        let next = self.image(0, images, names);
-        {
-            // What is not durable is still not durable.
-            let inner = self.inner.lock();
-            let mut fresh = next.inner.lock();
-            fresh.durable_names = inner.durable_names.clone();
-            fresh.pending_names = inner.pending_names.clone();
-        }
-        next
+    /// Sets the room, as [`Simulated::set_capacity`] does.
+    #[must_use]
+    pub fn with_capacity(self, bytes: u64) -> Self {
+        self.set_capacity(bytes);
+        self
     }
 
-    /// Orders a fault at the `nth` operation from now (1 is the next) that matches the filter.
-    pub fn fail_nth(&self, filter: Filter, nth: u64, fault: Fault, repeat: Repeat) {
-        self.inner.lock().plan.add(filter, nth, fault, repeat);
-    }
-
-    /// Cancels all faults that were ordered.
-    pub fn clear_faults(&self) {
-        self.inner.lock().plan.clear();
-    }
-
-    /// Operations so far.
-    pub fn operations(&self) -> u64 {
-        self.inner.lock().plan.operations
-    }
-
-    /// Faults that happened so far.
-    pub fn fired(&self) -> u64 {
-        self.inner.lock().plan.fired
-    }
-
-    /// How many bytes (in pages of 4 KiB that were written) fit from now on.
+    /// Sets the room there is, in bytes. Only what was written takes room, in blocks of 4096 bytes; a write that would
+    /// need more gives [`Error::Full`]. May be less than is used already.
     pub fn set_capacity(&self, bytes: u64) {
-        self.inner.lock().capacity = bytes;
+        self.state.lock().capacity = bytes;
     }
 
-    /// Bytes (in pages of 4 KiB) that all files take.
-    pub fn allocated(&self) -> u64 {
-        self.inner.lock().allocated()
+    /// Bytes of room that are taken, a multiple of 4096.
+    pub fn used(&self) -> u64 {
+        self.state.lock().used_bytes()
     }
 
-    /// Names of all files, in order.
-    pub fn names(&self) -> Vec<String> {
-        self.inner.lock().names.keys().cloned().collect()
+    /// The volume as it is found after the process was killed: all finished writes are there (and still not durable),
+    /// nothing is open or locked, no faults are planned, counters are zero, the power is on.
+    pub fn crash(&self) -> Self {
+        Self::from_state(self.state.lock().after_crash())
     }
 
-    /// The whole content of a file, past all faults. `None` if there is no such file.
-    pub fn read_file(&self, name: &str) -> Option<Vec<u8>> {
-        let inner = self.inner.lock();
-        let image = inner.images.get(inner.names.get(name)?)?;
-        let mut bytes = vec![0; image.now.len as usize];
-        image.now.read(0, &mut bytes);
-        Some(bytes)
+    /// The volume as it is found after power loss: all that was durable, of the rest what `seed` says. Some seeds keep
+    /// all of it, some nothing, most a part: single sectors of 512 bytes of a write, later writes without earlier ones,
+    /// names without content, a length between the durable one and the one seen. What is found is durable.
+    pub fn power_loss(&self, seed: u64) -> Self {
+        Self::from_state(self.state.lock().after_power_loss(seed))
     }
 
-    /// Changes a file's content, past all faults and durably; creates the file if it is missing.
-    pub fn edit_file(&self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
-        let mut bytes = self.read_file(name).unwrap_or_default();
-        edit(&mut bytes);
-        let mut inner = self.inner.lock();
-        let inode = match inner.names.get(name) {
-            Some(inode) => *inode,
-            None => {
-                inner.next_inode += 1;
-                let inode = inner.next_inode;
-                inner.names.insert(name.into(), inode);
-                inner.durable_names.insert(name.into(), inode);
-                inode
-            }
-        };
-        let image = inner.images.entry(inode).or_default();
-        image.now.resize(0);
-        image.now.write(0, &bytes);
-        image.settle();
+    /// Plans a fault: of the operations from now on that `filter` matches (an [`OperationKind`] is a filter too), the
+    /// `n`-th, counted from 1, fails as `fault` says; with [`Repeat::Sticky`] every later one as well. Each
+    /// member of a read or write set is an operation. Plans add up; where two fire at once the older one acts. A file is
+    /// called by the name under which it was opened.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn fail_nth(&self, filter: impl Into<Filter>, n: u64, fault: Fault, repeat: Repeat) {
+        self.state.lock().plans.add(filter.into(), n, Action::Fail(fault), repeat);
     }
 
-    /// Removes a file, past all faults and durably.
-    pub fn remove_file(&self, name: &str) {
-        let mut inner = self.inner.lock();
-        inner.names.remove(name);
-        inner.durable_names.remove(name);
-    }
-}
-
-impl Inner {
-    fn allocated(&self) -> u64 {
-        let mut inodes: Vec<_> = self.names.values().collect();
-        inodes.sort_unstable();
-        inodes.dedup();
-        inodes.into_iter().filter_map(|inode| self.images.get(inode)).map(|image| image.now.allocated()).sum()
+    /// Forgets all planned faults and lies. The power stays off where it is off.
+    pub fn clear_faults(&self) {
+        self.state.lock().plans.clear();
     }
 
-    fn fault(&mut self, kind: Operation, file: &str) -> Result<Option<Fault>> {
-        if !self.powered {
-            return Err(failed("reach", file, None, "the power is off"));
-        }
-        let fault = self.plan.next(kind, file);
-        if fault == Some(Fault::PowerOff) {
-            self.powered = false;
-        }
-        Ok(fault)
+    /// Operations so far, since the volume or image was made. Those after the power went off do not count.
+    pub fn operations(&self) -> u64 {
+        self.state.lock().plans.operations
     }
 
-    fn file(&self, id: FileId) -> Result<OpenFile> {
-        self.open.get(&id).cloned().ok_or_else(|| Error::Invalid(format!("file {} is not open", id.number())))
+    /// How often planned faults and lies have come true.
+    pub fn fired(&self) -> u64 {
+        self.state.lock().plans.fired
     }
 
-    fn check(&self, file: &OpenFile, offset: u64, len: usize) -> Result<()> {
-        let alignment = self.limits.alignment;
-        if len == 0 || (file.direct && !(offset as usize | len).is_multiple_of(alignment)) {
-            return Err(Error::Invalid(format!(
-                "{}: {len} bytes at {offset} are not multiples of {alignment}",
-                file.name
-            )));
-        }
-        Ok(())
-    }
-
-    /// For operations other than reads and writes: fails as planned, before anything happened.
-    fn plain(&mut self, kind: Operation, operation: &'static str, file: &str) -> Result<()> {
-        match self.fault(kind, file)? {
-            None => Ok(()),
-            Some(Fault::NoSpace) => Err(full(operation, file)),
-            Some(Fault::PowerOff) => Err(failed(operation, file, None, "the power went")),
-            Some(_) => Err(failed(operation, file, None, "an error that was ordered")),
-        }
-    }
-
-    fn write_one(&mut self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<()> {
-        let fault = self.fault(Operation::Write, &file.name)?;
-        let whole = data.len();
-        let part = self.rng.random_range(0..=whole);
-        let bit = self.rng.random_range(0..whole * 8);
-        let taken = self.allocated();
-        let image = self.images.entry(file.inode).or_default();
-        if taken.saturating_add(image.now.would_add(offset, whole)) > self.capacity {
-            return Err(full("write", &file.name));
-        }
-        match fault {
-            None => image.write(offset, data),
-            Some(Fault::Lose) => {}
-            Some(Fault::Misdirect(by)) => image.write(offset + by, data),
-            Some(Fault::FlipBit) => {
-                let mut flipped = data.to_vec();
-                flipped[bit / 8] ^= 1 << (bit % 8);
-                image.write(offset, &flipped);
-            }
-            Some(fault) => {
-                if part > 0 {
-                    image.write(offset, &data[..part]);
-                }
-                return Err(match fault {
-                    Fault::NoSpace => full("write", &file.name),
-                    Fault::Short => Error::Short {
-                        operation: "write",
-                        file: file.name.clone(),
-                        offset,
-                        expected: whole,
-                        found: part,
-                    },
-                    Fault::PowerOff => failed("write", &file.name, Some(offset), "the power went"),
-                    _ => failed("write", &file.name, Some(offset), "an error that was ordered"),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn read_one(&mut self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let fault = self.fault(Operation::Read, &file.name)?;
-        let expected = buffer.len();
-        let bit = self.rng.random_range(0..expected * 8);
-        let image = self.images.entry(file.inode).or_default();
-        let available = image.now.len.saturating_sub(offset).min(expected as u64) as usize;
-        let short =
-            |found| Error::Short { operation: "read", file: file.name.clone(), offset, expected, found };
-        match fault {
-            None | Some(Fault::FlipBit) => {
-                if available < expected {
-                    return Err(short(available));
-                }
-                image.now.read(offset, buffer);
-                if fault.is_some() {
-                    buffer[bit / 8] ^= 1 << (bit % 8);
-                }
-                Ok(())
-            }
-            Some(Fault::Short) => Err(short(available / 2)),
-            Some(_) => Err(failed("read", &file.name, Some(offset), "an error that was ordered")),
-        }
-    }
-}
-
-fn failed(operation: &'static str, file: &str, offset: Option<u64>, why: &str) -> Error {
-    Error::Io { operation, file: file.into(), offset, source: io::Error::other(why.to_owned()) }
-}
-
-fn full(operation: &'static str, file: &str) -> Error {
-    Error::Full { operation, file: file.into(), source: io::Error::from(io::ErrorKind::StorageFull) }
-}
-
-impl Device for Simulated {
-    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let files = set.iter().map(|read| inner.file(read.file)).collect::<Result<Vec<_>>>()?;
-        for (read, file) in set.iter().zip(&files) {
-            inner.check(file, read.offset, read.buffer.len())?;
-        }
-        inner.counters.read_sets += set.len().div_ceil(inner.limits.pio_max) as u64;
-        inner.counters.reads += set.len() as u64;
-        inner.counters.bytes_read += set.iter().map(|read| read.buffer.len() as u64).sum::<u64>();
-        let mut result = Ok(());
-        for (read, file) in set.iter_mut().zip(&files) {
-            let one = inner.read_one(file, read.offset, read.buffer);
-            result = result.and(one);
-        }
-        result
-    }
-
-    fn write(&self, set: &[Write<'_>]) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let files = set.iter().map(|write| inner.file(write.file)).collect::<Result<Vec<_>>>()?;
-        for (write, file) in set.iter().zip(&files) {
-            inner.check(file, write.offset, write.data.len())?;
-            if !file.write {
-                return Err(Error::Invalid(format!("{} is open for reading only", file.name)));
-            }
-        }
-        crate::request::refuse_overlap(set)?;
-        inner.counters.write_sets += set.len().div_ceil(inner.limits.pio_max) as u64;
-        inner.counters.writes += set.len() as u64;
-        inner.counters.bytes_written += set.iter().map(|write| write.data.len() as u64).sum::<u64>();
-        let mut result = Ok(());
-        for (write, file) in set.iter().zip(&files) {
-            let one = inner.write_one(file, write.offset, write.data);
-            result = result.and(one);
-        }
-        result
-    }
-
-    fn sync(&self, file: FileId) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let file = inner.file(file)?;
-        inner.counters.syncs += 1;
-        let result = inner.plain(Operation::Sync, "sync", &file.name);
-        let powered = inner.powered;
-        let image = inner.images.entry(file.inode).or_default();
-        match &result {
-            Ok(()) => image.sync(),
-            Err(_) if powered => image.doom(),
-            Err(_) => {}
-        }
-        result
-    }
-
-    fn len(&self, file: FileId) -> Result<u64> {
-        let mut inner = self.inner.lock();
-        let inode = inner.file(file)?.inode;
-        Ok(inner.images.entry(inode).or_default().now.len)
-    }
-
-    fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let file = inner.file(file)?;
-        inner.plain(Operation::Resize, "resize", &file.name)?;
-        inner.images.entry(file.inode).or_default().resize(len);
-        Ok(())
-    }
-
-    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        let mut inner = self.inner.lock();
-        let file = inner.file(file)?;
-        inner.plain(Operation::Release, "release", &file.name)?;
-        inner.images.entry(file.inode).or_default().release(range.start, range.end);
-        Ok(())
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.lock().limits
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.lock().counters
-    }
-}
-
-impl Volume for Simulated {
-    fn open(&self, name: &str, access: Access) -> Result<FileId> {
-        let mut inner = self.inner.lock();
-        inner.plain(Operation::Open, "open", name)?;
-        let inode = match inner.names.get(name).copied() {
-            Some(_) if access.create_new => return Err(Error::Exists { file: name.into() }),
-            Some(inode) => inode,
-            None if access.create || access.create_new => {
-                inner.next_inode += 1;
-                let inode = inner.next_inode;
-                inner.images.insert(inode, Image::default());
-                inner.names.insert(name.into(), inode);
-                inner.pending_names.push(NameChange::Create(name.into(), inode));
-                inode
-            }
-            None => return Err(Error::NotFound { file: name.into() }),
-        };
-        let id = FileId::new(inner.next_file);
-        inner.next_file += 1;
-        let file = OpenFile { inode, name: name.into(), direct: access.direct, write: access.write };
-        inner.open.insert(id, file);
-        Ok(id)
-    }
-
-    fn close(&self, file: FileId) -> Result<()> {
-        let closed = self.inner.lock().open.remove(&file);
-        closed.map(drop).ok_or_else(|| Error::Invalid(format!("file {} is not open", file.number())))
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        let mut inner = self.inner.lock();
-        inner.plain(Operation::Remove, "remove", name)?;
-        inner.names.remove(name).ok_or_else(|| Error::NotFound { file: name.into() })?;
-        inner.pending_names.push(NameChange::Remove(name.into()));
-        Ok(())
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let mut inner = self.inner.lock();
-        inner.plain(Operation::Rename, "rename", from)?;
-        let inode = inner.names.get(from).copied().ok_or_else(|| Error::NotFound { file: from.into() })?;
-        let change = NameChange::Rename(from.into(), to.into(), inode);
-        change.apply(&mut inner.names);
-        inner.pending_names.push(change);
-        Ok(())
-    }
-
-    fn list(&self) -> Result<Vec<Entry>> {
-        let mut inner = self.inner.lock();
-        inner.plain(Operation::List, "list", "the directory")?;
-        let len = |inode| inner.images.get(inode).map_or(0, |image| image.now.len);
-        Ok(inner.names.iter().map(|(name, inode)| Entry { name: name.clone(), len: len(inode) }).collect())
-    }
-
-    fn sync_directory(&self) -> Result<()> {
-        let mut inner = self.inner.lock();
-        inner.counters.syncs += 1;
-        inner.plain(Operation::SyncDirectory, "sync", "the directory")?;
-        inner.durable_names = inner.names.clone();
-        inner.pending_names.clear();
-        // Files that nobody can reach any more are gone.
-        let Inner { images, names, open, .. } = &mut *inner;
-        images.retain(|inode, _| {
-            names.values().any(|n| n == inode) || open.values().any(|file| file.inode == *inode)
-        });
-        Ok(())
-    }
-
-    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        let mut locks = self.locks.lock();
-        let locked = |holder: &str| Error::Locked { volume: self.describe(), holder: holder.into() };
-        if let Some(other) = &locks.holder {
-            return Err(locked(other));
-        }
-        match kind {
-            LockKind::Exclusive if locks.sharers > 0 => return Err(locked("a reader")),
-            LockKind::Exclusive => locks.holder = Some(holder.into()),
-            LockKind::Shared => locks.sharers += 1,
-        }
-        drop(locks);
-        Ok(Lock::new(LockGuard { locks: Arc::clone(&self.locks), kind }))
-    }
-
-    fn describe(&self) -> String {
-        "a simulated volume".into()
+    /// Whether [`Fault::PowerOff`] has happened. Everything fails from then on; images can be taken.
+    pub fn is_off(&self) -> bool {
+        self.state.lock().off
     }
 }
 
 impl std::fmt::Debug for Simulated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Simulated({:?})", self.names())
+        f.write_str(&self.describe())
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\', '\0']) {
+        return Err(Error::Invalid(format!("{name:?} is not a plain file name")));
+    }
+    Ok(())
+}
+
+/// What a real disk refuses.
+fn check_request(state: &State, file: FileId, offset: u64, bytes: &[u8]) -> Result<()> {
+    let handle = state.handle(file)?;
+    let wrong = |what: String| Err(Error::Invalid(format!("{}: {what}", handle.name)));
+    if bytes.is_empty() {
+        return wrong("a request of 0 bytes".to_owned());
+    }
+    if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_MAX) {
+        return wrong(format!("offset {offset} is beyond any file"));
+    }
+    let alignment = state.alignment;
+    let (address, len) = (bytes.as_ptr() as usize, bytes.len());
+    if handle.access.direct && !(offset as usize | address | len).is_multiple_of(alignment) {
+        return wrong(format!("offset {offset}, length {len} or address is not a multiple of {alignment}"));
+    }
+    Ok(())
+}
+
+/// The answer to an operation that was carried out: its failure, where the power went off in the midst of it.
+fn finish<T>(failed: Option<Error>, done: Result<T>) -> Result<T> {
+    match failed {
+        Some(error) => Err(error),
+        None => done,
+    }
+}
+
+impl Device for Simulated {
+    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut members = Vec::with_capacity(set.len());
+        for read in set {
+            check_request(&state, read.file, read.offset, read.buffer)?;
+            members.push((state.handle(read.file)?.clone(), read));
+        }
+        let pio_max = state.pio_max;
+        members.chunks_mut(pio_max).try_for_each(|part| state.read_set(part))
+    }
+
+    fn write(&self, set: &[Write<'_>]) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut members = Vec::with_capacity(set.len());
+        for write in set {
+            check_request(&state, write.file, write.offset, write.data)?;
+            members.push((state.writable(write.file, "write")?, write));
+        }
+        crate::request::refuse_overlap(set)?;
+        let pio_max = state.pio_max;
+        members.chunks(pio_max).try_for_each(|part| state.write_set(part))
+    }
+
+    fn sync(&self, file: FileId) -> Result<()> {
+        let mut state = self.state.lock();
+        let handle = state.handle(file)?.clone();
+        state.sync(&handle)
+    }
+
+    fn len(&self, file: FileId) -> Result<u64> {
+        let mut state = self.state.lock();
+        let handle = state.handle(file)?.clone();
+        let failed = state.begin(OperationKind::Len, "stat", &handle.name)?;
+        finish(failed, Ok(state.node(handle.number).map_or(0, |node| node.seen.len())))
+    }
+
+    fn resize(&self, file: FileId, len: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let handle = state.writable(file, "resize")?;
+        if len > FILE_MAX {
+            return Err(Error::Invalid(format!("{}: {len} bytes are beyond any file", handle.name)));
+        }
+        let failed = state.begin(OperationKind::Resize, "resize", &handle.name)?;
+        state.edit(handle.number, |node| node.change(Change::Resize { len }));
+        finish(failed, Ok(()))
+    }
+
+    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        let mut state = self.state.lock();
+        let handle = state.writable(file, "release")?;
+        if range.is_empty() || range.end > FILE_MAX {
+            return Err(Error::Invalid(format!("{}: release of {range:?}", handle.name)));
+        }
+        let failed = state.begin(OperationKind::Release, "release", &handle.name)?;
+        state.edit(handle.number, |node| node.change(Change::Release { range }));
+        finish(failed, Ok(()))
+    }
+
+    fn limits(&self) -> Limits {
+        let state = self.state.lock();
+        Limits { alignment: state.alignment, pio_max: state.pio_max, direct: true }
+    }
+
+    fn counters(&self) -> Counters {
+        self.state.lock().counters
+    }
+}
+
+impl Volume for Simulated {
+    fn open(&self, name: &str, access: Access) -> Result<FileId> {
+        check_name(name)?;
+        let mut state = self.state.lock();
+        let failed = state.begin(OperationKind::Open, "open", name)?;
+        let creates = access.write && (access.create || access.create_new);
+        let number = match state.named(name) {
+            Ok(_) if access.write && access.create_new => {
+                return finish(failed, Err(Error::Exists { file: name.to_owned() }));
+            }
+            Ok(number) => number,
+            Err(_) if creates => {
+                let file = state.add_node(Node::default());
+                state.directory.change(NameChange::Create { name: name.to_owned(), file });
+                file
+            }
+            Err(error) => return finish(failed, Err(error)),
+        };
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(state.add_handle(number, name, access)),
+        }
+    }
+
+    fn close(&self, file: FileId) -> Result<()> {
+        let mut state = self.state.lock();
+        let number = state.handle(file)?.number;
+        state.open.remove(&file);
+        state.reap(number);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        let mut state = self.state.lock();
+        let failed = state.begin(OperationKind::Remove, "remove", name)?;
+        finish(failed, state.remove(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        let mut state = self.state.lock();
+        let failed = state.begin(OperationKind::Rename, "rename", from)?;
+        finish(failed, state.rename(from, to))
+    }
+
+    fn list(&self) -> Result<Vec<Entry>> {
+        let mut state = self.state.lock();
+        let name = describe(&state);
+        let failed = state.begin(OperationKind::List, "list", &name)?;
+        let len = |number| state.node(number).map_or(0, |node| node.seen.len());
+        let names = state.directory.seen.iter();
+        let entries = names.map(|(name, number)| Entry { name: name.clone(), len: len(*number) }).collect();
+        finish(failed, Ok(entries))
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let name = describe(&state);
+        let failed = state.begin(OperationKind::SyncDirectory, "sync", &name)?;
+        state.counters.syncs += 1;
+        state.sync_directory();
+        finish(failed, Ok(()))
+    }
+
+    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
+        let mut state = self.state.lock();
+        let volume = describe(&state);
+        if let Some(error) = state.begin(OperationKind::Lock, "lock", &volume)? {
+            return Err(error);
+        }
+        let against = |held: &&HeldLock| kind == LockKind::Exclusive || held.kind == LockKind::Exclusive;
+        let holders: Vec<&str> =
+            state.locks.iter().filter(against).map(|held| held.holder.as_str()).collect();
+        if !holders.is_empty() {
+            return Err(Error::Locked { volume, holder: holders.join(", ") });
+        }
+        let id = state.next_lock;
+        state.next_lock += 1;
+        state.locks.push(HeldLock { id, kind, holder: holder.to_owned() });
+        Ok(Lock::new(Unlock { state: Arc::clone(&self.state), id }))
+    }
+
+    fn describe(&self) -> String {
+        describe(&self.state.lock())
+    }
+}
+
+fn describe(state: &State) -> String {
+    format!("simulated volume {}", state.seed)
+}
+
+/// Gives the lock back when dropped.
+struct Unlock {
+    state: Arc<Mutex<State>>,
+    id: u64,
+}
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.state.lock().locks.retain(|held| held.id != self.id);
     }
 }

@@ -66,7 +66,11 @@ fn main() -> Outcome {
         overwrites(&dir.path().join("overwritten"), &options)?;
     }
     if let Some(peak) = peak_memory() {
-        println!("peak memory      {} MiB of a process with a budget of {} MiB", peak >> 20, options.memory >> 20);
+        println!(
+            "peak memory      {} MiB of a process with a budget of {} MiB",
+            peak >> 20,
+            options.memory >> 20
+        );
     }
     Ok(())
 }

@@ -186,9 +186,10 @@ fn start(
         let mut probe = |_: Record| Ok(());
         wal::replay(&**volume, current.database, low, high, &mut probe)?
     };
-    sync_log(&**volume, &tail)?;
-    *engine.manifest.get_mut() = Some(if replayed.torn {
-        // The last edit was cut off. A fresh file leaves nothing of it behind.
+    wal::settle(&**volume, &tail)?;
+    *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
+        // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
+        // them (see `wal/settle.rs`). A fresh file settles both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
         Manifest::create(Arc::clone(volume), next, &version)?
@@ -270,17 +271,6 @@ fn replay_into(
         Ok(())
     };
     wal::replay(&**volume, database, low, high, &mut apply)?;
-    Ok(())
-}
-
-/// Makes what was found in the log durable: what is built upon it must not outlive it.
-fn sync_log(volume: &dyn Volume, tail: &Tail) -> Result<()> {
-    for generation in wal::list(volume)?.into_iter().filter(|generation| *generation <= tail.generation) {
-        let file = volume.open(&wal::file_name(generation), Access { write: true, ..Access::default() })?;
-        let synced = volume.sync(file);
-        volume.close(file)?;
-        synced?;
-    }
     Ok(())
 }
 

@@ -6,8 +6,10 @@
 
 mod reader;
 mod record;
+mod settle;
 mod writer;
 
 pub(crate) use reader::{Record, Tail, list, replay};
 pub(crate) use record::{file_name, generation_of};
+pub(crate) use settle::settle;
 pub(crate) use writer::WalWriter;

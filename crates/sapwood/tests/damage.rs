@@ -3,7 +3,7 @@
 
 mod scenario;
 
-use psync::{Fault, Filter, Operation, Repeat, Simulated};
+use psync::{Filter, OperationKind, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Error};
@@ -21,6 +21,16 @@ fn built(seed: u64) -> (Simulated, Contents) {
     }
     let contents = workload.contents(workload.acknowledged);
     (volume, contents)
+}
+
+fn names(volume: &Simulated) -> Vec<String> {
+    volume.list().expect("a list").into_iter().map(|entry| entry.name).collect()
+}
+
+fn edit_file(volume: &Simulated, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = volume.read_file(name).unwrap_or_default();
+    edit(&mut bytes);
+    volume.write_file(name, &bytes).expect("written");
 }
 
 /// Reads everything, in all ways. `Ok` only if all of it is right.
@@ -65,13 +75,13 @@ fn every_flipped_bit_is_named_or_harmless() {
     for seed in 0..6 {
         let (volume, contents) = built(seed);
         let mut rng = StdRng::seed_from_u64(seed);
-        for name in volume.names() {
+        for name in names(&volume) {
             let len = volume.read_file(&name).expect("is there").len();
             let mut named = 0;
             for _ in 0..if len == 0 { 0 } else { 60 } {
                 let image = volume.crash();
                 let bit = rng.random_range(0..len * 8);
-                image.edit_file(&name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+                edit_file(&image, &name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
                 match told(&image, &contents) {
                     Some(error) => {
                         let foreign = name == "CURRENT" && matches!(error, Error::NotADatabase { .. });
@@ -92,12 +102,12 @@ fn every_cut_is_named_or_harmless() {
     for seed in 0..6 {
         let (volume, contents) = built(seed);
         let mut rng = StdRng::seed_from_u64(seed);
-        for name in volume.names() {
+        for name in names(&volume) {
             let len = volume.read_file(&name).expect("is there").len();
             for _ in 0..if len == 0 { 0 } else { 40 } {
                 let image = volume.crash();
                 let cut = rng.random_range(0..len);
-                image.edit_file(&name, |bytes| bytes.truncate(cut));
+                edit_file(&image, &name, |bytes| bytes.truncate(cut));
                 let error =
                     told(&image, &contents).unwrap_or_else(|| panic!("{name} cut to {cut} of {len} bytes"));
                 // A cut manifest may show first in a log that it does not know of.
@@ -113,9 +123,9 @@ fn every_cut_is_named_or_harmless() {
 #[test]
 fn every_lost_file_is_named() {
     let (volume, contents) = built(3);
-    for name in volume.names() {
+    for name in names(&volume) {
         let image = volume.crash();
-        image.remove_file(&name);
+        image.remove_file(&name).expect("removed");
         let error = told(&image, &contents).unwrap_or_else(|| panic!("nobody misses {name}"));
         assert!(is_about(&error, &name), "{name}: {error:?}");
     }
@@ -126,10 +136,13 @@ fn every_lost_file_is_named() {
 fn lying_writes_are_found_out() {
     let mut found = 0;
     for nth in 1..60 {
-        for fault in [Fault::Lose, Fault::Misdirect(512), Fault::Misdirect(65536), Fault::FlipBit] {
+        for misdirected_by in [0, 512, 65536, -512] {
             let volume = Simulated::new(nth);
-            let filter = Filter::any().kind(Operation::Write).file("data");
-            volume.fail_nth(filter, nth, fault, Repeat::Once);
+            let filter = Filter::any().file("data");
+            match misdirected_by {
+                0 => volume.lose_nth_write(filter, nth),
+                by => volume.misdirect_nth_write(filter, nth, by),
+            }
             let mut workload = Workload::new(5);
             let db = open(&volume).expect("opens");
             if let Err(error) = workload.run(&db, 150) {
@@ -149,7 +162,7 @@ fn lying_writes_are_found_out() {
                     if let Ok(found) = keyspace.get(key) {
                         let possible =
                             found.as_deref() == Some(&value[..]) || workload.acknowledged < workload.issued();
-                        assert!(possible, "write {nth}, {fault:?}: wrong data");
+                        assert!(possible, "write {nth}, misdirected by {misdirected_by}: wrong data");
                     }
                 }
             }
@@ -165,7 +178,7 @@ fn reads_that_lie_are_found_out() {
     let mut told_of = 0;
     for nth in 1..2000 {
         let image = volume.crash();
-        image.fail_nth(Filter::any().kind(Operation::Read), nth, Fault::FlipBit, Repeat::Once);
+        image.corrupt_nth_read(Filter::kinds([OperationKind::Read]), nth);
         let error = match open(&image) {
             Ok(db) => read_all(&db, &contents).err(),
             Err(error) => Some(error),
@@ -189,21 +202,21 @@ fn reads_that_lie_are_found_out() {
 #[test]
 fn other_peoples_directories_are_left_alone() {
     let volume = Simulated::new(1);
-    volume.edit_file("thesis.tex", |bytes| bytes.extend(b"\\documentclass{article}"));
+    edit_file(&volume, "thesis.tex", |bytes| bytes.extend(b"\\documentclass{article}"));
     let refused = open(&volume).expect_err("refused");
     assert!(
         matches!(&refused, Error::NotADatabase { reason, .. } if reason.contains("thesis.tex")),
         "{refused}"
     );
-    assert!(volume.names().iter().all(|name| name == "thesis.tex"), "{:?}", volume.names());
-    volume.edit_file("CURRENT", |bytes| bytes.extend(b"MANIFEST-000005\n"));
+    assert!(names(&volume).iter().all(|name| name == "thesis.tex"), "{:?}", names(&volume));
+    edit_file(&volume, "CURRENT", |bytes| bytes.extend(b"MANIFEST-000005\n"));
     assert!(matches!(open(&volume), Err(Error::NotADatabase { .. })));
 }
 
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (volume, _) = built(4);
-    volume.edit_file("CURRENT", |bytes| {
+    edit_file(&volume, "CURRENT", |bytes| {
         bytes[8] = 2;
         let crc = crc32c::crc32c(&bytes[..52]);
         bytes[52..56].copy_from_slice(&crc.to_le_bytes());

@@ -3,7 +3,7 @@
 
 mod scenario;
 
-use psync::{Fault, Filter, Operation, Repeat, Simulated};
+use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use scenario::{Workload, open};
 
 const SEED: u64 = 11;
@@ -84,12 +84,12 @@ fn an_error_at_and_after_every_operation() {
 
 #[test]
 fn a_short_transfer_at_every_read_and_write() {
-    fault_everywhere(Fault::Short, Repeat::Once, &Filter::any().kind(Operation::Read).kind(Operation::Write));
+    fault_everywhere(Fault::Short, Repeat::Once, &Filter::kinds([OperationKind::Read, OperationKind::Write]));
 }
 
 #[test]
 fn a_full_disk_at_every_write() {
-    let writes = Filter::any().kind(Operation::Write).kind(Operation::Open).kind(Operation::Resize);
+    let writes = Filter::kinds([OperationKind::Write, OperationKind::Open, OperationKind::Resize]);
     fault_everywhere(Fault::NoSpace, Repeat::Once, &writes);
     fault_everywhere(Fault::NoSpace, Repeat::Sticky, &writes);
 }

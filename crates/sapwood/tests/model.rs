@@ -96,8 +96,7 @@ fn history(seed: u64, shape: &Shape) {
         let options = psync::DiskOptions { pio_max: shape.pio_max, ..psync::DiskOptions::default() };
         Arc::new(psync::Disk::open(dir.path(), options).expect("opens"))
     } else {
-        let limits = psync::Limits { alignment: 512, pio_max: shape.pio_max, direct: true };
-        Arc::new(psync::Simulated::with_limits(seed, limits))
+        Arc::new(psync::Simulated::new(seed).with_pio_max(shape.pio_max))
     };
     let open = || {
         Database::builder()

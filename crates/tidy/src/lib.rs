@@ -1,1 +1,22 @@
-//! House rules.
+//! House rules as tests. One rule a file, each with its table or limits at the top, and a canary: a snippet that breaks
+//! the rule and must be reported. `tests/house.rs` applies all of them to this repository.
+//!
+//! Invariants:
+//! 1. a rule reads only the [`Tree`] it is given, so that canaries need no files;
+//! 2. every [`Violation`] says where, what, why, and what to do.
+
+pub mod crate_arrows;
+pub mod dead_files;
+pub mod folder_arrows;
+pub mod leftovers;
+pub mod length;
+pub mod links;
+pub mod opening;
+pub mod places;
+mod tokens;
+mod tree;
+pub mod unsafe_code;
+mod violation;
+
+pub use tree::{File, Tree};
+pub use violation::{Violation, report};

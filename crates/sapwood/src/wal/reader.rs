@@ -38,12 +38,16 @@ pub(crate) struct Tail {
     pub end: Lsn,
     /// Sequence number that comes next.
     pub next_seq: SeqNo,
+    /// LSN below which all was durable, as far as anything in the log claims.
+    pub claimed: Lsn,
+    /// Every generation that was read: its number, the LSN of its byte 0, and its valid bytes.
+    pub files: Vec<(u64, Lsn, u64)>,
 }
 
 impl Tail {
     /// The end of a log that was never begun.
     pub fn none() -> Self {
-        Self { generation: 0, len: 0, end: 0, next_seq: 1 }
+        Self { generation: 0, len: 0, end: 0, next_seq: 1, claimed: 0, files: Vec::new() }
     }
 }
 
@@ -154,7 +158,12 @@ pub(crate) fn replay(
                 header.first_seq,
             ));
         }
-        let reached = replay_one(&mut source, &header, end, apply)?;
+        let mut reached = replay_one(&mut source, &header, end, apply)?;
+        if let Some(before) = &tail {
+            reached.claimed = reached.claimed.max(before.claimed);
+            reached.files = before.files.clone();
+        }
+        reached.files.push((generation, header.base, reached.len));
         if end == u64::MAX || reached.len < end {
             // The log ends here, or so it seems.
             refuse_hole(&mut source, database, &reached)?;
@@ -228,6 +237,8 @@ fn replay_one(
         len: FILE_HEADER as u64,
         end: header.base + FILE_HEADER as u64,
         next_seq: header.first_seq,
+        claimed: header.durable,
+        files: Vec::new(),
     };
     let mut epoch = 0;
     while tail.len < end {
@@ -237,6 +248,7 @@ fn replay_one(
             break;
         }
         epoch = head.epoch;
+        tail.claimed = tail.claimed.max(head.durable);
         tail.len += head.record_len() as u64;
         tail.end += head.record_len() as u64;
         tail.next_seq += SeqNo::from(head.count);

@@ -186,8 +186,12 @@ impl WalWriter {
         }
         if let Err(error) = result {
             self.epoch += 1;
-            // Best effort: invariant 2 does not need it.
-            let _ = self.volume.resize(self.current.id, start);
+            if error.is_full() {
+                // Whoever is told that the disk is full may believe that nothing happened, also after a power loss.
+                self.volume.resize(self.current.id, start).map_err(undecided)?;
+                self.volume.sync(self.current.id).map_err(undecided)?;
+                self.current.synced = start;
+            }
             return Err(error.into());
         }
         self.current.len += len;
@@ -319,6 +323,11 @@ impl Drop for WalWriter {
             let _ = self.volume.close(file.id);
         }
     }
+}
+
+/// A refused commit could not be taken back: nobody knows whether a reopening finds it.
+fn undecided(error: psync::Error) -> crate::Error {
+    crate::Error::Poisoned { cause: error.to_string() }
 }
 
 /// Creates a generation's file with a durable header under a durable name.

@@ -1,0 +1,147 @@
+//! What is left after power loss.
+//!
+//! Invariants:
+//! 1. the answer depends on the state and the seed alone;
+//! 2. what was durable is there, unless an unsynced change to the same sectors reached the device;
+//! 3. a sector is atomic: it is found as it was at one moment between the last sync and the loss, and different
+//!    sectors may be from different moments, so that writes are torn, lost and reordered;
+//! 4. resizes and releases go through the file system's journal: a prefix of them is kept;
+//! 5. the length is one that the kept changes allow; what of it never reached the device reads as zeros.
+
+use super::content::Content;
+use super::node::{Change, Node, pieces};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes that a device writes wholly or not at all.
+pub(super) const SECTOR: u64 = 512;
+
+/// How bad it is, drawn once for an image.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Severity {
+    /// The device had everything already.
+    KeepAll,
+    /// Nothing unsynced got there.
+    LoseAll,
+    /// All but the last few changes got there; those are torn.
+    TearLast(usize),
+    /// Every change has its own fate, kept with this chance in a hundred when not torn.
+    Mixed(u32),
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Kept,
+    Lost,
+    /// Each sector is kept with this chance in a hundred.
+    Torn(u32),
+}
+
+/// A generator for one purpose: `parts` tell apart uses of the same seed.
+pub(super) fn random(parts: [u64; 3]) -> StdRng {
+    let mut seed = [0; 32];
+    for (bytes, part) in seed.chunks_exact_mut(8).zip(parts) {
+        bytes.copy_from_slice(&part.to_le_bytes());
+    }
+    StdRng::from_seed(seed)
+}
+
+impl Severity {
+    pub(super) fn draw(random: &mut impl Rng) -> Self {
+        match random.random_range(0..8) {
+            0 => Self::KeepAll,
+            1 => Self::LoseAll,
+            2..=4 => Self::TearLast(random.random_range(1..=4)),
+            _ => Self::Mixed([5, 25, 50, 75, 95].choose(random).copied().unwrap_or(50)),
+        }
+    }
+
+    /// The fate of change `index` of `count`.
+    fn fate(self, index: usize, count: usize, random: &mut impl Rng) -> Fate {
+        match self {
+            Self::KeepAll => Fate::Kept,
+            Self::LoseAll => Fate::Lost,
+            Self::TearLast(last) if index + last < count => Fate::Kept,
+            Self::TearLast(_) => Fate::Torn(random.random_range(0..=100)),
+            Self::Mixed(chance) => match random.random_range(0..3) {
+                0 => Fate::Torn(random.random_range(0..=100)),
+                _ if random.random_range(0..100) < chance => Fate::Kept,
+                _ => Fate::Lost,
+            },
+        }
+    }
+
+    /// Whether the pending directory operation `index` of `count` is kept.
+    pub(super) fn keeps(self, index: usize, count: usize, random: &mut impl Rng) -> bool {
+        match self.fate(index, count, random) {
+            Fate::Kept => true,
+            Fate::Lost => false,
+            Fate::Torn(chance) => random.random_range(0..100) < chance,
+        }
+    }
+}
+
+/// The file as it is found.
+pub(super) fn after_loss(node: &Node, severity: Severity, random: &mut impl Rng) -> Arc<Content> {
+    let changes = &node.unsynced;
+    if changes.is_empty() || matches!(severity, Severity::LoseAll) {
+        return Arc::clone(&node.durable);
+    }
+    let count = changes.len();
+    let mut content = Content::clone(&node.durable);
+    if matches!(severity, Severity::KeepAll) {
+        changes.iter().for_each(|change| change.apply(&mut content));
+        return Arc::new(content);
+    }
+    // Journalled changes before this index are kept.
+    let journalled = match severity {
+        Severity::TearLast(last) => random.random_range(count.saturating_sub(last)..=count),
+        _ => random.random_range(0..=count),
+    };
+    // By sector, the last write that the device took to it.
+    let mut moment: HashMap<u64, usize> = HashMap::new();
+    for (index, change) in changes.iter().enumerate() {
+        let Change::Write { offset, data } = change else { continue };
+        let fate = severity.fate(index, count, random);
+        for (at, _) in pieces(*offset, data, SECTOR) {
+            let kept = match fate {
+                Fate::Kept => true,
+                Fate::Lost => false,
+                Fate::Torn(chance) => random.random_range(0..100) < chance,
+            };
+            if kept {
+                moment.insert(at / SECTOR, index);
+            }
+        }
+    }
+    let (mut shortest, mut longest) = (content.len(), content.len());
+    for (index, change) in changes.iter().enumerate() {
+        match change {
+            Change::Write { offset, data } => {
+                longest = longest.max(offset + data.len() as u64);
+                for (at, part) in pieces(*offset, data, SECTOR) {
+                    if moment.get(&(at / SECTOR)).is_some_and(|last| *last >= index) {
+                        content.write(at, part);
+                    }
+                }
+            }
+            Change::Resize { len } if index < journalled => {
+                change.apply(&mut content);
+                (shortest, longest) = (*len, *len);
+            }
+            Change::Release { .. } if index < journalled => change.apply(&mut content),
+            Change::Resize { .. } | Change::Release { .. } => {}
+        }
+    }
+    let len = match random.random_range(0..4) {
+        0 => shortest,
+        1 => longest,
+        2 => content.len(),
+        _ => random.random_range(shortest..=longest),
+    };
+    content.resize(len);
+    Arc::new(content)
+}

@@ -1,0 +1,46 @@
+//! Files are short enough to read in one go.
+
+use crate::{Tree, Violation};
+
+/// Lines of a source file.
+const LINES_MAX: usize = 700;
+
+/// Lines of a file in a `tests` folder.
+const TEST_LINES_MAX: usize = 1000;
+
+/// Reports longer files.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    tree.ending(".rs")
+        .filter_map(|file| {
+            let tests = file.folder().split('/').any(|part| part == "tests");
+            let max = if tests { TEST_LINES_MAX } else { LINES_MAX };
+            let lines = file.lines().count();
+            (lines > max).then(|| Violation {
+                path: file.path.clone(),
+                line: max + 1,
+                what: format!("{lines} lines, more than {max}"),
+                why: "a file this long holds more than one idea",
+                remedy: "find the second idea and give it a file of its own",
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canary() {
+        let (fits, long) = ("x\n".repeat(700), "x\n".repeat(701));
+        let longest = "x\n".repeat(1001);
+        let tree = Tree::of(&[
+            ("src/a.rs", &fits),
+            ("src/b.rs", &long),
+            ("tests/c.rs", &long),
+            ("tests/d.rs", &longest),
+        ]);
+        let found: Vec<_> = check(&tree).into_iter().map(|found| (found.path, found.line)).collect();
+        assert_eq!(found, [("src/b.rs".to_owned(), 701), ("tests/d.rs".to_owned(), 1001)]);
+    }
+}
