@@ -153,15 +153,15 @@ impl Engine {
             seq += SeqNo::from(ticket.count);
         }
         let durability = group.iter().map(|ticket| ticket.durability).max().unwrap_or_default();
-        if durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX {
-            if let Err(error) = log.wal.write() {
-                if error.is_disk_full() {
-                    log.wal.retract(group.len());
-                } else {
-                    self.poison(&error);
-                }
-                return Err(error);
+        if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
+            && let Err(error) = log.wal.write()
+        {
+            if error.is_disk_full() {
+                log.wal.retract(group.len());
+            } else {
+                self.poison(&error);
             }
+            return Err(error);
         }
         if durability == Durability::Immediate
             && let Err(error) = log.wal.sync()

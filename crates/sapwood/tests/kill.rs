@@ -1,0 +1,156 @@
+//! SIGKILL at random moments under four writing threads, on a real disk: no acknowledged write is lost, no batch is half
+//! there, and a check is clean each time.
+
+#![cfg(unix)]
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+const THREADS: u64 = 4;
+const SLOTS: u64 = 400;
+const KEYS: u64 = 5;
+
+fn open(path: &Path) -> Database {
+    Database::builder().memory(4 << 20).leaf_len(1024).segment_span(1 << 20).open(path).expect("opens")
+}
+
+fn counter_key(thread: u64) -> Vec<u8> {
+    format!("counter-{thread}").into_bytes()
+}
+
+fn slot_key(thread: u64, slot: u64, key: u64) -> Vec<u8> {
+    format!("{thread}-{slot:04}-{key}").into_bytes()
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"))
+}
+
+fn read_counter(keyspace: &Keyspace, thread: u64) -> u64 {
+    keyspace.get(counter_key(thread)).expect("sound").map_or(0, |value| number(&value))
+}
+
+/// The child: writes until it is killed. Does nothing in an ordinary run of the tests.
+#[test]
+fn writes_until_killed() {
+    let Ok(path) = std::env::var("SAPWOOD_KILL_PATH") else { return };
+    let db = open(Path::new(&path));
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    println!("ready");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, keyspace) = (db.clone(), keyspace.clone());
+            scope.spawn(move || {
+                let mut at = read_counter(&keyspace, thread);
+                loop {
+                    at += 1;
+                    let mut value = at.to_le_bytes().to_vec();
+                    value.resize(200, at as u8);
+                    let mut batch = db.batch();
+                    for key in 0..KEYS {
+                        batch.insert(&keyspace, slot_key(thread, at % SLOTS, key), &value);
+                    }
+                    batch.insert(&keyspace, counter_key(thread), at.to_le_bytes());
+                    let durability =
+                        if at.is_multiple_of(3) { Durability::Immediate } else { Durability::Buffered };
+                    batch.durability(durability).commit().expect("commits");
+                    // One write of less than PIPE_BUF bytes: whole or not at all.
+                    let line = format!("ack {thread} {at}\n");
+                    std::io::stdout().lock().write_all(line.as_bytes()).expect("a pipe");
+                    std::io::stdout().flush().expect("a pipe");
+                }
+            });
+        }
+    });
+}
+
+/// Checks what is there after a kill against what was acknowledged before it.
+fn verify(path: &Path, acknowledged: &[u64], story: &str) {
+    let db = open(path);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    for thread in 0..THREADS {
+        let last = read_counter(&keyspace, thread);
+        let least = acknowledged[thread as usize];
+        assert!(last >= least, "{story}: thread {thread} was told of {least}, but {last} is there");
+        for slot in 0..SLOTS {
+            // The newest batch of this slot.
+            let expected = (last + SLOTS - slot) / SLOTS * SLOTS + slot;
+            let expected = if expected > last { expected.saturating_sub(SLOTS) } else { expected };
+            let keys: Vec<_> = (0..KEYS).map(|key| slot_key(thread, slot, key)).collect();
+            for value in keyspace.multi_get(&keys).expect("sound") {
+                let found = value.map_or(0, |value| number(&value));
+                assert_eq!(
+                    found, expected,
+                    "{story}: thread {thread}, slot {slot}: a batch is half there or lost"
+                );
+            }
+        }
+    }
+    if let Err(error) = db.check() {
+        panic!("{story}: {error:?}");
+    }
+}
+
+#[test]
+fn three_hundred_kills() {
+    let kills = std::env::var("SAPWOOD_KILLS").map_or(300, |kills| kills.parse().expect("a number"));
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("db");
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut acknowledged = vec![0u64; THREADS as usize];
+    let mut total = 0;
+    for kill in 0..kills {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "writes_until_killed", "--nocapture"])
+            .env("SAPWOOD_KILL_PATH", &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a child");
+        let (sender, lines) = mpsc::channel();
+        let output = child.stdout.take().expect("a pipe");
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut wait = Duration::from_micros(rng.random_range(0..60_000));
+        if rng.random_bool(0.1) {
+            // Before it is even open.
+            std::thread::sleep(wait / 4);
+        } else {
+            let began = Instant::now();
+            while lines.recv_timeout(Duration::from_secs(20)).is_ok_and(|line| line != "ready") {}
+            assert!(began.elapsed() < Duration::from_secs(20), "the child never got ready");
+            if rng.random_bool(0.05) {
+                wait *= 10;
+            }
+            std::thread::sleep(wait);
+        }
+        child.kill().expect("killed");
+        child.wait().expect("dead");
+        reader.join().expect("read");
+        for line in lines.try_iter() {
+            let mut words = line.split(' ');
+            if words.next() == Some("ack") {
+                let (thread, at): (usize, u64) = (
+                    words.next().expect("thread").parse().expect("number"),
+                    words.next().expect("at").parse().expect("number"),
+                );
+                acknowledged[thread] = acknowledged[thread].max(at);
+                total += 1;
+            }
+        }
+        verify(&path, &acknowledged, &format!("kill {kill}"));
+    }
+    println!("{kills} kills, {total} acknowledged batches, none lost");
+    assert!(total > kills, "the children got to work: {total} batches");
+}
