@@ -7,6 +7,7 @@
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
 //! - [`Device`] is the boundary: six methods that move bytes of open files.
+//! - [`Profile`] measures what a disk gives by request size and depth.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
 //!   fails and lies as it is told.
@@ -17,6 +18,9 @@ mod disk;
 mod error;
 #[cfg(target_os = "linux")]
 mod libaio;
+mod profile;
+#[cfg(feature = "plot")]
+mod profile_plot;
 mod request;
 mod simulated;
 mod threads;
@@ -29,6 +33,7 @@ pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
+pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Write};
 pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};
