@@ -1,0 +1,245 @@
+//! The command line.
+
+use crate::format::Format;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const FIRST_SESSION: &str = "\
+A first session:
+  sapwood load ships.db ships.tsv        lines of  key TAB value
+  sapwood get ships.db beagle fram
+  sapwood scan ships.db --prefix b --limit 10
+  sapwood stats ships.db
+  sapwood check ships.db
+  sapwood tour                           watch the store at work on real data
+
+Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O and all else, 130 interrupted.
+Keys and values that are no plain text are written with \\t \\n \\\\ and \\xHH, here and in the output.";
+
+/// An ordered key-value store that uses all channels of your SSD at once.
+#[derive(Debug, Parser)]
+#[command(name = "sapwood", version, after_help = FIRST_SESSION, propagate_version = true)]
+pub(crate) struct Arguments {
+    /// Memory that the database may use, such as 64M or 2GiB
+    #[arg(long, global = true, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    pub memory: u64,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    parse_size::Config::new()
+        .with_binary()
+        .parse_size(text)
+        .map_err(|error| format!("{error}; write for instance 256M or 1GiB"))
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Load records from a file into a database, which is created if there is none
+    ///
+    /// Commits batches, and makes all of it durable at the end. Ctrl-C ends in order: what is loaded stays.
+    #[command(
+        after_help = "Examples:\n  sapwood load ships.db ships.tsv\n  mdb_dump -n old.mdb | sapwood load new.db - --format mdb\n  sapwood load prices.db prices.csv --key-column sku"
+    )]
+    Load(Load),
+    /// Write all records of a database to standard output
+    #[command(
+        after_help = "Examples:\n  sapwood dump ships.db > ships.tsv\n  sapwood dump ships.db --format mdb | mdb_load -n ships.mdb"
+    )]
+    Dump(Dump),
+    /// Print the values of keys; several keys are read in parallel
+    Get(Get),
+    /// Set a key to a value, durably
+    Put(Put),
+    /// Remove keys, durably
+    Del(Del),
+    /// Print records in key order
+    #[command(
+        after_help = "Examples:\n  sapwood scan ships.db --prefix be\n  sapwood scan ships.db --from m --to n --reverse --limit 5\n  sapwood scan ships.db --count"
+    )]
+    Scan(Scan),
+    /// Tell what a database holds and takes
+    Stats(Stats),
+    /// Read everything and verify it; lists all damage
+    Check(Check),
+    /// Measure what the disk gives, by request size and by how many requests are under way
+    #[command(
+        after_help = "Example:\n  sapwood probe . --plot disk.svg\n\nTakes about 15 seconds and a scratch file of 1 GiB, which is removed."
+    )]
+    Probe(Probe),
+    /// Watch the store at work: probe the disk, load real data, read it alone and in parallel, survive a kill
+    #[command(
+        after_help = "Example:\n  sapwood tour --dir /mnt/fast-disk\n\nTakes about two minutes and 2 GiB of space, which is given back."
+    )]
+    Tour(Tour),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// File to load, or - for standard input
+    #[arg(default_value = "-")]
+    pub file: PathBuf,
+    /// Form of the records; guessed from the file's name unless told, and tsv at last
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Keyspace to load into; "default", or what an mdb file says, unless told
+    #[arg(long, short)]
+    pub keyspace: Option<String>,
+    /// csv and jsonl: which column is the key, by number (from 1) or name; the first one, or "key", unless told
+    #[arg(long, value_name = "N|NAME")]
+    pub key_column: Option<String>,
+    /// Records in one commit
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub batch: u32,
+    /// How durable each commit is before the next (all is durable at the end)
+    #[arg(long, value_enum, default_value_t = Durability::Buffered)]
+    pub durability: Durability,
+    /// Go on after malformed records, and count them
+    #[arg(long)]
+    pub skip_bad: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Durability {
+    /// Survives power loss at once
+    Immediate,
+    /// Survives the death of the program at once
+    Buffered,
+    /// Survives nothing before the end of the load
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Dump {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Form of the records
+    #[arg(long, default_value = "tsv")]
+    pub format: Format,
+    /// Keyspace to dump; all of them (mdb), or "default", unless told
+    #[arg(long, short)]
+    pub keyspace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Keys
+    #[arg(required = true, value_name = "KEY")]
+    pub keys: Vec<String>,
+    /// Keyspace
+    #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+    /// Print values as hexadecimal digits
+    #[arg(long, conflicts_with = "json")]
+    pub hex: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Put {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Key
+    pub key: String,
+    /// Value
+    pub value: String,
+    /// Keyspace
+    #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Del {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Keys
+    #[arg(required = true, value_name = "KEY")]
+    pub keys: Vec<String>,
+    /// Keyspace
+    #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// First key
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<String>,
+    /// Where to end; this key itself is left out
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<String>,
+    /// Only keys that begin so
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// From the upper end down
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most so many records
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Only count them
+    #[arg(long)]
+    pub count: bool,
+    /// Keyspace
+    #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stats {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Directory of the database
+    pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// Directory on the disk to measure
+    pub dir: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the profile into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tour {
+    /// Directory on the disk to use
+    #[arg(long, value_name = "D", default_value = ".")]
+    pub dir: PathBuf,
+    /// What the part that gets killed runs
+    #[arg(long, hide = true)]
+    pub write_until_killed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert!(parse_size("much").is_err());
+    }
+}

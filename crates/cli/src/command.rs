@@ -1,0 +1,60 @@
+//! The commands, one a file.
+
+mod check;
+mod del;
+mod dump;
+mod get;
+mod load;
+mod probe;
+mod put;
+mod scan;
+mod stats;
+mod tour;
+
+use crate::arguments::{Arguments, Command};
+use crate::escape::unescape;
+use crate::failure::{Failure, Result};
+use sapwood::{Database, Keyspace};
+use std::path::Path;
+
+/// Runs the command that was asked for.
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    let memory = arguments.memory;
+    match arguments.command {
+        Command::Load(options) => load::run(&options, memory),
+        Command::Dump(options) => dump::run(&options, memory),
+        Command::Get(options) => get::run(&options, memory),
+        Command::Put(options) => put::run(&options, memory),
+        Command::Del(options) => del::run(&options, memory),
+        Command::Scan(options) => scan::run(&options, memory),
+        Command::Stats(options) => stats::run(&options, memory),
+        Command::Check(options) => check::run(&options, memory),
+        Command::Probe(options) => probe::run(&options),
+        Command::Tour(options) => tour::run(&options),
+    }
+}
+
+fn open_to_read(path: &Path, memory: u64) -> Result<Database> {
+    Ok(Database::builder().memory(memory).read_only(true).create(false).open(path)?)
+}
+
+fn open_to_write(path: &Path, memory: u64, create: bool) -> Result<Database> {
+    Ok(Database::builder().memory(memory).create(create).open(path)?)
+}
+
+/// A keyspace of a database that is open for reading.
+fn existing(db: &Database, name: &str) -> Result<Keyspace> {
+    db.keyspace(name).map_err(|error| match error {
+        sapwood::Error::NoKeyspace { .. } => Failure::NotFound(error.to_string()),
+        other => other.into(),
+    })
+}
+
+/// The bytes of a key or value from the command line.
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    unescape(text.as_bytes()).map_err(|at| {
+        Failure::Usage(format!(
+            "{text:?}: expected \\t, \\n, \\r, \\\\ or \\xHH at byte {at}; write \\\\ for a backslash"
+        ))
+    })
+}

@@ -1,0 +1,32 @@
+//! `sapwood del`: removes keys, all at once.
+
+use crate::arguments::Del;
+use crate::failure::{Failure, Result};
+
+pub(crate) fn run(options: &Del, memory: u64) -> Result<()> {
+    let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
+    let db = super::open_to_write(&options.db, memory, false)?;
+    if !db.keyspaces().contains(&options.keyspace) {
+        return Err(Failure::NotFound(format!("there is no keyspace {:?}", options.keyspace)));
+    }
+    let keyspace = db.keyspace(&options.keyspace)?;
+    let found = keyspace.multi_get(&keys)?;
+    let mut batch = db.batch();
+    for key in &keys {
+        batch.remove(&keyspace, key);
+    }
+    batch.commit()?;
+    drop(keyspace);
+    db.close()?;
+    let missing: Vec<_> = options
+        .keys
+        .iter()
+        .zip(&found)
+        .filter(|(_, value)| value.is_none())
+        .map(|(key, _)| key.as_str())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::NotFound(format!("not found, and so not removed: {}", missing.join(" "))))
+}

@@ -1,0 +1,43 @@
+//! `sapwood scan`: records in key order.
+
+use crate::arguments::Scan;
+use crate::failure::Result;
+use crate::format::Format;
+use sapwood::{Key, Value};
+use std::io::{BufWriter, stdout};
+use std::ops::Bound;
+
+pub(crate) fn run(options: &Scan, memory: u64) -> Result<()> {
+    let db = super::open_to_read(&options.db, memory)?;
+    let keyspace = super::existing(&db, &options.keyspace)?;
+    let range = match &options.prefix {
+        Some(prefix) => keyspace.prefix(super::bytes(prefix)?),
+        None => {
+            let from = options.from.as_deref().map(super::bytes).transpose()?;
+            let to = options.to.as_deref().map(super::bytes).transpose()?;
+            keyspace.range::<Vec<u8>>((
+                from.map_or(Bound::Unbounded, Bound::Included),
+                to.map_or(Bound::Unbounded, Bound::Excluded),
+            ))
+        }
+    };
+    let limit = options.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    type Records = Box<dyn Iterator<Item = sapwood::Result<(Key, Value)>>>;
+    let records: Records =
+        if options.reverse { Box::new(range.rev().take(limit)) } else { Box::new(range.take(limit)) };
+    if options.count {
+        let mut count = 0u64;
+        for record in records {
+            record?;
+            count += 1;
+        }
+        println!("{count}");
+        return Ok(());
+    }
+    let mut writer = Format::Tsv.writer(BufWriter::with_capacity(1 << 18, stdout().lock()));
+    for record in records {
+        let (key, value) = record?;
+        writer.record(&key, &value)?;
+    }
+    Ok(writer.end()?)
+}

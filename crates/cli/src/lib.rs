@@ -1,0 +1,24 @@
+//! The parts of the `sapwood` program: formats of records, commands, and what they share with each other.
+//!
+//! Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 everything else (I/O, bad input, a locked database),
+//! 130 interrupted.
+
+mod arguments;
+mod command;
+mod escape;
+mod failure;
+pub mod format;
+mod interrupt;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs the program with the arguments of this process.
+pub fn run() -> ExitCode {
+    let arguments = arguments::Arguments::parse();
+    match command::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
