@@ -166,6 +166,12 @@ impl Error {
         }
     }
 
+    /// A sync failed, or a refused write could not be taken back: nobody knows what a reopening will find. Also for want
+    /// of space: a failed sync is never a mere refusal.
+    pub(crate) fn undecided(error: psync::Error) -> Self {
+        Self::Poisoned { cause: error.to_string() }
+    }
+
     /// Whether space is all that was missing, so that the same call can succeed later.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull(_))

@@ -229,7 +229,7 @@ impl Engine {
     fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
         for (generation, file) in unsynced.into_iter().filter(|(generation, _)| *generation < wal_low) {
-            self.volume.sync(file).map_err(|error| Error::Poisoned { cause: error.to_string() })?;
+            self.volume.sync(file).map_err(Error::undecided)?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(generation);
             }
@@ -242,8 +242,7 @@ impl Engine {
         let (edit, begun) = attempt.seal()?;
         if !edit.set.is_empty() {
             self.volume.sync(self.data).map_err(|error| {
-                // A failed sync is never a full disk that one could try again: what was written may be gone.
-                let error = Error::Poisoned { cause: error.to_string() };
+                let error = Error::undecided(error);
                 self.poison(&error);
                 error
             })?;

@@ -279,6 +279,11 @@ fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, ta
     let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
         Some(wal) => wal,
         None => {
+            // Before files go that the manifest asks for.
+            if engine.state.load().version.wal_high > tail.generation {
+                let edit = Edit { wal_high: Some(tail.generation), ..Edit::default() };
+                engine.publish(edit, &[], false)?;
+            }
             let generations = wal::list(&**volume)?;
             for generation in generations.iter().filter(|generation| **generation > tail.generation) {
                 volume.remove(&wal::file_name(*generation))?;

@@ -89,7 +89,7 @@ fn a_short_transfer_at_every_read_and_write() {
 
 #[test]
 fn a_full_disk_at_every_write() {
-    let writes = Filter::kinds([OperationKind::Write, OperationKind::Open, OperationKind::Resize]);
+    let writes = Filter::changes();
     fault_everywhere(Fault::NoSpace, Repeat::Once, &writes);
     fault_everywhere(Fault::NoSpace, Repeat::Sticky, &writes);
 }

@@ -110,10 +110,7 @@ impl Current {
         volume.close(file)?;
         written?;
         // From here on nobody knows which file counts, if something fails.
-        volume
-            .rename(TEMPORARY, FILE)
-            .and_then(|()| volume.sync_directory())
-            .map_err(|error| Error::Poisoned { cause: error.to_string() })
+        volume.rename(TEMPORARY, FILE).and_then(|()| volume.sync_directory()).map_err(Error::undecided)
     }
 }
 

@@ -130,8 +130,7 @@ impl Manifest {
             }
             return Err(error);
         }
-        self.volume.sync(self.file)?;
-        Ok(())
+        self.volume.sync(self.file).map_err(Error::undecided)
     }
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.

@@ -14,7 +14,7 @@
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::wal::reader::{self, Tail};
 use crate::wal::record::{FILE_HEADER, Header, Lsn, Place, file_name};
@@ -188,8 +188,8 @@ impl WalWriter {
             self.epoch += 1;
             if error.is_full() {
                 // Whoever is told that the disk is full may believe that nothing happened, also after a power loss.
-                self.volume.resize(self.current.id, start).map_err(undecided)?;
-                self.volume.sync(self.current.id).map_err(undecided)?;
+                self.volume.resize(self.current.id, start).map_err(Error::undecided)?;
+                self.volume.sync(self.current.id).map_err(Error::undecided)?;
                 self.current.synced = start;
             }
             return Err(error.into());
@@ -209,7 +209,7 @@ impl WalWriter {
         self.write()?;
         for file in &mut self.older {
             if file.synced < file.len {
-                self.volume.sync(file.id)?;
+                self.volume.sync(file.id).map_err(Error::undecided)?;
                 self.syncs += 1;
                 file.synced = file.len;
             }
@@ -237,7 +237,7 @@ impl WalWriter {
     }
 
     fn sync_current(&mut self) -> Result<()> {
-        self.volume.sync(self.current.id)?;
+        self.volume.sync(self.current.id).map_err(Error::undecided)?;
         self.syncs += 1;
         self.current.synced = self.current.len;
         Ok(())
@@ -294,7 +294,7 @@ impl WalWriter {
             Ok(())
         })?;
         if tail.generation != self.current.generation || tail.len != self.current.len {
-            return Err(crate::Error::corrupt(
+            return Err(Error::corrupt(
                 file_name(tail.generation),
                 tail.len,
                 "the log ends early",
@@ -325,25 +325,25 @@ impl Drop for WalWriter {
     }
 }
 
-/// A refused commit could not be taken back: nobody knows whether a reopening finds it.
-fn undecided(error: psync::Error) -> crate::Error {
-    crate::Error::Poisoned { cause: error.to_string() }
-}
-
 /// Creates a generation's file with a durable header under a durable name.
 fn create_file(volume: &dyn Volume, header: &Header) -> Result<File> {
     let name = file_name(header.generation);
     // What an attempt before left here was never part of the log.
     let id = volume.open(&name, Access { write: true, create: true, ..Access::default() })?;
-    let made = volume
+    let written = volume
         .resize(id, 0)
-        .and_then(|()| volume.write(&[Write { file: id, offset: 0, data: &header.encode() }]))
-        .and_then(|()| volume.sync(id))
-        .and_then(|()| volume.sync_directory());
-    if let Err(error) = made {
+        .and_then(|()| volume.write(&[Write { file: id, offset: 0, data: &header.encode() }]));
+    if let Err(error) = written {
         let _ = volume.close(id);
-        let _ = volume.remove(&name);
+        // A header that came back would say that the generation before ends here, whatever is committed to it from
+        // now on.
+        volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
         return Err(error.into());
+    }
+    if let Err(error) = volume.sync(id).and_then(|()| volume.sync_directory()) {
+        let _ = volume.close(id);
+        // Also for want of space: a failed sync is not a refusal.
+        return Err(Error::undecided(error));
     }
     let len = FILE_HEADER as u64;
     debug_assert_eq!(Reader::new(&header.encode()).remaining() as u64, len, "the header's length");
