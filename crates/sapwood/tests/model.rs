@@ -158,7 +158,7 @@ fn history(seed: u64, shape: &Shape) {
             900..970 => compare_range(&mut rng, &keyspaces[which], &models[which], shape.space),
             970..980 => db.flush().expect("flushes"),
             980..985 => {
-                drop(db.check().expect("sound"));
+                db.check().expect("sound");
             }
             985..992 => {
                 snapshots.push((db.snapshot(), which, models[which].clone()));

@@ -40,7 +40,7 @@ fn open_input(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
     let cannot = |error| Failure::Other(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
-    Ok((Box::new(file), metadata.is_file().then(|| metadata.len())))
+    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
 }
 
 struct Loader<'a> {

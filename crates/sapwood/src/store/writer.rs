@@ -17,6 +17,10 @@ use std::sync::Arc;
 const REQUEST: usize = 256 << 10;
 /// Attempts end at a multiple of this many bytes, so that a database can move to a device with a larger alignment.
 const PADDING: usize = 4096;
+/// What a flash device reads at once. A node that lies within one page is read faster than one that lies across two
+/// (86,000 against 70,000 a second at depth 64 where we measured; see docs/performance.md), so a node that would nearly
+/// fill a page begins on one, if that wastes no more than a 32nd of it.
+const PAGE: u64 = 4096;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
 const CAPACITY_MIN: u64 = 1 << 20;
@@ -117,6 +121,8 @@ impl Writer {
         if self.open.as_ref().is_none_or(|open| open.used > 0 && open.used + len > open.capacity) {
             self.begin_segment(live)?;
         }
+        let gap = self.page_gap(len);
+        self.pad(gap)?;
         let Some(open) = &mut self.open else { unreachable!("a segment was begun") };
         let position = Position(open.segment.number * self.span + open.used);
         open.used += len;
@@ -132,6 +138,30 @@ impl Writer {
             }
         }
         Ok(position)
+    }
+
+    /// Bytes to leave out so that a node of `len` bytes begins on a page, if that is worth it.
+    fn page_gap(&self, len: u64) -> u64 {
+        let Some(open) = &self.open else { return 0 };
+        let within = open.used % PAGE;
+        let gap = (PAGE - within) % PAGE;
+        let straddles = within + len > PAGE;
+        if straddles && gap <= len / 32 && open.used + gap + len <= self.span { gap } else { 0 }
+    }
+
+    /// Leaves `gap` bytes out.
+    fn pad(&mut self, gap: u64) -> Result<()> {
+        for _ in 0..gap {
+            self.buffer[self.filled] = 0;
+            self.filled += 1;
+            if let Some(open) = &mut self.open {
+                open.used += 1;
+            }
+            if self.filled == self.buffer.len() {
+                self.write_out(0)?;
+            }
+        }
+        Ok(())
     }
 
     fn begin_segment(&mut self, live: u64) -> Result<()> {
