@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs
+.PHONY: help demo test lint docs bench fuzz probe
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,3 +20,13 @@ lint: ## Check formatting and clippy's lints
 
 docs: ## Build the documentation, refusing warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+bench: ## Measure what the README claims (DIR=directory on the disk to measure)
+	$(CARGO) bench --package sapwood --bench first_light -- --dir $(or $(DIR),.)
+
+probe: ## Measure the disk alone, and draw it (DIR=directory)
+	$(CARGO) run --release --package sapwood-cli --bin sapwood -- probe $(or $(DIR),.) --plot disk.svg
+
+fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
+	for target in node manifest current wal mdb tsv csv jsonl; do \
+		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done

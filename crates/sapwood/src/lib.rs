@@ -47,6 +47,9 @@ mod database_id;
 mod engine;
 mod error;
 mod flush;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod iter;
 mod keyspace;
 mod node;

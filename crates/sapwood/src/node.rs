@@ -104,6 +104,21 @@ fn checksum(node: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&node[..CRC_AT]), &node[HEADER..])
 }
 
+/// Puts right what a header says of the bytes behind it: for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(bytes: &mut [u8]) {
+    if bytes.len() < HEADER {
+        return;
+    }
+    let (level, len) = (bytes[5] % 3, bytes.len() as u32);
+    let kind = if level == 0 { KIND_LEAF } else { KIND_INNER };
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4..8].copy_from_slice(&[kind, level, 0, 0]);
+    bytes[28..32].copy_from_slice(&len.to_le_bytes());
+    let crc = checksum(bytes);
+    bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// Why some bytes are not a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {

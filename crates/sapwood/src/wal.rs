@@ -13,3 +13,6 @@ pub(crate) use reader::{Record, Tail, list, replay};
 pub(crate) use record::{file_name, generation_of};
 pub(crate) use settle::settle;
 pub(crate) use writer::WalWriter;
+
+#[cfg(any(fuzzing, test))]
+pub(crate) use record::seal;

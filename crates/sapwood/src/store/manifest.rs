@@ -221,6 +221,30 @@ fn record_checksum(current: &Current, offset: u64, record: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &record[12..])
 }
 
+/// A manifest of edits whose payloads are pieces of `bytes`, each piece behind its length: for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(current: &Current, bytes: &[u8]) -> Vec<u8> {
+    let mut file = encode_header(current, 0);
+    let mut rest = bytes;
+    let mut epoch = 0u64;
+    while let [len, after @ ..] = rest {
+        let (payload, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        let offset = file.len() as u64;
+        let mut record = RECORD_MAGIC.to_vec();
+        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        record.extend_from_slice(&[0; 4]);
+        record.extend_from_slice(&epoch.to_le_bytes());
+        record.push(0);
+        record.extend_from_slice(payload);
+        let crc = record_checksum(current, offset, &record);
+        record[8..12].copy_from_slice(&crc.to_le_bytes());
+        file.extend_from_slice(&record);
+        epoch += 1;
+    }
+    file
+}
+
 /// A manifest that was read to its end.
 pub(crate) struct Replayed {
     pub version: Version,

@@ -188,6 +188,23 @@ impl Place {
     }
 }
 
+/// A log of records whose bodies are pieces of `bytes`, each piece behind its length: for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
+    let header = Header { database, generation: 1, base: 0, previous_len: 0, durable: 0, first_seq: 1 };
+    let mut file = header.encode();
+    let mut rest = bytes;
+    let mut seq = 1;
+    while let [len, count, after @ ..] = rest {
+        let (body, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        let place = Place { database, generation: 1, offset: file.len() as u64 };
+        place.encode(&mut file, 1, u64::from(*count) * 16, seq, u32::from(*count), body);
+        seq += u64::from(*count);
+    }
+    file
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

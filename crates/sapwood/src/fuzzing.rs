@@ -1,0 +1,90 @@
+//! The decoders, for the fuzzer (and for a test that replays the corpus): any bytes are decoded or refused; nothing panics,
+//! nothing grows without bound. The first byte of an input decides whether the rest is taken as it is, or sealed with the
+//! right lengths and checksums first, without which a fuzzer would never get past them.
+
+use crate::database_id::DatabaseId;
+use crate::node::Node;
+use crate::operation::Operations;
+use crate::store::current::Current;
+use crate::store::manifest;
+use crate::wal;
+use bytes::Bytes;
+
+const DATABASE: DatabaseId = DatabaseId([7; 16]);
+
+fn split(input: &[u8]) -> (bool, &[u8]) {
+    input.split_first().map_or((false, input), |(first, rest)| (first & 1 == 1, rest))
+}
+
+/// A node.
+pub fn node(input: &[u8]) {
+    let (sealed, bytes) = split(input);
+    let mut bytes = bytes.to_vec();
+    if sealed {
+        crate::node::seal(&mut bytes);
+    }
+    if let Ok(node) = Node::decode(Bytes::from(bytes)) {
+        for index in 0..node.count() {
+            let (key, payload) = node.entry(index);
+            assert_eq!(node.search(&key), Ok(index));
+            assert_eq!(node.payload(index), payload);
+            if node.level() > 0 {
+                node.child(index);
+            }
+        }
+    }
+}
+
+/// A manifest.
+pub fn manifest(input: &[u8]) {
+    let (sealed, bytes) = split(input);
+    let current = Current { database: DATABASE, manifest: 3, span: 1 << 20, manifest_len: 0 };
+    let bytes = if sealed { manifest::seal(&current, bytes) } else { bytes.to_vec() };
+    // The outcome does not matter, only that there is one.
+    let _ = manifest::decode(&bytes, "manifest-000003", &current, &Default::default());
+}
+
+/// `CURRENT`.
+pub fn current(input: &[u8]) {
+    let _ = Current::decode(input, "a directory");
+}
+
+/// A log of one generation, and the operations in it.
+pub fn wal(input: &[u8]) {
+    let (sealed, bytes) = split(input);
+    let bytes = if sealed { wal::seal(DATABASE, bytes) } else { bytes.to_vec() };
+    let volume = psync::Simulated::new(1);
+    if volume.write_file(&wal::file_name(1), &bytes).is_err() {
+        return;
+    }
+    let _ = wal::replay(&volume, DATABASE, 1, 1, &mut |record| {
+        let taken = Operations::new(record.body).count();
+        assert!(taken <= bytes.len(), "more operations than bytes");
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// What the fuzzer found interesting stays fine.
+    #[test]
+    fn the_corpus_is_decoded_or_refused() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        type Target = fn(&[u8]);
+        let targets: [(&str, Target); 4] = [
+            ("node", super::node),
+            ("manifest", super::manifest),
+            ("current", super::current),
+            ("wal", super::wal),
+        ];
+        for (name, target) in targets {
+            let files: Vec<_> = std::fs::read_dir(corpus.join(name)).unwrap().flatten().collect();
+            assert!(!files.is_empty(), "{name} has no corpus");
+            for file in files {
+                target(&std::fs::read(file.path()).unwrap());
+            }
+        }
+    }
+}
