@@ -144,7 +144,8 @@ fn device_rate(dir: &Path, depth: usize, len: usize, rounds: usize) -> Outcome<f
         let mut set: Vec<_> = buffers
             .iter_mut()
             .map(|buffer| {
-                let offset = rng.random_range(0..(size - len as u64) / 512) * 512;
+                let step = if len.is_multiple_of(4096) { 4096 } else { 512 };
+                let offset = rng.random_range(0..(size - len as u64) / step) * step;
                 Read { file, offset, buffer }
             })
             .collect();
@@ -180,13 +181,19 @@ fn point_reads(dir: &Path, path: &Path, options: &Options) -> Outcome {
         let multi = (64 * 100) as f64 / began.elapsed().as_secs_f64();
         let after = db.stats();
         drop((keyspace, db));
-        let (one, many) = (device_rate(dir, 1, 4608, 3000)?, device_rate(dir, 64, 4608, 100)?);
+        let (one, many, pages) = (
+            device_rate(dir, 1, 4096, 3000)?,
+            device_rate(dir, 64, 4608, 100)?,
+            device_rate(dir, 64, 4096, 100)?,
+        );
         println!(
             "point reads {round}    get {single:>7.0}/s ({:.3} reads each), multi_get of 64 {multi:>7.0}/s ({:.3} reads a key): {:.2} x; \
-             device at 4.5 KiB: depth 1 {one:.0}/s, depth 64 {many:.0}/s; multi_get at {:.0} % of it",
+             device: {one:.0}/s at depth 1, at depth 64 {pages:.0}/s for whole pages and {many:.0}/s for 4.5 KiB anywhere; \
+             multi_get at {:.0} % and {:.0} % of these",
             (between.reads.requests - before.reads.requests) as f64 / part.len() as f64,
             (after.reads.requests - between.reads.requests) as f64 / (64.0 * 100.0),
             multi / single,
+            100.0 * multi / pages,
             100.0 * multi / many
         );
     }
