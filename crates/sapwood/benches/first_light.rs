@@ -1,5 +1,5 @@
 //! Measures what the README claims: one multi_get against single gets and against the device itself, parallel range scan
-//! against leaf by leaf, bytes written by a sorted load, space after overwriting. Prints a table; asserts nothing.
+//! against leaf by leaf, bytes written by a sorted load, durable puts, space after overwriting. Prints a table; asserts nothing.
 //!
 //! `cargo bench -p sapwood --bench first_light -- [--dir DIR] [--records N] [--memory-mib M] [--reads-only yes]`
 
@@ -63,6 +63,7 @@ fn main() -> Outcome {
     point_reads(dir.path(), &path, &options)?;
     range_scans(&path, &options)?;
     if !options.reads_only {
+        durable_puts(&dir.path().join("puts"), &options)?;
         overwrites(&dir.path().join("overwritten"), &options)?;
     }
     if let Some(peak) = peak_memory() {
@@ -228,6 +229,35 @@ fn range_scans(path: &Path, options: &Options) -> Outcome {
             "range scan {round}     leaf by leaf {leaf_by_leaf:>9.0} records/s ({single_reads} reads), prange {parallel:>9.0} records/s \
              ({reads} reads in {groups} groups): {:.2} x",
             parallel / leaf_by_leaf
+        );
+    }
+    Ok(())
+}
+
+/// Single puts, each on the device before it returns.
+fn durable_puts(path: &Path, options: &Options) -> Outcome {
+    let db = open(path, options.memory, 64)?;
+    let keyspace = db.keyspace("bench")?;
+    for threads in [1u64, 16] {
+        let before = db.stats().writes.log_syncs;
+        let began = Instant::now();
+        let each = 4000;
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let keyspace = &keyspace;
+                scope.spawn(move || {
+                    let mut rng = StdRng::seed_from_u64(thread);
+                    for _ in 0..each {
+                        keyspace.insert(key(rng.random_range(0..1 << 30)), value(&mut rng)).expect("commits");
+                    }
+                });
+            }
+        });
+        let puts = (each * threads) as f64;
+        println!(
+            "durable puts     {:>9.0}/s with {threads} thread(s), {:.1} puts a sync",
+            puts / began.elapsed().as_secs_f64(),
+            puts / (db.stats().writes.log_syncs - before) as f64
         );
     }
     Ok(())
