@@ -125,8 +125,10 @@ impl Manifest {
         let before = self.len;
         if let Err(error) = self.write(&record) {
             if error.is_disk_full() {
-                // Shorten the file again, so that no part of the record is left. It does no harm if it stays.
-                let _ = self.volume.resize(self.file, before);
+                // The record may be there nevertheless, and would count after a crash, while the nodes that it speaks of
+                // are about to be overwritten by the next attempt. So it has to go, durably.
+                let cut = self.volume.resize(self.file, before).and_then(|()| self.volume.sync(self.file));
+                cut.map_err(Error::undecided)?;
             }
             return Err(error);
         }
