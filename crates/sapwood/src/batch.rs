@@ -47,7 +47,8 @@ impl Batch {
         Self { handle, body: Vec::new(), count: 0, durability: Durability::default(), error: None }
     }
 
-    /// Sets `key` to `value`. What is wrong with them, [`Batch::commit`] tells.
+    /// Sets `key` (1 to 65,536 bytes) to `value` (up to nearly a sixteenth of the memory budget, and at most 16 MiB). What
+    /// is wrong with them, [`Batch::commit`] tells.
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,

@@ -1,0 +1,127 @@
+//! What the store takes, counted on a simulated volume: bytes written by a sorted load, space under overwriting, and that
+//! trees shrink when records go.
+
+use psync::{Device, Simulated, Volume};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::sync::Arc;
+
+fn open(volume: &Simulated) -> Database {
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    Database::builder()
+        .memory(8 << 20)
+        .segment_span(16 << 20)
+        .background_threads(0)
+        .open_on(volume)
+        .expect("opens")
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("user{number:012}").into_bytes()
+}
+
+fn commit(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u32>, rng: &mut StdRng) {
+    let mut batch = db.batch();
+    for number in numbers {
+        let value: [u8; 100] = std::array::from_fn(|_| rng.random());
+        batch.insert(keyspace, key(number), value);
+    }
+    batch.durability(Durability::Buffered).commit().expect("commits");
+}
+
+const RECORDS: u32 = 100_000;
+const BYTES: u64 = RECORDS as u64 * 116;
+
+#[test]
+fn a_sorted_load_writes_each_byte_little_more_than_twice_and_fills_its_leaves() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(1);
+    for start in (0..RECORDS).step_by(1000) {
+        commit(&db, &keyspace, start..start + 1000, &mut rng);
+    }
+    db.flush().expect("flushes");
+    let written = volume.counters().bytes_written as f64 / BYTES as f64;
+    assert!(written <= 2.3, "{written:.2} bytes written for a byte, log and manifest included");
+    let checked = db.check().expect("sound");
+    assert!(checked.leaf_fill_percent >= 95.0, "{checked}");
+    assert_eq!(checked.records, u64::from(RECORDS));
+}
+
+#[test]
+fn space_stays_within_its_target_under_overwriting() {
+    let volume = Simulated::new(2);
+    let db = open(&volume);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(2);
+    for start in (0..RECORDS).step_by(1000) {
+        commit(&db, &keyspace, start..start + 1000, &mut rng);
+    }
+    let mut worst: f64 = 0.0;
+    for round in 0..10 * RECORDS / 4000 {
+        let numbers: Vec<u32> = (0..4000).map(|_| rng.random_range(0..RECORDS)).collect();
+        commit(&db, &keyspace, numbers.into_iter(), &mut rng);
+        let space = db.stats().space;
+        worst = worst.max(space.amplification);
+        assert!(space.amplification <= 1.4, "round {round}: {:.2} x what lives", space.amplification);
+    }
+    db.flush().expect("flushes");
+    let (live, taken) = (db.stats().space.live, volume.used());
+    let ratio = taken as f64 / live as f64;
+    assert!(ratio <= 1.4, "{ratio:.2} x on the device, log and manifest included (worst inside: {worst:.2})");
+    db.check().expect("sound");
+}
+
+#[test]
+fn trees_shrink_when_records_go() {
+    let volume = Simulated::new(3);
+    let db = open(&volume);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(3);
+    for start in (0..RECORDS).step_by(1000) {
+        commit(&db, &keyspace, start..start + 1000, &mut rng);
+    }
+    db.flush().expect("flushes");
+    let before = db.stats();
+    let remove = |every: u32| {
+        let mut left = 0u64;
+        for start in (0..RECORDS).step_by(1000) {
+            let mut batch = db.batch();
+            for number in start..start + 1000 {
+                if number % every == 0 {
+                    left += 1;
+                } else {
+                    batch.remove(&keyspace, key(number));
+                }
+            }
+            batch.durability(Durability::Buffered).commit().expect("commits");
+        }
+        db.flush().expect("flushes");
+        left
+    };
+    let left = remove(50);
+    let after = db.stats();
+    assert_eq!(keyspace.len_estimate(), left);
+    assert_eq!(keyspace.iter().count() as u64, left);
+    assert!(after.space.live < before.space.live / 10, "{} of {} live", after.space.live, before.space.live);
+    assert!(
+        after.space.nodes < before.space.nodes / 10,
+        "{} of {} nodes",
+        after.space.nodes,
+        before.space.nodes
+    );
+    db.check().expect("sound");
+    // Down to one leaf, and to none at all.
+    assert_eq!(remove(RECORDS), 1);
+    assert_eq!(db.stats().space.nodes, 1, "{}", db.stats());
+    keyspace.remove(key(0)).expect("commits");
+    db.flush().expect("flushes");
+    assert_eq!((db.stats().space.nodes, db.stats().space.live), (0, 0));
+    assert!(keyspace.iter().next().is_none());
+    // And up again.
+    commit(&db, &keyspace, 0..5000, &mut rng);
+    db.flush().expect("flushes");
+    assert_eq!(db.check().expect("sound").records, 5000);
+}
