@@ -71,7 +71,8 @@ impl<'a> Reader<'a> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                return Some(value);
+                // Only the shortest form: whoever computes a width from the value must be right.
+                return (byte != 0 || shift == 0).then_some(value);
             }
         }
         None
@@ -107,5 +108,14 @@ mod tests {
         assert_eq!(Reader::new(&[0xff; 10]).varint(), None);
         assert_eq!(Reader::new(&[0x80; 3]).varint(), None);
         assert_eq!(Reader::new(&[]).varint(), None);
+    }
+
+    /// The fuzzer's first find: a key's length in more bytes than it needs was accepted by the check of a node, and then
+    /// taken for shorter by the access to the key.
+    #[test]
+    fn a_varint_in_more_bytes_than_it_needs_is_refused() {
+        assert_eq!(Reader::new(&[0x81, 0x80, 0x00]).varint(), None);
+        assert_eq!(Reader::new(&[0x80, 0x00]).varint(), None);
+        assert_eq!(Reader::new(&[0x00]).varint(), Some(0));
     }
 }
