@@ -1,18 +1,18 @@
 //! A real directory as a [`Volume`]: names, checks, limits, counters and errors; the bytes are moved by a backend.
 //!
 //! Invariants:
-//! 1. A request reaches the backend only after it was checked against the contract of [`Device`].
-//! 2. Short transfers are continued, so that a backend's "part of it" never looks like success or like an error.
-//! 3. A file id is never given out twice.
+//! 1. A request reaches the backend only after it and its whole set were checked against the contract of [`Device`].
+//! 2. A file id is never given out twice.
 
+use crate::completion::complete;
 use crate::transfer::{Memory, Mover, Transfer};
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write,
-    threads,
+    direct, lock_file, threads,
 };
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ pub enum Backend {
     #[default]
     Auto,
     /// io_uring (Linux).
+    #[serde(rename = "io_uring")]
     Uring,
     /// libaio (Linux).
     Libaio,
@@ -41,6 +42,17 @@ impl std::fmt::Display for Backend {
             Backend::Uring => "io_uring",
             Backend::Libaio => "libaio",
             Backend::Threads => "threads",
+        })
+    }
+}
+
+impl std::str::FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let all = [Backend::Auto, Backend::Uring, Backend::Libaio, Backend::Threads];
+        all.into_iter().find(|backend| backend.to_string() == name).ok_or_else(|| {
+            Error::Invalid(format!("there is no backend {name:?}; there are auto, io_uring, libaio, threads"))
         })
     }
 }
@@ -80,6 +92,7 @@ struct OpenFile {
     name: String,
     file: File,
     direct: bool,
+    write: bool,
 }
 
 #[derive(Default)]
@@ -92,10 +105,6 @@ struct Counted {
     bytes_written: AtomicU64,
     syncs: AtomicU64,
 }
-
-/// No single request is longer; the kernel would cut it.
-const REQUEST_MAX: usize = 1 << 30;
-const LOCK_FILE: &str = "LOCK";
 
 impl Disk {
     /// Opens the directory `path`.
@@ -119,10 +128,14 @@ impl Disk {
         let mut notes = Vec::new();
         let (mover, backend) = choose(options.backend, options.pio_max, &mut notes)
             .map_err(|error| Error::from_io("set up I/O for", &shown, None, error))?;
-        let alignment = if options.direct { direct_alignment(&path) } else { None };
-        if options.direct && alignment.is_none() {
-            notes.push(format!("direct I/O is not to be had in {shown}: the page cache is used"));
-        }
+        let alignment = match options.direct.then(|| direct::alignment(&path)) {
+            None => None,
+            Some(Ok(alignment)) => Some(alignment),
+            Some(Err(error)) => {
+                notes.push(format!("direct I/O is not to be had in {shown} ({error}): using the page cache"));
+                None
+            }
+        };
         for note in &notes {
             tracing::info!("{note}");
         }
@@ -158,6 +171,16 @@ impl Disk {
         files.get(&id).cloned().ok_or_else(|| Error::Invalid(format!("file {} is not open", id.number())))
     }
 
+    /// The same, if it may be changed.
+    fn writable(&self, id: FileId) -> Result<Arc<OpenFile>> {
+        let file = self.file(id)?;
+        if file.write {
+            Ok(file)
+        } else {
+            Err(Error::Invalid(format!("{} is open for reading only", file.name)))
+        }
+    }
+
     fn member(&self, name: &str) -> Result<PathBuf> {
         let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
         if plain {
@@ -169,8 +192,8 @@ impl Disk {
 
     fn check(&self, file: &OpenFile, offset: u64, address: usize, len: usize) -> Result<()> {
         let wrong = |what: String| Err(Error::Invalid(format!("{}: {what}", file.name)));
-        if len == 0 || len > REQUEST_MAX {
-            return wrong(format!("a request of {len} bytes; 1 to {REQUEST_MAX} are possible"));
+        if len == 0 {
+            return wrong(format!("a request of no bytes at {offset}"));
         }
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
             return wrong(format!("offset {offset} is beyond any file"));
@@ -183,79 +206,7 @@ impl Disk {
         }
         Ok(())
     }
-
-    /// Runs a checked set to its end, continuing what came up short.
-    fn run(
-        &self,
-        mut set: Vec<Transfer<'_>>,
-        operation: &'static str,
-        files: &[Arc<OpenFile>],
-    ) -> Result<()> {
-        let mut failed = None;
-        // Which file a transfer belongs to, by its place in the original set.
-        let mut origin: Vec<usize> = (0..set.len()).collect();
-        let mut done = vec![0usize; set.len()];
-        let total: Vec<(u64, usize)> = set.iter().map(|t| (t.offset, t.memory.len())).collect();
-        while !set.is_empty() {
-            self.mover.run(&mut set);
-            let mut rest = Vec::new();
-            let mut rest_origin = Vec::new();
-            for (transfer, index) in set.into_iter().zip(origin) {
-                let (offset, expected) = total[index];
-                let name = &files[index].name;
-                match transfer.outcome {
-                    Ok(moved) if moved == transfer.memory.len() => {}
-                    Ok(0) => {
-                        let short = Error::Short {
-                            operation,
-                            file: name.clone(),
-                            offset,
-                            expected,
-                            found: done[index],
-                        };
-                        failed.get_or_insert(short);
-                    }
-                    Ok(moved) => {
-                        done[index] += moved;
-                        rest.push(Transfer {
-                            file: transfer.file,
-                            offset: transfer.offset + moved as u64,
-                            memory: match transfer.memory {
-                                Memory::Into(buffer) => Memory::Into(&mut buffer[moved..]),
-                                Memory::From(data) => Memory::From(&data[moved..]),
-                            },
-                            outcome: Ok(0),
-                        });
-                        rest_origin.push(index);
-                    }
-                    Err(error) if error.raw_os_error() == Some(EINTR) => {
-                        rest.push(Transfer { outcome: Ok(0), ..transfer });
-                        rest_origin.push(index);
-                    }
-                    // A direct transfer that ended at an odd place (the end of a file) cannot be continued there.
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput && done[index] > 0 => {
-                        let short = Error::Short {
-                            operation,
-                            file: name.clone(),
-                            offset,
-                            expected,
-                            found: done[index],
-                        };
-                        failed.get_or_insert(short);
-                    }
-                    Err(error) => {
-                        failed.get_or_insert(Error::from_io(operation, name, Some(offset), error));
-                    }
-                }
-            }
-            set = rest;
-            origin = rest_origin;
-        }
-        failed.map_or(Ok(()), Err)
-    }
 }
-
-const EINTR: i32 = 4;
 
 /// The backend asked for, or for `Auto` the first that works.
 fn choose(wanted: Backend, pio_max: usize, notes: &mut Vec<String>) -> io::Result<(Box<dyn Mover>, Backend)> {
@@ -294,54 +245,6 @@ fn make(backend: Backend, pio_max: usize) -> io::Result<Box<dyn Mover>> {
     }
 }
 
-/// What direct I/O must be aligned to in the directory; `None` if it cannot be had.
-#[cfg(target_os = "linux")]
-fn direct_alignment(path: &Path) -> Option<usize> {
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
-    let nameless =
-        OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT).open(path);
-    // Where nothing can be created, any file that is there tells.
-    let file = nameless.or_else(|error| {
-        let mut files = std::fs::read_dir(path)?.flatten().filter(|entry| entry.path().is_file());
-        let first = files.next().ok_or(error)?;
-        OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(first.path())
-    });
-    let file = file.ok()?;
-    // SAFETY: statx fills the struct, for which all zeros is a valid value; path "" with AT_EMPTY_PATH is the file itself.
-    let (result, status) = unsafe {
-        let mut status: libc::statx = std::mem::zeroed();
-        let result = libc::statx(
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &raw mut status,
-        );
-        (result, status)
-    };
-    if result != 0 || status.stx_mask & libc::STATX_DIOALIGN == 0 {
-        // An older kernel does not tell. This much has always been enough.
-        return Some(crate::AlignedBuffer::ALIGNMENT);
-    }
-    let alignment = status.stx_dio_mem_align.max(status.stx_dio_offset_align) as usize;
-    (alignment > 0 && alignment <= crate::AlignedBuffer::ALIGNMENT).then_some(alignment.max(512))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn direct_alignment(_: &Path) -> Option<usize> {
-    None
-}
-
-#[cfg(target_os = "linux")]
-fn ask_direct(options: &mut OpenOptions) {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_DIRECT);
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ask_direct(_: &mut OpenOptions) {}
-
 impl Device for Disk {
     fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
         let files = set.iter().map(|read| self.file(read.file)).collect::<Result<Vec<_>>>()?;
@@ -365,13 +268,13 @@ impl Device for Disk {
                     outcome: Ok(0),
                 })
                 .collect();
-            self.run(transfers, "read", files)?;
+            complete(&*self.mover, transfers, "read", |index| &files[index].name)?;
         }
         Ok(())
     }
 
     fn write(&self, set: &[Write<'_>]) -> Result<()> {
-        let files = set.iter().map(|write| self.file(write.file)).collect::<Result<Vec<_>>>()?;
+        let files = set.iter().map(|write| self.writable(write.file)).collect::<Result<Vec<_>>>()?;
         for (write, file) in set.iter().zip(&files) {
             self.check(file, write.offset, write.data.as_ptr() as usize, write.data.len())?;
         }
@@ -393,7 +296,7 @@ impl Device for Disk {
                     outcome: Ok(0),
                 })
                 .collect();
-            self.run(transfers, "write", files)?;
+            complete(&*self.mover, transfers, "write", |index| &files[index].name)?;
         }
         Ok(())
     }
@@ -412,13 +315,13 @@ impl Device for Disk {
     }
 
     fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        let file = self.file(file)?;
+        let file = self.writable(file)?;
         file.file.set_len(len).map_err(|error| Error::from_io("resize", &file.name, None, error))
     }
 
     fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        let file = self.file(file)?;
-        punch_hole(&file.file, &range)
+        let file = self.writable(file)?;
+        direct::release(&file.file, &range)
             .map_err(|error| Error::from_io("release", &file.name, Some(range.start), error))
     }
 
@@ -440,28 +343,6 @@ impl Device for Disk {
     }
 }
 
-#[cfg(target_os = "linux")]
-fn punch_hole(file: &File, range: &Range<u64>) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    let len = range.end.saturating_sub(range.start);
-    // SAFETY: no memory is passed; the file is open.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, range.start as i64, len as i64) };
-    if result == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        // A hint that this file system does not take.
-        error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
-        error => Err(error),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn punch_hole(_: &File, _: &Range<u64>) -> io::Result<()> {
-    Ok(())
-}
-
 impl Volume for Disk {
     fn open(&self, name: &str, access: Access) -> Result<FileId> {
         let path = self.member(name)?;
@@ -470,11 +351,19 @@ impl Volume for Disk {
         options.create_new(access.create_new && access.write);
         let direct = access.direct && self.limits.direct;
         if direct {
-            ask_direct(&mut options);
+            direct::ask(&mut options);
         }
-        let file = options.open(path).map_err(|error| Error::from_io("open", name, None, error))?;
-        let id = FileId::new(self.next.fetch_add(1, Relaxed));
-        self.files.write().insert(id, Arc::new(OpenFile { name: name.to_owned(), file, direct }));
+        let wrap = |error| Error::from_io("open", name, None, error);
+        let file = options.open(path).map_err(wrap)?;
+        if !file.metadata().map_err(wrap)?.is_file() {
+            return Err(Error::Invalid(format!("{name} is not a plain file")));
+        }
+        let number = self.next.fetch_update(Relaxed, Relaxed, |next| next.checked_add(1)).map_err(|_| {
+            Error::Invalid(format!("no file number is left for {name}; open {} anew", self.describe()))
+        })?;
+        let id = FileId::new(number);
+        let opened = OpenFile { name: name.to_owned(), file, direct, write: access.write };
+        self.files.write().insert(id, Arc::new(opened));
         Ok(id)
     }
 
@@ -527,43 +416,12 @@ impl Volume for Disk {
     }
 
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        let path = self.path.join(LOCK_FILE);
-        let wrap = |error| Error::from_io("lock", LOCK_FILE, None, error);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = match opened {
-            Err(error) if kind == LockKind::Shared && is_read_only(&error) => match File::open(&path) {
-                Ok(file) => file,
-                // Nobody can write here, so nobody needs to be kept away.
-                Err(_) => return Ok(Lock::new(())),
-            },
-            other => other.map_err(wrap)?,
-        };
-        let taken = if kind == LockKind::Exclusive { file.try_lock() } else { file.try_lock_shared() };
-        match taken {
-            Ok(()) => {
-                if kind == LockKind::Exclusive {
-                    use std::io::Write as _;
-                    // For the message only: a holder that cannot be named still holds.
-                    let _ = file.set_len(0).and_then(|()| (&file).write_all(holder.as_bytes()));
-                }
-                Ok(Lock::new(file))
-            }
-            Err(TryLockError::WouldBlock) => {
-                let holder = std::fs::read_to_string(&path).unwrap_or_default();
-                let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-                Err(Error::Locked { volume: self.describe(), holder })
-            }
-            Err(TryLockError::Error(error)) => Err(wrap(error)),
-        }
+        lock_file::take(&self.path, kind, holder)
     }
 
     fn describe(&self) -> String {
         self.path.display().to_string()
     }
-}
-
-fn is_read_only(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 impl std::fmt::Debug for Disk {

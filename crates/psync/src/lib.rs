@@ -13,11 +13,14 @@
 //!   fails and lies as it is told.
 
 mod buffer;
+mod completion;
 mod device;
+mod direct;
 mod disk;
 mod error;
 #[cfg(target_os = "linux")]
 mod libaio;
+mod lock_file;
 mod profile;
 #[cfg(feature = "plot")]
 mod profile_plot;

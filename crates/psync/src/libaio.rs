@@ -3,7 +3,7 @@
 //!
 //! Invariants: as for io_uring, a call returns only when nothing that the kernel took is in flight.
 
-use crate::transfer::{Memory, Mover, Transfer};
+use crate::transfer::{Memory, Mover, TRANSFER_MAX, Transfer};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -104,7 +104,7 @@ fn run_part(context: &Context, part: &mut [Transfer<'_>]) {
                 opcode,
                 fd: transfer.file.as_raw_fd() as u32,
                 buffer,
-                bytes: transfer.memory.len() as u64,
+                bytes: transfer.memory.len().min(TRANSFER_MAX) as u64,
                 offset: transfer.offset as i64,
                 ..Iocb::default()
             }
@@ -113,9 +113,10 @@ fn run_part(context: &Context, part: &mut [Transfer<'_>]) {
     let pointers: Vec<*const Iocb> = blocks.iter().map(std::ptr::from_ref).collect();
     let mut events = vec![Event::default(); blocks.len()];
     let (mut submitted, mut completed) = (0, 0);
-    let mut refused: Option<io::Error> = None;
-    while completed < submitted || (submitted < blocks.len() && refused.is_none()) {
-        if submitted < blocks.len() && refused.is_none() {
+    let mut refused = false;
+    // Nothing in this loop may unwind: there are requests in flight.
+    while completed < submitted || (submitted < blocks.len() && !refused) {
+        if submitted < blocks.len() && !refused {
             let rest = &pointers[submitted..];
             // SAFETY: `rest` points to iocbs that live until the loop ends, and their buffers are borrowed by `part`;
             // the loop ends only when all that were submitted have completed.
@@ -125,11 +126,10 @@ fn run_part(context: &Context, part: &mut [Transfer<'_>]) {
             if result >= 0 {
                 submitted += result as usize;
             } else {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
+                match io::Error::last_os_error().raw_os_error() {
                     Some(libc::EINTR) => continue,
                     Some(libc::EAGAIN) if completed < submitted => {}
-                    _ => refused = Some(error),
+                    _ => refused = true,
                 }
             }
         }
@@ -159,11 +159,6 @@ fn run_part(context: &Context, part: &mut [Transfer<'_>]) {
             }
         }
     }
-    if let Some(error) = refused {
-        for transfer in &mut part[submitted..] {
-            transfer.outcome = Err(error
-                .raw_os_error()
-                .map_or_else(|| io::Error::other("io_submit"), io::Error::from_raw_os_error));
-        }
-    }
+    // What the kernel did not take is done the ordinary way, which also tells what is wrong with it, if anything.
+    part[submitted..].iter_mut().for_each(Transfer::run_alone);
 }

@@ -28,6 +28,11 @@ impl Memory<'_> {
     }
 }
 
+/// Longest transfer that is handed to the kernel at once. It cuts what is over 2 GiB, or takes the length for a
+/// smaller one; so this comes first, and the rest is continued like any short transfer.
+#[cfg(target_os = "linux")]
+pub(crate) const TRANSFER_MAX: usize = 1 << 30;
+
 /// Moves bytes, many at a time.
 pub(crate) trait Mover: Send + Sync {
     /// Tries every transfer of the set once and sets its outcome. Returns when none is in flight.

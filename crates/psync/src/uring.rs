@@ -7,7 +7,7 @@
 //! Buffers are not registered: with pooled 8 KiB buffers at depth 64 it gained less than the noise of the machines that
 //! we measured on, and registration pins memory that counts against the process's limit.
 
-use crate::transfer::{Memory, Mover, Transfer};
+use crate::transfer::{Memory, Mover, TRANSFER_MAX, Transfer};
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use std::io;
@@ -45,13 +45,12 @@ impl Uring {
 
 fn entry(transfer: &mut Transfer<'_>) -> io_uring::squeue::Entry {
     let fd = types::Fd(transfer.file.as_raw_fd());
+    let len = transfer.memory.len().min(TRANSFER_MAX) as u32;
     match &mut transfer.memory {
         Memory::Into(buffer) => {
-            opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32).offset(transfer.offset).build()
+            opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(transfer.offset).build()
         }
-        Memory::From(data) => {
-            opcode::Write::new(fd, data.as_ptr(), data.len() as u32).offset(transfer.offset).build()
-        }
+        Memory::From(data) => opcode::Write::new(fd, data.as_ptr(), len).offset(transfer.offset).build(),
     }
 }
 
@@ -85,37 +84,33 @@ impl Mover for Uring {
 
 /// Runs at most as many transfers as the ring has entries. False if the ring should not be used again.
 fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>]) -> bool {
+    let mut queued = 0;
     for (index, transfer) in part.iter_mut().enumerate() {
-        transfer.outcome = Err(io::Error::other("io_uring did not take the request"));
         let entry = entry(transfer).user_data(index as u64);
         // SAFETY: the buffer behind the entry is borrowed by `part` until this function returns, and it returns only
         // when every entry that was submitted has completed (the loop below). The file is open as long.
         if unsafe { ring.submission().push(&entry) }.is_err() {
-            transfer.outcome = Err(io::Error::other("the submission queue is full"));
+            break;
         }
+        queued += 1;
     }
-    let queued = ring.submission().len();
-    let (mut submitted, mut completed, mut sound) = (0, 0, true);
-    while completed < submitted || (sound && submitted < queued) {
-        let result = if sound && submitted < queued {
-            ring.submit_and_wait(queued - completed)
-        } else {
-            ring.submitter().submit_and_wait(1).map(|_| 0)
-        };
-        match result {
-            Ok(count) => submitted += count,
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+    let (mut submitted, mut completed) = (0, 0);
+    let mut broken = None;
+    // Nothing in this loop may unwind: there are requests in flight.
+    while completed < submitted || (broken.is_none() && submitted < queued) {
+        let wanted = if broken.is_none() { queued - completed } else { 1 };
+        match ring.submit_and_wait(wanted) {
+            Ok(_) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                std::thread::yield_now();
+            }
             Err(error) => {
-                // What was not submitted never will be; what was must still be waited for.
-                if sound {
-                    tracing::error!(%error, "io_uring failed");
-                }
-                sound = false;
+                broken = Some(error);
                 std::thread::yield_now();
             }
         }
-        // The kernel may have taken entries although the call was interrupted.
-        submitted = submitted.max(queued - ring.submission().len());
+        // What the kernel took is what left the queue, whatever the call answered.
+        submitted = queued - ring.submission().len();
         for completion in ring.completion() {
             completed += 1;
             if let Some(transfer) = part.get_mut(completion.user_data() as usize) {
@@ -126,5 +121,16 @@ fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>]) -> bool {
             }
         }
     }
-    sound && queued == part.len()
+    // What the kernel did not take, or sent back for want of memory, is done the ordinary way.
+    for (index, transfer) in part.iter_mut().enumerate() {
+        let sent_back =
+            transfer.outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
+        if index >= submitted || sent_back {
+            transfer.run_alone();
+        }
+    }
+    if let Some(error) = &broken {
+        tracing::error!(%error, "io_uring failed; the set was carried out otherwise");
+    }
+    broken.is_none() && submitted == part.len()
 }

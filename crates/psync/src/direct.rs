@@ -1,0 +1,131 @@
+//! What this system's files can do beyond the standard library: bypass the page cache, and give space back.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+/// What direct I/O must be aligned to in the directory, in bytes. An error says why it cannot be had.
+#[cfg(target_os = "linux")]
+pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
+    use crate::AlignedBuffer;
+    use std::os::fd::AsRawFd;
+
+    let file = probe(directory)?;
+    if is_in_memory(&file) {
+        // O_DIRECT is accepted there since Linux 6.6, and ignored.
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the directory is in memory"));
+    }
+    // SAFETY: statx fills the struct, for which all zeros is a valid value; the path is a C string, and "" with
+    // AT_EMPTY_PATH is the file itself, which is open.
+    let (result, status) = unsafe {
+        let mut status: libc::statx = std::mem::zeroed();
+        let result = libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut status,
+        );
+        (result, status)
+    };
+    if result != 0 || status.stx_mask & libc::STATX_DIOALIGN == 0 {
+        // Linux before 6.1, or a file system that does not tell. A trial would not be sure (an empty file accepts
+        // reads that a full one refuses), and this much is enough everywhere.
+        return Ok(AlignedBuffer::ALIGNMENT);
+    }
+    match status.stx_dio_mem_align.max(status.stx_dio_offset_align) as usize {
+        0 => Err(io::Error::new(io::ErrorKind::Unsupported, "the file system has no direct I/O")),
+        asked if asked <= AlignedBuffer::ALIGNMENT => Ok(asked.max(512)),
+        asked => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("it would have to be aligned to {asked} bytes"),
+        )),
+    }
+}
+
+/// A file in the directory that is open for direct I/O: one without a name, else one that is there already, else one
+/// that is made and removed for this.
+#[cfg(target_os = "linux")]
+fn probe(directory: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let mut nameless = OpenOptions::new();
+    nameless.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
+    let refused = match nameless.open(directory) {
+        Ok(file) => return Ok(file),
+        Err(error) => error,
+    };
+    let mut existing = std::fs::read_dir(directory)?.flatten().filter(|entry| {
+        // Not through symbolic links: what they lead to may be on another disk.
+        entry.file_type().is_ok_and(|kind| kind.is_file())
+    });
+    if let Some(entry) = existing.next() {
+        return OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(entry.path());
+    }
+    // Where nothing can be made, the first refusal tells why.
+    let path = directory.join(format!("psync-probe-{}", std::process::id()));
+    File::create_new(&path).map_err(|_| refused)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+    std::fs::remove_file(&path)?;
+    file
+}
+
+#[cfg(target_os = "linux")]
+fn is_in_memory(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    /// `TMPFS_MAGIC` and `RAMFS_MAGIC` of <linux/magic.h>.
+    const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    // SAFETY: fstatfs fills the struct, for which all zeros is a valid value; the file is open.
+    let (result, status) = unsafe {
+        let mut status: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &raw mut status), status)
+    };
+    result == 0 && IN_MEMORY.contains(&(status.f_type as u32))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn alignment(_: &Path) -> io::Result<usize> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "it is known on Linux only"))
+}
+
+/// Asks for direct I/O. To be called only where [`alignment`] gave one.
+#[cfg(target_os = "linux")]
+pub(crate) fn ask(options: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.custom_flags(libc::O_DIRECT);
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn ask(_: &mut OpenOptions) {}
+
+/// Gives the space of the range back, where the file system can; the length stays.
+#[cfg(target_os = "linux")]
+pub(crate) fn release(file: &File, range: &Range<u64>) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let start = i64::try_from(range.start).unwrap_or(i64::MAX);
+    let end = i64::try_from(range.end).unwrap_or(i64::MAX);
+    if start >= end {
+        return Ok(());
+    }
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: no memory is passed; the file is open.
+        if unsafe { libc::fallocate64(file.as_raw_fd(), mode, start, end - start) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => {}
+            // A hint that this file system does not take.
+            error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => return Ok(()),
+            // Beyond what a file can hold here, so there is nothing to give back.
+            error if error.raw_os_error() == Some(libc::EFBIG) => return Ok(()),
+            error => return Err(error),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn release(_: &File, _: &Range<u64>) -> io::Result<()> {
+    Ok(())
+}

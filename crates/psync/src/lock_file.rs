@@ -1,0 +1,92 @@
+//! The lock of a directory: an operating system lock on its file `LOCK`, which also says who holds it.
+//!
+//! Invariants:
+//! 1. The lock is the system's, so that it ends with its process, however that ends. The text is for people only.
+//! 2. Each taking opens the file anew, so that two parts of one process exclude each other like two processes.
+//! 3. What the file says is foreign: it is bounded and made printable before it is shown.
+
+use crate::{Error, Lock, LockKind, Result};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+const NAME: &str = "LOCK";
+/// Longest holder that is shown, in bytes.
+const HOLDER_MAX: u64 = 200;
+
+/// Takes the lock of `directory`, without waiting.
+pub(crate) fn take(directory: &Path, kind: LockKind, holder: &str) -> Result<Lock> {
+    let path = directory.join(NAME);
+    let wrap = |error| Error::from_io("lock", NAME, None, error);
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = match opened {
+        Err(error) if kind == LockKind::Shared && is_read_only(&error) => match File::open(&path) {
+            // Who cannot write here needs to keep nobody away, and there is nothing to hold on to.
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(
+                    "{} is read-only and has no file {NAME}: read without a lock",
+                    directory.display()
+                );
+                return Ok(Lock::new(()));
+            }
+            other => other.map_err(wrap)?,
+        },
+        other => other.map_err(wrap)?,
+    };
+    let taken = match kind {
+        LockKind::Exclusive => file.try_lock(),
+        LockKind::Shared => file.try_lock_shared(),
+    };
+    match taken {
+        Ok(()) if kind == LockKind::Exclusive => {
+            let held = Held(file);
+            held.say(holder);
+            Ok(Lock::new(held))
+        }
+        Ok(()) => Ok(Lock::new(file)),
+        Err(TryLockError::WouldBlock) => {
+            let holder = found_holder(&file);
+            Err(Error::Locked { volume: directory.display().to_string(), holder })
+        }
+        Err(TryLockError::Error(error)) => Err(wrap(error)),
+    }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// An exclusive lock, which takes its holder's name along when it goes.
+struct Held(File);
+
+impl Held {
+    /// For messages only: a holder that cannot be named still holds.
+    fn say(&self, holder: &str) {
+        let said = self.0.set_len(0).and_then(|()| (&self.0).write_all(holder.as_bytes()));
+        if let Err(error) = said {
+            tracing::debug!(%error, "the holder could not be written to {NAME}");
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.say("");
+    }
+}
+
+/// Who keeps us from the lock that we just failed to take on `file`.
+fn found_holder(file: &File) -> String {
+    // If sharing is possible, then only sharers hold it, and the text is that of a writer who died.
+    if file.try_lock_shared().is_ok() {
+        return "one or more readers".to_owned();
+    }
+    let mut text = Vec::new();
+    let read = file.take(HOLDER_MAX).read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    let shown: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match read {
+        Ok(_) if !shown.is_empty() => shown,
+        _ => "another process".to_owned(),
+    }
+}

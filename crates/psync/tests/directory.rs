@@ -1,0 +1,249 @@
+//! A real directory keeps the contract of `Volume`: names, options, locks, and disks that are full or read-only.
+
+use psync::{
+    Access, AlignedBuffer, Backend, Device, Disk, DiskOptions, Error, FileId, LockKind, Read, Volume, Write,
+};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+use tempfile::TempDir;
+
+const NEW: Access = Access { write: true, create: true, create_new: false, direct: false };
+
+/// On the disk that holds the build, since the system's temporary directory may be in memory.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
+}
+
+fn open(dir: &Path, backend: Backend, pio_max: usize) -> Disk {
+    Disk::open(dir, DiskOptions { backend, pio_max, ..DiskOptions::default() }).expect("a disk")
+}
+
+/// `len` bytes that differ by `seed`.
+fn noise(seed: u64, len: usize) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::new(len);
+    StdRng::seed_from_u64(seed).fill(&mut buffer[..]);
+    buffer
+}
+
+fn write(disk: &Disk, file: FileId, offset: u64, data: &[u8]) -> psync::Result<()> {
+    disk.write(&[Write { file, offset, data }])
+}
+
+fn read(disk: &Disk, file: FileId, offset: u64, len: usize) -> psync::Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::new(len);
+    disk.read(&mut [Read { file, offset, buffer: &mut buffer }]).map(|()| buffer)
+}
+
+fn assert_invalid<T: std::fmt::Debug>(answer: psync::Result<T>, what: &str) {
+    assert!(matches!(answer, Err(Error::Invalid(_))), "{what}: {answer:?}");
+}
+
+#[test]
+fn files_are_named_renamed_listed_and_removed() {
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Auto, 16);
+    for name in ["", ".", "..", "a/b", "/a", "a\\b", "a\0b"] {
+        assert_invalid(disk.open(name, NEW), name);
+        assert_invalid(disk.remove(name), name);
+        assert_invalid(disk.rename("a", name), name);
+        assert_invalid(disk.rename(name, "a"), name);
+    }
+    let missing = disk.open("a", Access { write: true, ..Access::default() });
+    assert!(matches!(&missing, Err(Error::NotFound { file }) if file == "a"), "{missing:?}");
+    let once = Access { create_new: true, ..NEW };
+    let file = disk.open("a", once).unwrap();
+    assert!(matches!(disk.open("a", once), Err(Error::Exists { file }) if file == "a"));
+    write(&disk, file, 0, b"first").unwrap();
+    let other = disk.open("b", NEW).unwrap();
+    write(&disk, other, 0, b"second").unwrap();
+    std::fs::create_dir(dir.path().join("folder")).unwrap();
+    assert_invalid(disk.open("folder", Access::default()), "a directory is no file");
+    let listed = |disk: &Disk| -> Vec<_> {
+        disk.list().unwrap().into_iter().map(|entry| (entry.name, entry.len)).collect()
+    };
+    assert_eq!(listed(&disk), [("a".into(), 5), ("b".into(), 6)]);
+    disk.rename("a", "b").unwrap();
+    assert_eq!(listed(&disk), [("b".into(), 5)]);
+    assert_eq!(&read(&disk, other, 0, 6).unwrap()[..], b"second", "open files outlive their names");
+    let before = disk.counters().syncs;
+    disk.sync_directory().unwrap();
+    assert_eq!(disk.counters().syncs, before + 1);
+    disk.remove("b").unwrap();
+    assert!(matches!(disk.remove("b"), Err(Error::NotFound { .. })));
+    assert!(matches!(disk.rename("b", "c"), Err(Error::NotFound { .. })));
+    assert_eq!(listed(&disk), []);
+}
+
+#[test]
+fn options_out_of_range_and_missing_directories_are_refused() {
+    let dir = scratch();
+    for pio_max in [0, 4097] {
+        assert_invalid(Disk::open(dir.path(), DiskOptions { pio_max, ..DiskOptions::default() }), "pio_max");
+    }
+    for pio_max in [1, 4096] {
+        assert_eq!(open(dir.path(), Backend::Auto, pio_max).limits().pio_max, pio_max);
+    }
+    let missing = dir.path().join("missing");
+    let opened = Disk::open(&missing, DiskOptions { create: false, ..DiskOptions::default() });
+    assert!(matches!(opened, Err(Error::NotFound { .. })), "{opened:?}");
+    Disk::open(missing.join("deeper"), DiskOptions { create: true, ..DiskOptions::default() }).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_invalid(Disk::open(&file, DiskOptions { create: false, ..DiskOptions::default() }), "a file");
+    let cached = Disk::open(dir.path(), DiskOptions { direct: false, ..DiskOptions::default() }).unwrap();
+    assert_eq!((cached.limits().alignment, cached.limits().direct), (1, false));
+}
+
+#[test]
+fn backends_are_called_the_same_everywhere() {
+    for (backend, name) in [
+        (Backend::Auto, "auto"),
+        (Backend::Uring, "io_uring"),
+        (Backend::Libaio, "libaio"),
+        (Backend::Threads, "threads"),
+    ] {
+        assert_eq!(backend.to_string(), name);
+        assert_eq!(name.parse::<Backend>().unwrap(), backend);
+        assert_eq!(serde_json::to_string(&backend).unwrap(), format!("\"{name}\""));
+    }
+    let unknown = "uring2".parse::<Backend>().unwrap_err().to_string();
+    assert!(unknown.contains("io_uring, libaio, threads"), "{unknown}");
+}
+
+#[test]
+fn the_lock_keeps_others_away_and_names_the_holder() {
+    let dir = scratch();
+    let [one, two] = [(); 2].map(|()| open(dir.path(), Backend::Threads, 4));
+    let refusal = |disk: &Disk, kind| match disk.lock(kind, "somebody else").unwrap_err() {
+        Error::Locked { volume, holder } => {
+            assert_eq!(volume, dir.path().display().to_string());
+            holder
+        }
+        other => panic!("{other:?}"),
+    };
+    let held = one.lock(LockKind::Exclusive, "process 12, sapwood load").unwrap();
+    for disk in [&one, &two] {
+        for kind in [LockKind::Exclusive, LockKind::Shared] {
+            assert_eq!(refusal(disk, kind), "process 12, sapwood load");
+        }
+    }
+    drop(held);
+    let first = one.lock(LockKind::Shared, "a reader").unwrap();
+    let second = two.lock(LockKind::Shared, "another reader").unwrap();
+    let holder = refusal(&two, LockKind::Exclusive);
+    assert!(!holder.contains("process 12"), "who is gone is not blamed: {holder}");
+    assert!(holder.contains("read"), "{holder}");
+    drop(first);
+    refusal(&one, LockKind::Exclusive);
+    drop(second);
+    let short = two.lock(LockKind::Exclusive, "me").unwrap();
+    assert_eq!(refusal(&one, LockKind::Shared), "me", "nothing is left of a longer holder");
+    drop(short);
+
+    // What lies in the file is shown to people, so it is bounded and made printable.
+    std::fs::write(dir.path().join("LOCK"), vec![b'x'; 1 << 20]).unwrap();
+    let foreign = std::fs::File::open(dir.path().join("LOCK")).unwrap();
+    foreign.lock().unwrap();
+    assert!(refusal(&one, LockKind::Exclusive).len() < 1000);
+    std::fs::write(dir.path().join("LOCK"), b"\x1b[31m\xff\n").unwrap();
+    let holder = refusal(&one, LockKind::Exclusive);
+    assert!(!holder.contains(['\x1b', '\n']), "{holder:?}");
+}
+
+/// A small file system in memory, unmounted when dropped. `None`, said loudly, where it cannot be mounted.
+#[cfg(target_os = "linux")]
+struct Mounted(TempDir);
+
+#[cfg(target_os = "linux")]
+impl Mounted {
+    fn new() -> Option<Self> {
+        let dir = scratch();
+        let path = dir.path().to_str().expect("a plain path");
+        if run("mount", &["-t", "tmpfs", "-o", "size=2m", "psync-test", path]) {
+            return Some(Self(dir));
+        }
+        eprintln!("SKIPPED: no file system can be mounted here (this takes root): full and read-only disks");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &["-l", self.path().to_str().expect("a plain path")]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let output = std::process::Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_can_be_used_again() {
+    for backend in [Backend::Uring, Backend::Libaio, Backend::Threads] {
+        let Some(mounted) = Mounted::new() else { return };
+        let disk = match Disk::open(mounted.path(), DiskOptions { backend, ..DiskOptions::default() }) {
+            Ok(disk) => disk,
+            Err(error) => {
+                assert!(backend != Backend::Threads, "threads work everywhere: {error}");
+                eprintln!("SKIPPED: {backend} is not tested, because {error}");
+                continue;
+            }
+        };
+        let limits = disk.limits();
+        assert_eq!((limits.alignment, limits.direct), (1, false), "there is nothing behind the page cache");
+        assert!(disk.notes().iter().any(|note| note.contains("page cache")), "{:?}", disk.notes());
+        let kept = disk.open("kept", Access { direct: true, ..NEW }).unwrap();
+        let text = noise(1, 256 << 10);
+        write(&disk, kept, 0, &text).unwrap();
+        let big = disk.open("big", NEW).unwrap();
+        let data = noise(2, 256 << 10);
+        let set: Vec<_> = (0..16)
+            .map(|index| Write { file: big, offset: index * data.len() as u64, data: &data })
+            .collect();
+        let error = disk.write(&set).unwrap_err();
+        assert!(error.is_full() && error.to_string().contains("big"), "{backend}: {error:?}");
+        let alone = write(&disk, kept, 1 << 20, &noise(3, 2 << 20)).unwrap_err();
+        assert!(alone.is_full(), "{backend}: {alone:?}");
+        assert!(read(&disk, kept, 0, text.len()).unwrap()[..] == text[..], "{backend}");
+        disk.resize(kept, text.len() as u64).unwrap();
+        disk.resize(big, 0).unwrap();
+        disk.write(&set[..4]).unwrap();
+        assert!(read(&disk, big, 3 * data.len() as u64, data.len()).unwrap()[..] == data[..], "{backend}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_read_only_disk_can_be_locked_for_reading() {
+    let Some(mounted) = Mounted::new() else { return };
+    let remount = |mode: &str| {
+        let path = mounted.path().to_str().expect("a plain path");
+        assert!(run("mount", &["-o", &format!("remount,{mode}"), path]), "remount {mode}");
+    };
+    let options = DiskOptions { create: false, ..DiskOptions::default() };
+    remount("ro");
+    let disk = Disk::open(mounted.path(), options).unwrap();
+    drop(disk.lock(LockKind::Shared, "reader").unwrap());
+    let refused = disk.lock(LockKind::Exclusive, "writer");
+    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    remount("rw");
+    drop(disk.lock(LockKind::Exclusive, "writer").unwrap());
+    remount("ro");
+    let shared = disk.lock(LockKind::Shared, "reader").unwrap();
+    let again = Disk::open(mounted.path(), options).unwrap();
+    let also = again.lock(LockKind::Shared, "another reader").unwrap();
+    drop((shared, also));
+    let foreign = std::fs::File::open(mounted.path().join("LOCK")).unwrap();
+    foreign.lock().unwrap();
+    let refused = disk.lock(LockKind::Shared, "reader");
+    assert!(matches!(refused, Err(Error::Locked { .. })), "the file's lock counts: {refused:?}");
+}
