@@ -34,7 +34,7 @@ fn main() -> psync::Result<()> {
         for (len, step) in [(4096, 4096), (4608, 512), (8192, 4096), (8192, 512), (8704, 512), (16384, 4096)]
         {
             print!("{backend:<9} {len:>6} bytes at multiples of {step:>4}:");
-            for depth in [1, 4, 16, 64] {
+            for depth in [1, 4, 8, 16, 64] {
                 print!("  {depth:>2}: {:>7.0}/s", rate(&disk, file, depth, len, step)?);
             }
             println!();

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct ProfileOptions {
     /// Backend to measure with.
     pub backend: Backend,
-    /// Bytes of the scratch file, at least 16 MiB. Larger than the device's own cache is best.
+    /// Bytes of the scratch file, at least 16 MiB. Larger than the device's own cache is best. Never more than a quarter
+    /// of the free space is taken.
     pub file_bytes: u64,
     /// Time for each point.
     pub time_per_point: Duration,
@@ -101,13 +102,33 @@ const SCRATCH: &str = "psync-profile.scratch";
 const SIZES: [usize; 8] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const RATE_SIZES: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
+const PIO_MAX: usize = 128;
 const CHUNK: usize = 1 << 20;
 const FILE_MIN: u64 = 16 << 20;
 
-struct Bench<'a> {
+/// The scratch file, gone when this is dropped, however the measurement ends.
+struct Scratch {
     disk: Disk,
     file: FileId,
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Systems that refuse to remove open files need it closed first. It was just opened, so it can be.
+        let _ = self.disk.close(self.file);
+        match self.disk.remove(SCRATCH) {
+            // Another measurement in the same directory was faster.
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => tracing::warn!(%error, "the scratch file of a measurement stays"),
+        }
+    }
+}
+
+struct Bench<'a> {
+    scratch: Scratch,
     len: u64,
+    /// Request sizes that latency is measured for.
+    sizes: Vec<usize>,
     time: Duration,
     rng: StdRng,
     done: usize,
@@ -129,19 +150,20 @@ impl Profile {
             )));
         }
         let disk_options =
-            DiskOptions { backend: options.backend, pio_max: 128, direct: true, create: false };
+            DiskOptions { backend: options.backend, pio_max: PIO_MAX, direct: true, create: false };
         let disk = Disk::open(dir, disk_options)?;
-        let file =
-            disk.open(SCRATCH, Access { write: true, create: true, direct: true, ..Access::default() })?;
-        let total = 2 * SIZES.len() + 2 * RATE_SIZES.len() * DEPTHS.len() + 4;
-        let len = options.file_bytes / CHUNK as u64 * CHUNK as u64;
+        let room = free_space(dir).map_or(u64::MAX, |free| free / 4).max(FILE_MIN);
+        let access = Access { write: true, create: true, direct: true, ..Access::default() };
+        let file = disk.open(SCRATCH, access)?;
+        let scratch = Scratch { disk, file };
+        let alignment = scratch.disk.limits().alignment;
+        // Some devices take no request shorter than a page.
+        let sizes: Vec<_> = SIZES.into_iter().filter(|bytes| bytes.is_multiple_of(alignment)).collect();
+        let total = 2 * sizes.len() + 2 * RATE_SIZES.len() * DEPTHS.len() + 4;
+        let len = options.file_bytes.min(room) / CHUNK as u64 * CHUNK as u64;
         let time = options.time_per_point;
         let rng = StdRng::seed_from_u64(1);
-        let mut bench = Bench { disk, file, len, time, rng, done: 0, total, step };
-        let measured = bench.run(dir);
-        bench.disk.close(file)?;
-        bench.disk.remove(SCRATCH)?;
-        measured
+        Bench { scratch, len, sizes, time, rng, done: 0, total, step }.run(dir)
     }
 
     /// As JSON.
@@ -196,7 +218,7 @@ impl Bench<'_> {
         self.done += 1;
     }
 
-    fn run(&mut self, dir: &Path) -> Result<Profile> {
+    fn run(mut self, dir: &Path) -> Result<Profile> {
         self.next("sequential writes");
         let write_bandwidth = self.sequential(true)?;
         self.next("sequential reads");
@@ -204,7 +226,7 @@ impl Bench<'_> {
         let mut latencies = [Vec::new(), Vec::new()];
         let mut rates = [Vec::new(), Vec::new()];
         for (index, writes) in [false, true].into_iter().enumerate() {
-            for bytes in SIZES {
+            for bytes in self.sizes.clone() {
                 self.next(if writes { "write latency" } else { "read latency" });
                 latencies[index].push(self.latency(bytes, writes, false)?);
             }
@@ -220,13 +242,13 @@ impl Bench<'_> {
         self.next("done");
         let [read_latency, write_latency] = latencies;
         let [read_rate, write_rate] = rates;
-        let limits = self.disk.limits();
+        let limits = self.scratch.disk.limits();
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Ok(Profile {
             format: FORMAT,
             directory: dir.display().to_string(),
             measured_at: since.map_or(0, |since| since.as_secs()),
-            backend: self.disk.backend(),
+            backend: self.scratch.disk.backend(),
             direct: limits.direct,
             alignment: limits.alignment,
             read_latency,
@@ -253,7 +275,7 @@ impl Bench<'_> {
             self.set(&mut buffers[..count], offsets, writes)?;
         }
         if writes {
-            self.disk.sync(self.file)?;
+            self.scratch.disk.sync(self.scratch.file)?;
         }
         Ok(self.len as f64 / began.elapsed().as_secs_f64())
     }
@@ -264,21 +286,22 @@ impl Bench<'_> {
         offsets: impl Iterator<Item = u64>,
         writes: bool,
     ) -> Result<()> {
-        let file = self.file;
+        let Scratch { disk, file } = &self.scratch;
+        let file = *file;
         if writes {
             let set: Vec<_> = buffers
                 .iter()
                 .zip(offsets)
                 .map(|(buffer, offset)| Write { file, offset, data: buffer })
                 .collect();
-            self.disk.write(&set)
+            disk.write(&set)
         } else {
             let mut set: Vec<_> = buffers
                 .iter_mut()
                 .zip(offsets)
                 .map(|(buffer, offset)| Read { file, offset, buffer })
                 .collect();
-            self.disk.read(&mut set)
+            disk.read(&mut set)
         }
     }
 
@@ -296,18 +319,16 @@ impl Bench<'_> {
     }
 
     fn latency(&mut self, bytes: usize, writes: bool, synced: bool) -> Result<Latency> {
-        // Some devices take no request shorter than a page.
-        let len = bytes.next_multiple_of(self.disk.limits().alignment);
-        let mut buffers = vec![AlignedBuffer::new(len)];
+        let mut buffers = vec![AlignedBuffer::new(bytes)];
         self.rng.fill(&mut buffers[0][..]);
         let mut samples = Vec::new();
         let began = Instant::now();
         while began.elapsed() < self.time || samples.len() < 10 {
-            let places = self.places(len, 1);
+            let places = self.places(bytes, 1);
             let start = Instant::now();
             self.set(&mut buffers, places.into_iter(), writes)?;
             if synced {
-                self.disk.sync(self.file)?;
+                self.scratch.disk.sync(self.scratch.file)?;
             }
             samples.push(start.elapsed().as_secs_f64() * 1e6);
         }
@@ -333,6 +354,40 @@ impl Bench<'_> {
     }
 }
 
+/// Bytes that may still be written in the directory, where the system tells.
+#[cfg(unix)]
+fn free_space(dir: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(dir.as_os_str().as_bytes()).ok()?;
+    // SAFETY: statvfs fills the struct, for which all zeros is a valid value; the path is a C string that outlives it.
+    let (result, status) = unsafe {
+        let mut status: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &raw mut status), status)
+    };
+    // The types of these differ by system.
+    #[allow(clippy::unnecessary_cast)]
+    (result == 0).then(|| (status.f_bavail as u64).saturating_mul(status.f_frsize as u64))
+}
+
+#[cfg(not(unix))]
+fn free_space(_: &Path) -> Option<u64> {
+    None
+}
+
+/// A time in seconds since 1970 as people write it.
+fn utc(seconds: u64) -> String {
+    let (mut days, minutes) = (seconds / 86_400, seconds / 60 % 1440);
+    // Counted from 0000-03-01, so that leap days come last: eras of 400 years have 146,097 days each.
+    days += 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{:04}-{month:02}-{day:02} {:02}:{:02} UTC", era * 400 + year, minutes / 60, minutes % 60)
+}
+
 /// Characters of the longest bar.
 const BAR: f64 = 40.0;
 
@@ -340,9 +395,10 @@ impl std::fmt::Display for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "{} through {}, {}",
+            "{} through {} at {}, {}",
             self.directory,
             self.backend,
+            utc(self.measured_at),
             if self.direct {
                 format!("direct I/O aligned to {} bytes", self.alignment)
             } else {
@@ -406,6 +462,36 @@ mod tests {
         assert!(profile.read_rate.iter().all(|rate| rate.iops > 0.0));
         assert!(profile.to_string().contains("random reads of 4 KiB"));
         assert!(Profile::from_json("{}").is_err());
+    }
+
+    #[test]
+    fn the_scratch_file_goes_also_when_the_measurement_breaks_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = ProfileOptions { file_bytes: FILE_MIN, ..ProfileOptions::default() };
+        let broken = std::panic::catch_unwind(|| {
+            Profile::measure(dir.path(), &options, &mut |step| assert!(step.done < 2, "enough"))
+        });
+        assert!(broken.is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let tiny = ProfileOptions { file_bytes: FILE_MIN - 1, ..options };
+        assert!(matches!(Profile::measure(dir.path(), &tiny, &mut |_| {}), Err(Error::Invalid(_))));
+        let missing = Profile::measure(&dir.path().join("missing"), &options, &mut |_| {});
+        assert!(matches!(missing, Err(Error::NotFound { .. })));
+    }
+
+    #[test]
+    fn times_are_written_as_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (951_868_800, "2000-03-01 00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+        assert!(!utc(u64::MAX).is_empty());
     }
 
     #[test]

@@ -105,3 +105,51 @@ fn sizes(rates: &[Rate]) -> Vec<usize> {
     sizes.dedup();
     sizes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+
+    fn profile(rates: Vec<Rate>, latencies: Vec<Latency>) -> Profile {
+        Profile {
+            format: 1,
+            directory: "somewhere".into(),
+            measured_at: 0,
+            backend: Backend::Threads,
+            direct: true,
+            alignment: 512,
+            read_latency: latencies.clone(),
+            write_latency: latencies,
+            read_rate: rates.clone(),
+            write_rate: rates,
+            read_bandwidth: 1e9,
+            write_bandwidth: 1e9,
+            sync_latency: Latency { bytes: 4096, mean_us: 1.0, p50_us: 1.0, p99_us: 1.0 },
+        }
+    }
+
+    #[test]
+    fn every_measured_line_is_drawn_and_named() {
+        let rates = [(4096, 1), (4096, 2), (8192, 1), (8192, 2)].map(|(bytes, depth)| Rate {
+            bytes,
+            depth,
+            iops: 1000.0 * depth as f64,
+        });
+        let latencies =
+            [2048, 4096].map(|bytes| Latency { bytes, mean_us: 50.0, p50_us: 49.0, p99_us: 90.0 });
+        let svg = profile(rates.into(), latencies.into()).to_svg().unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        for text in ["read 4 KiB", "write 8 KiB", "read, median", "write, 99 %", "requests at a time", "KiB"]
+        {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        // One a line of rates by size and direction, and one a line of latencies by figure and direction.
+        assert!(svg.matches("<polyline").count() >= 8, "{svg}");
+    }
+
+    #[test]
+    fn a_profile_without_figures_is_drawn_empty() {
+        assert!(profile(Vec::new(), Vec::new()).to_svg().unwrap().starts_with("<svg"));
+    }
+}

@@ -129,6 +129,7 @@ fn the_lock_keeps_others_away_and_names_the_holder() {
         }
     }
     drop(held);
+    assert_eq!(std::fs::read(dir.path().join("LOCK")).unwrap(), b"", "a holder takes its name along");
     let first = one.lock(LockKind::Shared, "a reader").unwrap();
     let second = two.lock(LockKind::Shared, "another reader").unwrap();
     let holder = refusal(&two, LockKind::Exclusive);
