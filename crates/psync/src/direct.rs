@@ -64,10 +64,26 @@ fn probe(directory: &Path) -> io::Result<File> {
         return OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(entry.path());
     }
     // Where nothing can be made, the first refusal tells why.
-    let path = directory.join(format!("psync-probe-{}", std::process::id()));
-    File::create_new(&path).map_err(|_| refused)?;
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
-    std::fs::remove_file(&path)?;
+    named_probe(directory).map_err(|_| refused)
+}
+
+/// A new file, removed from its directory already. It is made in a folder of its own, which is in nobody's way: a volume
+/// lists plain files only.
+#[cfg(target_os = "linux")]
+fn named_probe(directory: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Relaxed);
+    let folder = directory.join(format!("psync-probe-{}-{number}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let path = folder.join("probe");
+    let mut new = OpenOptions::new();
+    let file = new.read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
+    // The file may have been made although its opening was refused.
+    let _ = std::fs::remove_file(&path);
+    std::fs::remove_dir(&folder)?;
     file
 }
 
@@ -128,4 +144,35 @@ pub(crate) fn release(file: &File, range: &Range<u64>) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn release(_: &File, _: &Range<u64>) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_with_a_name_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        // At the same time, as when two parts of a program open their directories.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| match named_probe(dir.path()) {
+                    Ok(file) => assert_eq!(file.metadata().unwrap().len(), 0),
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                        eprintln!("SKIPPED: no direct I/O in the system's temporary directory");
+                    }
+                    Err(error) => panic!("{error}"),
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_directory_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = alignment(&dir.path().join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
 }
