@@ -15,7 +15,7 @@
 
 use super::lines::Lines;
 use super::{ReadError, Record, RecordReader, RecordWriter};
-use crate::escape::hex;
+use crate::escape::{hex, shown};
 use std::io::{self, BufRead, Write};
 
 /// Reads dumps.
@@ -68,22 +68,24 @@ impl<R: BufRead> Reader<R> {
             }
             begun = true;
             let Some((name, value)) = line.split_once('=') else {
-                return self.end(format!("expected NAME=VALUE in the header, found {line:?}"));
+                return self.end(format!("expected NAME=VALUE in the header, found {}", shown(&line)));
             };
             match (name, value) {
                 ("HEADER", "END") => return Ok(true),
                 ("VERSION", "3" | "2") => {}
                 ("VERSION", other) => {
-                    return self.end(format!("dumps of version {other} are not known; 3 is"));
+                    return self.end(format!("dumps of version {} are not known; 3 is", shown(other)));
                 }
                 ("format", "bytevalue") => self.print = false,
                 ("format", "print") => self.print = true,
                 ("format", other) => {
-                    return self.end(format!("format={other} is not known; bytevalue and print are"));
+                    return self
+                        .end(format!("format={} is not known; bytevalue and print are", shown(other)));
                 }
                 ("type", "btree" | "hash") => {}
                 ("type", other) => {
-                    return self.end(format!("type={other} has no keys of bytes; btree and hash have"));
+                    return self
+                        .end(format!("type={} has no keys of bytes; btree and hash have", shown(other)));
                 }
                 ("duplicates" | "dupsort" | "dupfixed", "1") => {
                     return self
@@ -163,6 +165,9 @@ fn from_bytevalue(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
         .collect()
 }
 
+const LONE_BACKSLASH: &str = "expected \\\\ or two hexadecimal digits after the backslash; \
+     some versions of mdb_dump -p write lone backslashes: dump without -p";
+
 fn from_print(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -171,7 +176,7 @@ fn from_print(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
             (b'\\', Some(b'\\')) => (b'\\', 2),
             (b'\\', _) => {
                 let byte = hex(text.get(at + 1..at + 3));
-                (byte.ok_or((at + 1, "expected \\\\ or two hexadecimal digits after the backslash"))?, 3)
+                (byte.ok_or((at + 1, LONE_BACKSLASH))?, 3)
             }
             (other, _) => (*other, 1),
         };
@@ -222,8 +227,9 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl<W: Write> RecordWriter for Writer<W> {
     fn begin(&mut self, keyspace: &str, bytes: u64) -> io::Result<()> {
-        // LMDB takes its map's size from here: room for half-empty pages.
-        let mapsize = (bytes * 4).max(1 << 20).next_multiple_of(1 << 20);
+        // LMDB takes its map's size from here. Only what is used of it takes space, so it is generous: pages may be half
+        // empty, and values of just over half a page take a whole one.
+        let mapsize = bytes.saturating_mul(8).clamp(64 << 20, 1 << 46).next_multiple_of(1 << 20);
         let database = if keyspace == "default" { String::new() } else { format!("database={keyspace}\n") };
         write!(
             self.output,
