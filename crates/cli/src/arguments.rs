@@ -8,8 +8,10 @@ const LOAD: &str = "\
 Forms:
   tsv    key TAB value, with \\t \\n \\r \\\\ and \\xHH for bytes that are no plain text
   csv    with a header. key,value: as they are. key_escaped,value_escaped: with the escapes of tsv.
-         Any other: the value is the row as a JSON object, the key is --key-column or the first column
-  jsonl  {\"key\":\"a\",\"value\":\"1\"} or key_base64, value_base64; of any other object, the value is the line itself
+         Any other: the value is the row as a JSON object, the key is --key-column or
+         the first column
+  jsonl  {\"key\":\"a\",\"value\":\"1\"}, or key_base64 and value_base64.
+         Any other object: the value is the line itself, the key is --key-column or \"key\"
   mdb    what mdb_dump and db_dump write; their databases become keyspaces of the same name
 
 Examples:
@@ -51,11 +53,12 @@ A first session:
   sapwood check ships.db
   sapwood tour                           watch the store at work on real data
 
-A database is a directory; `load` and `put` create it. Each record has a key of 1 to 65536 bytes and a value, any bytes.
+A database is a directory; `load` and `put` create it. Keys have 1 to 65536 bytes, of any kind.
 What is no plain text is written as \\t \\n \\r \\\\ and \\xHH, in arguments and in the output.
 `sapwood COMMAND --help` has more, with examples.
 
-Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O, bad input and all else, 130 interrupted.";
+Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O, bad input and all else,
+130 interrupted.";
 
 /// An ordered key-value store that uses all channels of your SSD at once.
 #[derive(Debug, Parser)]
@@ -186,7 +189,7 @@ pub(crate) struct Dump {
 pub(crate) struct Get {
     /// Directory of the database
     pub db: PathBuf,
-    /// Keys; \\t \\n \\r \\\\ and \\xHH stand for the bytes that they name
+    /// Keys; \t \n \r \\ and \xHH stand for the bytes that they name
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,
     /// Keyspace
@@ -204,7 +207,7 @@ pub(crate) struct Get {
 pub(crate) struct Put {
     /// Directory of the database
     pub db: PathBuf,
-    /// Key; \\t \\n \\r \\\\ and \\xHH stand for the bytes that they name
+    /// Key; \t \n \r \\ and \xHH stand for the bytes that they name
     pub key: String,
     /// Value, likewise
     pub value: String,
@@ -217,7 +220,7 @@ pub(crate) struct Put {
 pub(crate) struct Del {
     /// Directory of the database
     pub db: PathBuf,
-    /// Keys; \\t \\n \\r \\\\ and \\xHH stand for the bytes that they name
+    /// Keys; \t \n \r \\ and \xHH stand for the bytes that they name
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,
     /// Keyspace

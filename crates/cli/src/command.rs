@@ -34,11 +34,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
+/// Says it in the words of the command line when somebody took a file for a database.
+fn refuse_file(path: &Path) -> Result<()> {
+    if path.is_file() {
+        let path = path.display();
+        return Err(Failure::Other(format!(
+            "{path} is a file, and a database is a directory; the database comes first: sapwood load DB FILE"
+        )));
+    }
+    Ok(())
+}
+
 fn open_to_read(path: &Path, memory: u64) -> Result<Database> {
+    refuse_file(path)?;
     Ok(Database::builder().memory(memory).read_only(true).create(false).open(path)?)
 }
 
 fn open_to_write(path: &Path, memory: u64, create: bool) -> Result<Database> {
+    refuse_file(path)?;
     Ok(Database::builder().memory(memory).create(create).open(path)?)
 }
 

@@ -71,9 +71,9 @@ pub trait RecordWriter {
 /// The forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Lines of key TAB value, with \t \n \\ \xHH
+    /// Lines of key TAB value, with \t \n \r \\ \xHH
     Tsv,
-    /// Rows with a header; the value is the row as a JSON object
+    /// Rows with a header: key,value; or any, and the value is the row as a JSON object
     Csv,
     /// One JSON object a line
     Jsonl,

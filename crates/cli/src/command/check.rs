@@ -30,6 +30,7 @@ fn report(path: &Path, error: &Error) -> String {
 }
 
 pub(crate) fn run(options: &Check, memory: u64) -> Result<()> {
+    super::refuse_file(&options.db)?;
     let progress = Progress::waiting("checking");
     // Damage that already keeps the database from opening is what a check is to find.
     let result = Database::builder()

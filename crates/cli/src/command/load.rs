@@ -86,9 +86,13 @@ impl Loader<'_> {
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.take_batch().commit()?;
-        self.committed = self.records;
-        Ok(())
+        let done = self.take_batch().commit();
+        match done {
+            Ok(()) => self.committed = self.records,
+            // They are lost, and must not be counted when the next commit succeeds.
+            Err(_) => self.records = self.committed,
+        }
+        Ok(done?)
     }
 }
 

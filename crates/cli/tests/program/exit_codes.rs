@@ -117,7 +117,9 @@ fn a_directory_of_something_else_is_refused_and_left_alone() {
     let names: Vec<_> = left.iter().map(|entry| entry.file_name()).filter(|name| name != "LOCK").collect();
     assert_eq!(names, ["one.jpg"]);
     assert_eq!(std::fs::read(place.path("photos/one.jpg")).unwrap(), b"not a database");
-    place.run(&["get", "a.txt", "a"]).ends(3).tells("a.txt");
+    place.run(&["get", "a.txt", "a"]).ends(3).tells("a.txt is a file");
+    place.run(&["check", "a.txt"]).ends(3).tells("a.txt is a file");
+    place.run(&["load", "a.txt", "photos"]).ends(3).tells("sapwood load DB FILE");
     place.run(&["put", "a.txt", "a", "b"]).ends(3).tells("a.txt");
 }
 
@@ -152,7 +154,9 @@ fn a_directory_that_cannot_be_written_can_be_read() {
     mode("ships.db", 0o555);
     // Where `nobody` can run it.
     let program = place.path("sapwood");
-    std::fs::copy(crate::running::PROGRAM, &program).unwrap();
+    // By a process of its own: while this one has a program open for writing, no test can start it.
+    let copied = std::process::Command::new("cp").arg(crate::running::PROGRAM).arg(&program).status();
+    assert!(copied.unwrap().success());
     mode("sapwood", 0o755);
     let run = |arguments: &[&str]| {
         let mut command = std::process::Command::new(&program);

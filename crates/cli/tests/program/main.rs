@@ -1,8 +1,11 @@
 //! The program as users meet it: the real binary, its exit codes, its messages, its files.
 
+#![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
+
 mod bad_input;
 mod damage;
 mod exit_codes;
+mod full_disk;
 mod interruption;
 mod mdb_tools;
 mod output;
