@@ -184,6 +184,9 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
         }
     }
     progress.finish();
+    if matches!(failed, Some(Failure::Interrupted(_))) {
+        tell("sapwood: interrupted, finishing in order; Ctrl-C again ends it at once");
+    }
     let line = reader.line();
     // Whatever ended it, what was read before is kept.
     let kept = loader.commit().and_then(|()| Ok(db.flush()?));
