@@ -93,6 +93,16 @@ impl Format {
         }
     }
 
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Tsv => "tsv",
+            Format::Csv => "csv",
+            Format::Jsonl => "jsonl",
+            Format::Mdb => "mdb",
+        }
+    }
+
     /// A reader of this form. `key_column` is for csv and jsonl.
     pub fn reader<'a>(
         self,

@@ -110,7 +110,7 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
                 "to go on with the rest: tail -n +{}{file} | sapwood load {} - --format {}{keyspace}{column}",
                 line + 1,
                 options.db.display(),
-                if format == Format::Tsv { "tsv" } else { "jsonl" },
+                format.name(),
             )
         }
         // Their beginning says what follows.
@@ -121,7 +121,30 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
     }
 }
 
+/// Compressed bytes make no records, and some may look like it.
+fn refuse_compressed(options: &Load) -> Result<()> {
+    let file = options.file.display();
+    let extension = options.file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let to_text = match extension {
+        "gz" => "zcat",
+        "zst" => "zstdcat",
+        "xz" => "xzcat",
+        "bz2" => "bzcat",
+        _ => return Ok(()),
+    };
+    if options.format.is_some() {
+        return Ok(());
+    }
+    let format = options.file.file_stem().and_then(|stem| Format::of_file(Path::new(stem)));
+    Err(Failure::Usage(format!(
+        "{file} is compressed; load it so: {to_text} {file} | sapwood load {} - --format {}",
+        options.db.display(),
+        format.unwrap_or(Format::Tsv).name()
+    )))
+}
+
 pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
+    refuse_compressed(options)?;
     let (input, total) = Input::open(&options.file)?;
     let taken = input.taken();
     let shown = if options.file == Path::new("-") {

@@ -66,6 +66,9 @@ impl<R: BufRead> Reader<R> {
             if line.is_empty() && !begun {
                 continue;
             }
+            if !begun && !line.starts_with("VERSION=") {
+                return self.end(format!("expected VERSION=3, found {}; {NOT_TEXT}", shown(&line)));
+            }
             begun = true;
             let Some((name, value)) = line.split_once('=') else {
                 return self.end(format!("expected NAME=VALUE in the header, found {}", shown(&line)));
@@ -114,7 +117,8 @@ impl<R: BufRead> Reader<R> {
                     from_bytevalue(text)
                 }
             }
-            Ok(Some(_)) => Err((0, "expected a line that begins with a space, or DATA=END")),
+            // Not skipped: from here on one cannot tell keys from values.
+            Ok(Some(_)) => return self.end("expected a line that begins with a space, or DATA=END"),
         };
         match decoded {
             Ok(bytes) => Ok(Some(bytes)),
@@ -137,8 +141,11 @@ impl<R: BufRead> Reader<R> {
                     let Some(key) = (match self.datum() {
                         // The value of a bad key is skipped with it, so that keys and values stay paired.
                         Err(error @ ReadError::Bad { .. }) => {
-                            let _ = self.datum();
-                            return Err(error);
+                            return match self.datum() {
+                                Ok(Some(_)) | Err(ReadError::Bad { .. }) => Err(error),
+                                Ok(None) => self.end(NO_VALUE),
+                                Err(end) => Err(end),
+                            };
                         }
                         other => other?,
                     }) else {
@@ -146,7 +153,7 @@ impl<R: BufRead> Reader<R> {
                         continue;
                     };
                     let Some(value) = self.datum()? else {
-                        return self.end("a key without a value");
+                        return self.end(NO_VALUE);
                     };
                     if key.is_empty() {
                         return self.bad(2, "the key (one line above) is empty");
@@ -165,6 +172,9 @@ fn from_bytevalue(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
         .collect()
 }
 
+const NOT_TEXT: &str = "this form is text; for the file of an LMDB database itself: \
+     mdb_dump -n FILE | sapwood load DB - --format mdb";
+const NO_VALUE: &str = "the data ends with a key that has no value";
 const LONE_BACKSLASH: &str = "expected \\\\ or two hexadecimal digits after the backslash; \
      some versions of mdb_dump -p write lone backslashes: dump without -p";
 
@@ -281,12 +291,23 @@ mod tests {
             read(&format!("{header} 61\nDATA=END\n"))[0]
                 .as_ref()
                 .unwrap_err()
-                .contains("a key without a value")
+                .contains("a key that has no value")
         );
         assert!(
             read("VERSION=3\ndupsort=1\nHEADER=END\n")[0].as_ref().unwrap_err().contains("several values")
         );
-        assert!(read("hello\n")[0].as_ref().unwrap_err().starts_with("1:1: expected NAME=VALUE"));
+        assert!(
+            read("hello\n")[0].as_ref().unwrap_err().starts_with("1:1: expected VERSION=3, found \"hello\"")
+        );
         assert!(read("")[0].is_err());
+        let lost = read(&format!("{header} 61\n 31\n\n 62\n 32\nDATA=END\n"));
+        assert_eq!(
+            lost[1].as_ref().unwrap_err(),
+            "7:1: expected a line that begins with a space, or DATA=END"
+        );
+        assert_eq!(lost.len(), 2, "keys and values would change places");
+        let lost = read(&format!("{header} 6z\nDATA=END\nVERSION=3\n"));
+        assert_eq!(lost[0].as_ref().unwrap_err(), "6:1: the data ends with a key that has no value");
+        assert_eq!(lost.len(), 1);
     }
 }

@@ -17,7 +17,8 @@ fn each_format_tells_file_line_and_column() {
         ("a.jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\n", "a.jsonl:2:7: EOF"),
         ("b.jsonl", "[1]\n", "b.jsonl:1:1: expected an object"),
         ("c.jsonl", "{\"name\":\"a\"}\n", "c.jsonl:1:1: there is no member \"key\""),
-        ("a.mdb", "hello\n", "a.mdb:1:1: expected NAME=VALUE"),
+        ("a.mdb", "hello\n", "a.mdb:1:1: expected VERSION=3, found \"hello\""),
+        ("e.mdb", "VERSION=3\nnothing\n", "e.mdb:2:1: expected NAME=VALUE"),
         ("b.mdb", &format!("{header} 61\n 3z\nDATA=END\n"), "b.mdb:6:2: expected two hexadecimal digits"),
         ("c.mdb", &format!("{header} 61\n"), "c.mdb:5:1: the file ends"),
         ("d.mdb", "VERSION=3\ntype=btree\nduplicates=1\nHEADER=END\n", "d.mdb:3:1: the database has several"),
@@ -116,6 +117,19 @@ fn a_key_column_that_is_not_there_names_those_that_are() {
     place.run(&["load", "x.db", "ships.csv", "--key-column", "3"]).ends(3).tells("name, year");
     place.run(&["load", "x.db", "ships.csv", "--key-column", "year"]).ends(0);
     assert_eq!(place.run(&["get", "x.db", "1892"]).ends(0).out, "{\"name\":\"fram\",\"year\":\"1892\"}\n");
+}
+
+#[test]
+fn files_that_are_no_text_say_what_to_do() {
+    let place = Place::new();
+    place.file("ships.tsv.gz", noise(1, 1000));
+    place.run(&["load", "x.db", "ships.tsv.gz"]).ends(2).tells("is compressed").tells("--format tsv");
+    assert!(!place.path("x.db").exists());
+    let mut lmdb = vec![0; 16];
+    lmdb.extend(0xbeef_c0de_u32.to_le_bytes());
+    lmdb.resize(8192, 0);
+    place.file("data.mdb", lmdb);
+    place.run(&["load", "x.db", "data.mdb"]).ends(3).tells("mdb_dump -n FILE | sapwood load DB -");
 }
 
 #[test]
