@@ -26,7 +26,8 @@ csv comes with the header key_escaped,value_escaped; keys and values have the es
 Examples:
   sapwood dump ships.db > ships.tsv
   sapwood dump ships.db --keyspace harbours --format jsonl | jq .key
-  sapwood dump ships.db --format mdb | mdb_load -n ships.mdb";
+  sapwood dump ships.db --format mdb | mdb_load -n ships.mdb
+  sapwood dump ships.db --format mdb | grep -v ^mapsize= | db_load ships.bdb";
 
 const GET: &str = "\
 Examples:

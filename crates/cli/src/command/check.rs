@@ -23,9 +23,12 @@ fn report(path: &Path, error: &Error) -> String {
             other => write!(text, "\n  {other}"),
         };
     }
-    text.push_str(
-        "\nNothing was changed. Restore the database from a backup; what `sapwood dump` still reads is sound",
-    );
+    text.push_str(match error {
+        Error::Damaged { .. } => {
+            "\nNothing was changed. Restore the database from a backup; what `sapwood dump` prints before it stops is sound"
+        }
+        _ => "\nNothing was changed, and nothing else was checked. Restore the database from a backup",
+    });
     text
 }
 

@@ -56,6 +56,19 @@ fn what_keeps_a_database_from_opening_is_damage_too() {
 }
 
 #[test]
+fn every_file_is_missed() {
+    for part in ["manifest", "wal", "data"] {
+        let place = place();
+        let name = file_named(&place, part);
+        std::fs::remove_file(place.path("ships.db").join(&name)).unwrap();
+        let said = place.run(&["check", "ships.db"]).ends(1).tells(&name).tells("missing");
+        assert!(!said.err.contains("sapwood dump"), "nothing can be dumped: {said:?}");
+        place.run(&["dump", "ships.db"]).ends(3).tells(&name);
+        place.run(&["put", "ships.db", "a", "b"]).ends(3).tells(&name);
+    }
+}
+
+#[test]
 fn files_that_are_missing_or_cut_off_are_damage() {
     let place = place();
     let data = place.path("ships.db").join(file_named(&place, "data"));

@@ -136,6 +136,23 @@ fn a_database_in_use_names_who_uses_it() {
     place.run(&["put", "ships.db", "a", "b"]).ends(0);
 }
 
+#[test]
+fn readers_do_not_keep_each_other_away() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("{index:08}\tvalue {index} of many\n")).collect();
+    place.ships(&text);
+    // Stands still at a full pipe, with the database open.
+    let mut reading = place.command(&["dump", "ships.db"]).spawn().unwrap();
+    let mut first = [0; 8];
+    std::io::Read::read_exact(reading.stdout.as_mut().unwrap(), &mut first).unwrap();
+    assert_eq!(&first, b"00000000");
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "40000\n");
+    place.run(&["put", "ships.db", "a", "b"]).ends(3).tells("ships.db is in use by");
+    drop(reading.stdout.take());
+    wait(reading).ends(0);
+    place.run(&["put", "ships.db", "a", "b"]).ends(0);
+}
+
 /// Needs a user who may not write: the one who runs the tests, or `nobody` if that is root.
 #[cfg(target_os = "linux")]
 #[test]
