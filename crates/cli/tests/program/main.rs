@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
 
 mod bad_input;
+#[cfg(unix)]
 mod damage;
 mod exit_codes;
+#[cfg(target_os = "linux")]
 mod full_disk;
+#[cfg(unix)]
 mod interruption;
 mod mdb_tools;
 mod output;
