@@ -4,6 +4,47 @@ use crate::format::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+const LOAD: &str = "\
+Forms:
+  tsv    key TAB value, with \\t \\n \\r \\\\ and \\xHH for bytes that are no plain text
+  csv    with a header. key,value: as they are. key_escaped,value_escaped: with the escapes of tsv.
+         Any other: the value is the row as a JSON object, the key is --key-column or
+         the first column
+  jsonl  {\"key\":\"a\",\"value\":\"1\"}, or key_base64 and value_base64.
+         Any other object: the value is the line itself, the key is --key-column or \"key\"
+  mdb    what mdb_dump and db_dump write; their databases become keyspaces of the same name
+
+Examples:
+  sapwood load ships.db ships.tsv
+  sapwood load prices.db prices.csv --key-column sku
+  mdb_dump -n old.mdb | sapwood load new.db - --format mdb
+  zcat log.jsonl.gz | sapwood load log.db - --format jsonl --key-column id --skip-bad";
+
+const DUMP: &str = "\
+csv comes with the header key_escaped,value_escaped; keys and values have the escapes of tsv.
+
+Examples:
+  sapwood dump ships.db > ships.tsv
+  sapwood dump ships.db --keyspace harbours --format jsonl | jq .key
+  sapwood dump ships.db --format mdb | mdb_load -n ships.mdb
+  sapwood dump ships.db --format mdb | grep -v ^mapsize= | db_load ships.bdb";
+
+const GET: &str = "\
+Examples:
+  sapwood get ships.db beagle fram
+  sapwood get ships.db 'a\\x00b' --hex
+  sapwood get ships.db beagle fram --json";
+
+const PUT: &str = "\
+Examples:
+  sapwood put ships.db fram 1892
+  sapwood put ships.db 'two\\nlines' '\\xff\\x00' --keyspace odd";
+
+const DEL: &str = "\
+Examples:
+  sapwood del ships.db fram
+  sapwood del ships.db 'a\\x00b' vega --keyspace odd";
+
 const FIRST_SESSION: &str = "\
 A first session:
   sapwood load ships.db ships.tsv        lines of  key TAB value
@@ -13,8 +54,12 @@ A first session:
   sapwood check ships.db
   sapwood tour                           watch the store at work on real data
 
-Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O and all else, 130 interrupted.
-Keys and values that are no plain text are written with \\t \\n \\\\ and \\xHH, here and in the output.";
+A database is a directory; `load` and `put` create it. Keys have 1 to 65536 bytes, of any kind.
+What is no plain text is written as \\t \\n \\r \\\\ and \\xHH, in arguments and in the output.
+`sapwood COMMAND --help` has more, with examples.
+
+Exit codes: 0 fine, 1 not found or damage found, 2 usage, 3 I/O, bad input and all else,
+130 interrupted.";
 
 /// An ordered key-value store that uses all channels of your SSD at once.
 #[derive(Debug, Parser)]
@@ -38,30 +83,47 @@ fn parse_size(text: &str) -> Result<u64, String> {
 pub(crate) enum Command {
     /// Load records from a file into a database, which is created if there is none
     ///
-    /// Commits batches, and makes all of it durable at the end. Ctrl-C ends in order: what is loaded stays.
-    #[command(
-        after_help = "Examples:\n  sapwood load ships.db ships.tsv\n  mdb_dump -n old.mdb | sapwood load new.db - --format mdb\n  sapwood load prices.db prices.csv --key-column sku"
-    )]
+    /// Commits batches, and makes all of it durable at the end. Ctrl-C ends in order: what is loaded stays. A key that is
+    /// there already gets the new value.
+    #[command(after_help = LOAD)]
     Load(Load),
     /// Write all records of a database to standard output
-    #[command(
-        after_help = "Examples:\n  sapwood dump ships.db > ships.tsv\n  sapwood dump ships.db --format mdb | mdb_load -n ships.mdb"
-    )]
+    ///
+    /// All of one moment, in key order, in a form that `load` reads. --format mdb writes all keyspaces, the others write one.
+    #[command(after_help = DUMP)]
     Dump(Dump),
     /// Print the values of keys; several keys are read in parallel
+    ///
+    /// One value a line, in the order of the keys. Keys that are not found have no line, are named on standard error, and
+    /// make the exit code 1; --json has a line for each key, with the value null if there is none.
+    #[command(after_help = GET)]
     Get(Get),
     /// Set a key to a value, durably
+    ///
+    /// Creates the database and the keyspace if there are none. For many records use `load`.
+    #[command(after_help = PUT)]
     Put(Put),
     /// Remove keys, durably
+    ///
+    /// All of them in one commit. Keys that were not there are named on standard error, and make the exit code 1.
+    #[command(after_help = DEL)]
     Del(Del),
-    /// Print records in key order
+    /// Print records in key order, as lines of key TAB value
     #[command(
         after_help = "Examples:\n  sapwood scan ships.db --prefix be\n  sapwood scan ships.db --from m --to n --reverse --limit 5\n  sapwood scan ships.db --count"
     )]
     Scan(Scan),
     /// Tell what a database holds and takes
+    ///
+    /// Counts of reads and writes are those of this command alone; they are of use to programs that embed the store.
+    #[command(
+        after_help = "Examples:\n  sapwood stats ships.db\n  sapwood stats ships.db --json | jq .space.live"
+    )]
     Stats(Stats),
     /// Read everything and verify it; lists all damage
+    ///
+    /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
+    #[command(after_help = "Example:\n  sapwood check ships.db && cp -r ships.db backup/")]
     Check(Check),
     /// Measure what the disk gives, by request size and by how many requests are under way
     #[command(
@@ -128,7 +190,7 @@ pub(crate) struct Dump {
 pub(crate) struct Get {
     /// Directory of the database
     pub db: PathBuf,
-    /// Keys
+    /// Keys; \t \n \r \\ and \xHH stand for the bytes that they name
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,
     /// Keyspace
@@ -146,9 +208,9 @@ pub(crate) struct Get {
 pub(crate) struct Put {
     /// Directory of the database
     pub db: PathBuf,
-    /// Key
+    /// Key; \t \n \r \\ and \xHH stand for the bytes that they name
     pub key: String,
-    /// Value
+    /// Value, likewise
     pub value: String,
     /// Keyspace
     #[arg(long, short, default_value = "default")]
@@ -159,7 +221,7 @@ pub(crate) struct Put {
 pub(crate) struct Del {
     /// Directory of the database
     pub db: PathBuf,
-    /// Keys
+    /// Keys; \t \n \r \\ and \xHH stand for the bytes that they name
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,
     /// Keyspace

@@ -34,20 +34,38 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
+/// Says it in the words of the command line when somebody took a file for a database.
+fn refuse_file(path: &Path) -> Result<()> {
+    if path.is_file() {
+        let path = path.display();
+        return Err(Failure::Other(format!(
+            "{path} is a file, and a database is a directory; the database comes first: sapwood load DB FILE"
+        )));
+    }
+    Ok(())
+}
+
 fn open_to_read(path: &Path, memory: u64) -> Result<Database> {
+    refuse_file(path)?;
     Ok(Database::builder().memory(memory).read_only(true).create(false).open(path)?)
 }
 
 fn open_to_write(path: &Path, memory: u64, create: bool) -> Result<Database> {
+    refuse_file(path)?;
     Ok(Database::builder().memory(memory).create(create).open(path)?)
 }
 
-/// A keyspace of a database that is open for reading.
+/// A keyspace that is there.
 fn existing(db: &Database, name: &str) -> Result<Keyspace> {
-    db.keyspace(name).map_err(|error| match error {
-        sapwood::Error::NoKeyspace { .. } => Failure::NotFound(error.to_string()),
-        other => other.into(),
-    })
+    let names = db.keyspaces();
+    if names.iter().any(|existing| existing == name) {
+        return Ok(db.keyspace(name)?);
+    }
+    Err(Failure::NotFound(if names.is_empty() {
+        "the database is empty: it has no keyspaces".to_owned()
+    } else {
+        format!("there is no keyspace {name:?}; there are: {}; choose one with --keyspace", names.join(", "))
+    }))
 }
 
 /// The bytes of a key or value from the command line.

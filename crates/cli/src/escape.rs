@@ -11,7 +11,8 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
                 '\\' => text.push_str("\\\\"),
-                other if other.is_control() => {
+                // At the beginning of a file, a byte order mark would be taken for no part of it.
+                other if other.is_control() || other == '\u{feff}' => {
                     let mut utf8 = [0; 4];
                     for byte in other.encode_utf8(&mut utf8).bytes() {
                         text.push_str(&format!("\\x{byte:02x}"));
@@ -51,6 +52,14 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, usize> {
     Ok(bytes)
 }
 
+/// The beginning of a text of any length, for a message; escaped.
+pub(crate) fn shown(text: &str) -> String {
+    const CHARACTERS: usize = 60;
+    let beginning: String = text.chars().take(CHARACTERS).collect();
+    let more = if beginning.len() < text.len() { " ..." } else { "" };
+    format!("{beginning:?}{more}")
+}
+
 /// The byte of two hexadecimal digits.
 pub(crate) fn hex(digits: Option<&[u8]>) -> Option<u8> {
     let [high, low] = digits? else { return None };
@@ -69,6 +78,12 @@ mod tests {
         assert_eq!(escape(b"\xff"), "\\xff");
         assert_eq!(unescape(b"ab\\q"), Err(2));
         assert_eq!(unescape(b"\\x4"), Err(0));
+    }
+
+    #[test]
+    fn messages_stay_short() {
+        assert_eq!(shown("a\u{7}b"), "\"a\\u{7}b\"");
+        assert!(shown(&"x".repeat(1 << 20)).len() < 80);
     }
 
     proptest! {

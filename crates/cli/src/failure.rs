@@ -1,5 +1,6 @@
-//! Why a command ends without success: one line for people, and an exit code for programs.
+//! Why a command ends without success: a message for people, and an exit code for programs.
 
+use crate::output;
 use std::process::ExitCode;
 
 /// See the module.
@@ -26,7 +27,7 @@ impl Failure {
     /// Tells people, and gives the exit code.
     pub fn tell(&self) -> ExitCode {
         if !matches!(self, Failure::Closed) {
-            eprintln!("sapwood: {self}");
+            output::tell(format_args!("sapwood: {self}"));
         }
         ExitCode::from(match self {
             Failure::Closed => 0,
@@ -41,16 +42,11 @@ impl Failure {
 impl From<sapwood::Error> for Failure {
     fn from(error: sapwood::Error) -> Self {
         match &error {
-            sapwood::Error::BadOption { .. } | sapwood::Error::BadName { .. } | sapwood::Error::KeyEmpty => {
-                Failure::Usage(error.to_string())
-            }
-            sapwood::Error::Damaged { damage } => {
-                let mut text = format!("{} damaged place(s):", damage.len());
-                for one in damage {
-                    text.push_str(&format!("\n  {one}"));
-                }
-                Failure::Damage(text)
-            }
+            sapwood::Error::BadOption { .. }
+            | sapwood::Error::BadName { .. }
+            | sapwood::Error::KeyEmpty
+            | sapwood::Error::KeyTooLong { .. }
+            | sapwood::Error::ValueTooLong { .. } => Failure::Usage(error.to_string()),
             _ => Failure::Other(error.to_string()),
         }
     }
@@ -62,13 +58,9 @@ impl From<psync::Error> for Failure {
     }
 }
 
-/// What a failed write to standard output means.
+/// Only output gives bare I/O errors: those of input come with the name of the file.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            Failure::Closed
-        } else {
-            Failure::Other(error.to_string())
-        }
+        output::failed(error)
     }
 }

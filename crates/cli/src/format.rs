@@ -71,9 +71,9 @@ pub trait RecordWriter {
 /// The forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Lines of key TAB value, with \t \n \\ \xHH
+    /// Lines of key TAB value, with \t \n \r \\ \xHH
     Tsv,
-    /// Rows with a header; the value is the row as a JSON object
+    /// Rows with a header: key,value; or any, and the value is the row as a JSON object
     Csv,
     /// One JSON object a line
     Jsonl,
@@ -90,6 +90,16 @@ impl Format {
             "jsonl" | "ndjson" | "json" => Some(Format::Jsonl),
             "mdb" | "dump" => Some(Format::Mdb),
             _ => None,
+        }
+    }
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Tsv => "tsv",
+            Format::Csv => "csv",
+            Format::Jsonl => "jsonl",
+            Format::Mdb => "mdb",
         }
     }
 

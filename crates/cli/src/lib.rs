@@ -8,7 +8,9 @@ mod command;
 mod escape;
 mod failure;
 pub mod format;
+mod input;
 mod interrupt;
+mod output;
 mod progress;
 
 use clap::Parser;

@@ -1,5 +1,6 @@
 //! Progress of long work: a bar with rate and time left on a terminal, a plain line now and then otherwise.
 
+use crate::output::tell;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -36,6 +37,15 @@ impl Progress {
         )
     }
 
+    /// Work that cannot tell how far it is.
+    pub fn waiting(what: &str) -> Self {
+        let progress = Self::new(what, None, "", "{spinner} {msg} ({elapsed})");
+        if let Some(bar) = &progress.bar {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+        progress
+    }
+
     fn new(what: &str, total: Option<u64>, known: &str, unknown: &str) -> Self {
         let now = Instant::now();
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -63,7 +73,15 @@ impl Progress {
                     / position.max(1) as f64;
                 format!(", {:.0} %, about {left:.0} s left", 100.0 * position as f64 / total as f64)
             });
-            eprintln!("{}: {detail}{}", self.what, share.unwrap_or_default());
+            tell(format_args!("{}: {detail}{}", self.what, share.unwrap_or_default()));
+        }
+    }
+
+    /// Tells something in between.
+    pub fn say(&self, text: impl std::fmt::Display) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| tell(text)),
+            None => tell(text),
         }
     }
 

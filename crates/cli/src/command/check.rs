@@ -2,18 +2,50 @@
 
 use crate::arguments::Check;
 use crate::failure::{Failure, Result};
+use crate::output::print;
 use crate::progress::Progress;
+use sapwood::{Database, Error};
+use std::fmt::Write;
+use std::path::Path;
+
+/// What was found, one place a line, and what can be done.
+fn report(path: &Path, error: &Error) -> String {
+    let damage = match error {
+        Error::Damaged { damage } => damage.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut text = format!("{}: {} damaged place(s):", path.display(), damage.len());
+    for one in damage {
+        let _ = match one {
+            Error::Corrupt { file, offset, what, expected, found } => {
+                write!(text, "\n  {file}, byte {offset}: {what}; expected {expected}, found {found}")
+            }
+            other => write!(text, "\n  {other}"),
+        };
+    }
+    text.push_str(match error {
+        Error::Damaged { .. } => {
+            "\nNothing was changed. Restore the database from a backup; what `sapwood dump` prints before it stops is sound"
+        }
+        _ => "\nNothing was changed, and nothing else was checked. Restore the database from a backup",
+    });
+    text
+}
 
 pub(crate) fn run(options: &Check, memory: u64) -> Result<()> {
-    let progress = Progress::steps("checking", None);
+    super::refuse_file(&options.db)?;
+    let progress = Progress::waiting("checking");
     // Damage that already keeps the database from opening is what a check is to find.
-    let result = super::open_to_read(&options.db, memory).and_then(|db| Ok(db.check()?)).map_err(|failure| {
-        match failure {
-            Failure::Other(text) if text.contains("is damaged at byte") => Failure::Damage(text),
-            other => other,
-        }
-    });
+    let result = Database::builder()
+        .memory(memory)
+        .read_only(true)
+        .create(false)
+        .open(&options.db)
+        .and_then(|db| db.check());
     progress.finish();
-    println!("{}: {}", options.db.display(), result?);
-    Ok(())
+    match result {
+        Ok(checked) => print(format_args!("{}: {checked}", options.db.display())),
+        Err(error) if error.is_damage() => Err(Failure::Damage(report(&options.db, &error))),
+        Err(error) => Err(error.into()),
+    }
 }

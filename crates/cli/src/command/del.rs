@@ -6,10 +6,7 @@ use crate::failure::{Failure, Result};
 pub(crate) fn run(options: &Del, memory: u64) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
     let db = super::open_to_write(&options.db, memory, false)?;
-    if !db.keyspaces().contains(&options.keyspace) {
-        return Err(Failure::NotFound(format!("there is no keyspace {:?}", options.keyspace)));
-    }
-    let keyspace = db.keyspace(&options.keyspace)?;
+    let keyspace = super::existing(&db, &options.keyspace)?;
     let found = keyspace.multi_get(&keys)?;
     let mut batch = db.batch();
     for key in &keys {

@@ -3,7 +3,7 @@
 use crate::arguments::Dump;
 use crate::failure::Result;
 use crate::format::Format;
-use std::io::{BufWriter, stdout};
+use crate::output::buffered;
 
 pub(crate) fn run(options: &Dump, memory: u64) -> Result<()> {
     let db = super::open_to_read(&options.db, memory)?;
@@ -13,8 +13,10 @@ pub(crate) fn run(options: &Dump, memory: u64) -> Result<()> {
         (None, _) => vec!["default".to_owned()],
     };
     let snapshot = db.snapshot();
-    let bytes = db.stats().space.live;
-    let mut writer = options.format.writer(BufWriter::with_capacity(1 << 20, stdout().lock()));
+    // What the log holds and the trees do not is in the queues.
+    let stats = db.stats();
+    let bytes = stats.space.live + stats.memory.queues;
+    let mut writer = options.format.writer(buffered());
     for name in names {
         let keyspace = super::existing(&db, &name)?;
         writer.begin(&name, bytes)?;

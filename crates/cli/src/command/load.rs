@@ -1,47 +1,29 @@
 //! `sapwood load`: records from a file, in batches, durable at the end.
+//!
+//! Invariants:
+//! 1. a record that no database can hold is bad input, as a malformed line is, and keeps no other record out;
+//! 2. whatever ends the load, records that were read before are in the database, and the message says how many.
 
 use crate::arguments::{Durability, Load};
+use crate::escape::shown;
 use crate::failure::{Failure, Result};
 use crate::format::{Format, ReadError, Record};
+use crate::input::Input;
 use crate::interrupt;
+use crate::output::tell;
 use crate::progress::{Progress, human_bytes};
 use sapwood::{Batch, Database, Keyspace};
-use std::cell::Cell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufReader, Read, stdin};
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Instant;
 
 /// Malformed records that are shown before they are only counted.
 const SHOWN: u64 = 5;
 /// A batch is committed early when it has so many bytes.
 const BATCH_BYTES: usize = 512 << 10;
-
-/// Counts what went through.
-struct Counting<R> {
-    input: R,
-    bytes: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Counting<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.bytes.set(self.bytes.get() + read as u64);
-        Ok(read)
-    }
-}
-
-fn open_input(path: &Path) -> Result<(Box<dyn Read>, Option<u64>)> {
-    if path == Path::new("-") {
-        return Ok((Box::new(stdin().lock()), None));
-    }
-    let cannot = |error| Failure::Other(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(cannot)?;
-    let metadata = file.metadata().map_err(cannot)?;
-    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
-}
+/// Longer values go in alone: the longest that a database takes depends on its memory, and a batch would not tell which
+/// record was too long.
+const ALONE: usize = 128 << 10;
 
 struct Loader<'a> {
     db: &'a Database,
@@ -53,48 +35,118 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn add(&mut self, record: &Record) -> Result<()> {
-        let name = self.options.keyspace.as_deref().or(record.keyspace.as_deref()).unwrap_or("default");
-        if !self.keyspaces.contains_key(name) {
-            let keyspace = self.db.keyspace(name)?;
-            self.keyspaces.insert(name.to_owned(), keyspace);
+    /// Takes a record. The text is why no database can hold it.
+    fn add(&mut self, record: &Record) -> Result<Option<String>> {
+        let (len, max) = (record.key.len(), sapwood::KEY_LEN_MAX);
+        if len > max {
+            return Ok(Some(format!("the key has {len} bytes; keys have 1 to {max} bytes")));
         }
-        if let Some(keyspace) = self.keyspaces.get(name) {
-            self.batch.insert(keyspace, &record.key, &record.value);
+        let name = self.options.keyspace.as_deref().or(record.keyspace.as_deref()).unwrap_or("default");
+        let keyspace = match self.keyspaces.get(name) {
+            Some(keyspace) => keyspace.clone(),
+            None => match self.db.keyspace(name) {
+                Ok(keyspace) => self.keyspaces.entry(name.to_owned()).or_insert(keyspace).clone(),
+                Err(sapwood::Error::BadName { name, reason }) => {
+                    let name = shown(&name);
+                    let what =
+                        format!("{name} cannot be a keyspace's name: {reason}; choose one with --keyspace");
+                    return Ok(Some(what));
+                }
+                Err(other) => return Err(other.into()),
+            },
+        };
+        let alone = record.value.len() > ALONE;
+        if alone {
+            self.commit()?;
+        }
+        self.batch.insert(&keyspace, &record.key, &record.value);
+        if alone {
+            match self.take_batch().commit() {
+                Err(error @ sapwood::Error::ValueTooLong { .. }) => return Ok(Some(error.to_string())),
+                other => other?,
+            }
+            self.records += 1;
+            self.committed = self.records;
+            return Ok(None);
         }
         self.records += 1;
         if self.batch.len() >= self.options.batch as usize || self.batch.byte_len() >= BATCH_BYTES {
             self.commit()?;
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn commit(&mut self) -> Result<()> {
-        let batch = std::mem::replace(&mut self.batch, self.db.batch());
+    fn take_batch(&mut self) -> Batch {
         let durability = match self.options.durability {
             Durability::Immediate => sapwood::Durability::Immediate,
             Durability::Buffered => sapwood::Durability::Buffered,
             Durability::None => sapwood::Durability::None,
         };
-        batch.durability(durability).commit()?;
-        self.committed = self.records;
-        Ok(())
+        std::mem::replace(&mut self.batch, self.db.batch()).durability(durability)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let done = self.take_batch().commit();
+        match done {
+            Ok(()) => self.committed = self.records,
+            // They are lost, and must not be counted when the next commit succeeds.
+            Err(_) => self.records = self.committed,
+        }
+        Ok(done?)
     }
 }
 
-/// What keeps a record out of any database, as bad input.
-fn refuse(record: &Record, line: u64) -> Option<ReadError> {
-    let max = sapwood::KEY_LEN_MAX;
-    let len = record.key.len();
-    (len > max).then(|| ReadError::Bad {
-        line,
-        column: 1,
-        what: format!("the key has {len} bytes; at most {max}"),
-    })
+/// How to load what an interrupted load left out.
+fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
+    match format {
+        Format::Tsv | Format::Jsonl => {
+            let from_file = options.file != Path::new("-");
+            let file = if from_file { format!(" {}", options.file.display()) } else { String::new() };
+            let keyspace =
+                options.keyspace.as_ref().map(|name| format!(" --keyspace {name}")).unwrap_or_default();
+            let column =
+                options.key_column.as_ref().map(|name| format!(" --key-column {name}")).unwrap_or_default();
+            format!(
+                "to go on with the rest: tail -n +{}{file} | sapwood load {} - --format {}{keyspace}{column}",
+                line + 1,
+                options.db.display(),
+                format.name(),
+            )
+        }
+        // Their beginning says what follows.
+        Format::Csv | Format::Mdb => {
+            "to go on, run the same command again: records that are in are only set to the same value"
+                .to_owned()
+        }
+    }
+}
+
+/// Compressed bytes make no records, and some may look like it.
+fn refuse_compressed(options: &Load) -> Result<()> {
+    let file = options.file.display();
+    let extension = options.file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let to_text = match extension {
+        "gz" => "zcat",
+        "zst" => "zstdcat",
+        "xz" => "xzcat",
+        "bz2" => "bzcat",
+        _ => return Ok(()),
+    };
+    if options.format.is_some() {
+        return Ok(());
+    }
+    let format = options.file.file_stem().and_then(|stem| Format::of_file(Path::new(stem)));
+    Err(Failure::Usage(format!(
+        "{file} is compressed; load it so: {to_text} {file} | sapwood load {} - --format {}",
+        options.db.display(),
+        format.unwrap_or(Format::Tsv).name()
+    )))
 }
 
 pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
-    let (input, total) = open_input(&options.file)?;
+    refuse_compressed(options)?;
+    let (input, total) = Input::open(&options.file)?;
+    let taken = input.taken();
     let shown = if options.file == Path::new("-") {
         "standard input".into()
     } else {
@@ -103,53 +155,61 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
     let format = options.format.or_else(|| Format::of_file(&options.file)).unwrap_or(Format::Tsv);
     let db = super::open_to_write(&options.db, memory, true)?;
     interrupt::watch();
-    let read_bytes = Rc::new(Cell::new(0));
-    let input = BufReader::with_capacity(1 << 20, Counting { input, bytes: Rc::clone(&read_bytes) });
+    if options.keyspace.is_some() || format != Format::Mdb {
+        // Exists even if there are no records, so that what was loaded can be dumped.
+        db.keyspace(options.keyspace.as_deref().unwrap_or("default"))?;
+    }
     let mut reader = format.reader(input, options.key_column.as_deref());
     let mut progress = Progress::bytes("loading", total);
     let began = Instant::now();
     let mut loader =
         Loader { db: &db, options, keyspaces: HashMap::new(), batch: db.batch(), records: 0, committed: 0 };
-    let mut skipped = 0;
+    let (mut seen, mut skipped) = (0u64, 0u64);
     let mut failed = None;
     while let Some(record) = reader.next_record() {
-        let line = reader.line();
-        let checked = record.and_then(|record| refuse(&record, line).map_or(Ok(record), Err));
-        let added = match checked {
-            Ok(record) => loader.add(&record),
+        let added = match record {
+            Ok(record) => match loader.add(&record) {
+                Ok(None) => Ok(()),
+                Ok(Some(what)) => Err(ReadError::Bad { line: reader.line(), column: 1, what }),
+                Err(failure) => {
+                    failed = Some(failure);
+                    break;
+                }
+            },
+            Err(error) => Err(error),
+        };
+        match added {
+            Ok(()) => {}
             Err(error @ ReadError::Bad { .. }) if options.skip_bad => {
                 skipped += 1;
                 if skipped <= SHOWN {
-                    eprintln!("sapwood: {shown}:{error} (skipped)");
+                    progress.say(format_args!("sapwood: {shown}:{error} (skipped)"));
                 }
-                Ok(())
             }
-            Err(ReadError::Io(error)) => Err(Failure::Other(format!("{shown}: {error}"))),
-            Err(error) => {
-                let hint = if matches!(error, ReadError::Bad { .. }) {
-                    "; --skip-bad goes on after such lines"
-                } else {
-                    ""
-                };
-                Err(Failure::Other(format!("{shown}:{error}{hint}")))
+            Err(ReadError::Io(_)) if interrupt::pressed() => {}
+            Err(ReadError::Io(error)) => failed = Some(Failure::Other(format!("{shown}: {error}"))),
+            Err(error @ ReadError::Bad { .. }) => {
+                failed =
+                    Some(Failure::Other(format!("{shown}:{error}; --skip-bad goes on after such records")));
             }
-        };
-        if let Err(failure) = added {
-            failed = Some(failure);
+            Err(error @ ReadError::End { .. }) => failed = Some(Failure::Other(format!("{shown}:{error}"))),
+        }
+        if failed.is_none() && interrupt::pressed() {
+            failed = Some(Failure::Interrupted(String::new()));
+        }
+        if failed.is_some() {
             break;
         }
-        if loader.records.is_multiple_of(512) {
-            progress.at(
-                read_bytes.get(),
-                &format!("{} records, {}", loader.records, human_bytes(read_bytes.get())),
-            );
-            if interrupt::pressed() {
-                failed = Some(Failure::Interrupted(String::new()));
-                break;
-            }
+        seen += 1;
+        if seen.is_multiple_of(64) {
+            let bytes = taken.get();
+            progress.at(bytes, &format!("{} records, {}", loader.records, human_bytes(bytes)));
         }
     }
     progress.finish();
+    if matches!(failed, Some(Failure::Interrupted(_))) {
+        tell("sapwood: interrupted, finishing in order; Ctrl-C again ends it at once");
+    }
     let line = reader.line();
     // Whatever ended it, what was read before is kept.
     let kept = loader.commit().and_then(|()| Ok(db.flush()?));
@@ -159,7 +219,8 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
     let closed = kept.and_then(|()| Ok(db.close()?));
     match (failed, closed) {
         (Some(Failure::Interrupted(_)), Ok(())) => Err(Failure::Interrupted(format!(
-            "interrupted: {records} records are in the database, up to line {line} of {shown}; load the rest to go on"
+            "interrupted: {records} records are in the database, up to line {line} of {shown}\n  {}",
+            how_to_go_on(options, format, line)
         ))),
         (Some(failure), Ok(())) => {
             Err(Failure::Other(format!("{failure}\n  {committed} records before it are in the database")))
@@ -168,13 +229,12 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
             Err(Failure::Other(format!("{failure}\n  about {committed} records are in the database")))
         }
         (None, Ok(())) => {
-            let bytes = read_bytes.get();
             let skipped = if skipped > 0 { format!(", {skipped} malformed skipped") } else { String::new() };
-            eprintln!(
+            tell(format_args!(
                 "{records} records ({}) in {seconds:.1} s, {:.0} records/s{skipped}",
-                human_bytes(bytes),
+                human_bytes(taken.get()),
                 records as f64 / seconds.max(1e-9)
-            );
+            ));
             Ok(())
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::arguments::Probe;
 use crate::failure::{Failure, Result};
+use crate::output::{print, tell};
 use crate::progress::Progress;
 use psync::{Profile, ProfileOptions};
 use std::path::Path;
@@ -24,12 +25,7 @@ pub(crate) fn run(options: &Probe) -> Result<()> {
     if let Some(path) = &options.plot {
         let cannot = |error: std::io::Error| Failure::Other(format!("{}: {error}", path.display()));
         std::fs::write(path, profile.to_svg()?).map_err(cannot)?;
-        eprintln!("drawn into {}", path.display());
+        tell(format_args!("drawn into {}", path.display()));
     }
-    if options.json {
-        println!("{}", profile.to_json()?);
-    } else {
-        println!("{profile}");
-    }
-    Ok(())
+    if options.json { print(profile.to_json()?) } else { print(profile) }
 }

@@ -3,8 +3,8 @@
 use crate::arguments::Scan;
 use crate::failure::Result;
 use crate::format::Format;
+use crate::output::{buffered, print};
 use sapwood::{Key, Value};
-use std::io::{BufWriter, stdout};
 use std::ops::Bound;
 
 pub(crate) fn run(options: &Scan, memory: u64) -> Result<()> {
@@ -31,10 +31,9 @@ pub(crate) fn run(options: &Scan, memory: u64) -> Result<()> {
             record?;
             count += 1;
         }
-        println!("{count}");
-        return Ok(());
+        return print(count);
     }
-    let mut writer = Format::Tsv.writer(BufWriter::with_capacity(1 << 18, stdout().lock()));
+    let mut writer = Format::Tsv.writer(buffered());
     for record in records {
         let (key, value) = record?;
         writer.record(&key, &value)?;

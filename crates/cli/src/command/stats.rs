@@ -2,14 +2,14 @@
 
 use crate::arguments::Stats;
 use crate::failure::{Failure, Result};
+use crate::output::print;
 
 pub(crate) fn run(options: &Stats, memory: u64) -> Result<()> {
     let stats = super::open_to_read(&options.db, memory)?.stats();
     if options.json {
         let json = serde_json::to_string_pretty(&stats).map_err(|error| Failure::Other(error.to_string()))?;
-        println!("{json}");
+        print(json)
     } else {
-        println!("{stats}");
+        print(stats)
     }
-    Ok(())
 }

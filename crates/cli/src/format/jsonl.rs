@@ -47,7 +47,12 @@ fn parse(line: &[u8], key_column: Option<&str>) -> Result<Record, (usize, String
     let object = match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => object,
         Ok(_) => return Err((1, "expected an object: {\"key\": ..., \"value\": ...}".into())),
-        Err(error) => return Err((error.column(), error.to_string())),
+        Err(error) => {
+            // The place is ours to tell; the parser's own "at line 1" is of this line alone.
+            let what = error.to_string();
+            let what = what.split_once(" at line ").map_or(what.as_str(), |(what, _)| what);
+            return Err((error.column(), what.to_owned()));
+        }
     };
     let name = key_column.unwrap_or("key");
     let key = member(&object, name).map_err(|what| (1, what))?;

@@ -6,6 +6,9 @@ use std::io::{BufRead, Read};
 /// A longer line holds no record: keys and values of the greatest length fit, escaped in the longest way.
 pub(super) const LINE_MAX: usize = 72 << 20;
 
+/// What some programs put in front of UTF-8. It is no part of the first line.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Reads line by line and counts.
 pub(super) struct Lines<R> {
     input: R,
@@ -26,6 +29,9 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         self.number += 1;
+        if self.number == 1 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.drain(..BYTE_ORDER_MARK.len());
+        }
         if read > LINE_MAX {
             return Err(ReadError::End {
                 line: self.number,

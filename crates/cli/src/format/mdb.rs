@@ -15,7 +15,7 @@
 
 use super::lines::Lines;
 use super::{ReadError, Record, RecordReader, RecordWriter};
-use crate::escape::hex;
+use crate::escape::{hex, shown};
 use std::io::{self, BufRead, Write};
 
 /// Reads dumps.
@@ -66,24 +66,29 @@ impl<R: BufRead> Reader<R> {
             if line.is_empty() && !begun {
                 continue;
             }
+            if !begun && !line.starts_with("VERSION=") {
+                return self.end(format!("expected VERSION=3, found {}; {NOT_TEXT}", shown(&line)));
+            }
             begun = true;
             let Some((name, value)) = line.split_once('=') else {
-                return self.end(format!("expected NAME=VALUE in the header, found {line:?}"));
+                return self.end(format!("expected NAME=VALUE in the header, found {}", shown(&line)));
             };
             match (name, value) {
                 ("HEADER", "END") => return Ok(true),
                 ("VERSION", "3" | "2") => {}
                 ("VERSION", other) => {
-                    return self.end(format!("dumps of version {other} are not known; 3 is"));
+                    return self.end(format!("dumps of version {} are not known; 3 is", shown(other)));
                 }
                 ("format", "bytevalue") => self.print = false,
                 ("format", "print") => self.print = true,
                 ("format", other) => {
-                    return self.end(format!("format={other} is not known; bytevalue and print are"));
+                    return self
+                        .end(format!("format={} is not known; bytevalue and print are", shown(other)));
                 }
                 ("type", "btree" | "hash") => {}
                 ("type", other) => {
-                    return self.end(format!("type={other} has no keys of bytes; btree and hash have"));
+                    return self
+                        .end(format!("type={} has no keys of bytes; btree and hash have", shown(other)));
                 }
                 ("duplicates" | "dupsort" | "dupfixed", "1") => {
                     return self
@@ -112,7 +117,8 @@ impl<R: BufRead> Reader<R> {
                     from_bytevalue(text)
                 }
             }
-            Ok(Some(_)) => Err((0, "expected a line that begins with a space, or DATA=END")),
+            // Not skipped: from here on one cannot tell keys from values.
+            Ok(Some(_)) => return self.end("expected a line that begins with a space, or DATA=END"),
         };
         match decoded {
             Ok(bytes) => Ok(Some(bytes)),
@@ -135,8 +141,11 @@ impl<R: BufRead> Reader<R> {
                     let Some(key) = (match self.datum() {
                         // The value of a bad key is skipped with it, so that keys and values stay paired.
                         Err(error @ ReadError::Bad { .. }) => {
-                            let _ = self.datum();
-                            return Err(error);
+                            return match self.datum() {
+                                Ok(Some(_)) | Err(ReadError::Bad { .. }) => Err(error),
+                                Ok(None) => self.end(NO_VALUE),
+                                Err(end) => Err(end),
+                            };
                         }
                         other => other?,
                     }) else {
@@ -144,7 +153,7 @@ impl<R: BufRead> Reader<R> {
                         continue;
                     };
                     let Some(value) = self.datum()? else {
-                        return self.end("a key without a value");
+                        return self.end(NO_VALUE);
                     };
                     if key.is_empty() {
                         return self.bad(2, "the key (one line above) is empty");
@@ -163,6 +172,12 @@ fn from_bytevalue(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
         .collect()
 }
 
+const NOT_TEXT: &str = "this form is text; for the file of an LMDB database itself: \
+     mdb_dump -n FILE | sapwood load DB - --format mdb";
+const NO_VALUE: &str = "the data ends with a key that has no value";
+const LONE_BACKSLASH: &str = "expected \\\\ or two hexadecimal digits after the backslash; \
+     some versions of mdb_dump -p write lone backslashes: dump without -p";
+
 fn from_print(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut at = 0;
@@ -171,7 +186,7 @@ fn from_print(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
             (b'\\', Some(b'\\')) => (b'\\', 2),
             (b'\\', _) => {
                 let byte = hex(text.get(at + 1..at + 3));
-                (byte.ok_or((at + 1, "expected \\\\ or two hexadecimal digits after the backslash"))?, 3)
+                (byte.ok_or((at + 1, LONE_BACKSLASH))?, 3)
             }
             (other, _) => (*other, 1),
         };
@@ -222,8 +237,9 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl<W: Write> RecordWriter for Writer<W> {
     fn begin(&mut self, keyspace: &str, bytes: u64) -> io::Result<()> {
-        // LMDB takes its map's size from here: room for half-empty pages.
-        let mapsize = (bytes * 4).max(1 << 20).next_multiple_of(1 << 20);
+        // LMDB takes its map's size from here. Only what is used of it takes space, so it is generous: pages may be half
+        // empty, and values of just over half a page take a whole one.
+        let mapsize = bytes.saturating_mul(8).clamp(64 << 20, 1 << 46).next_multiple_of(1 << 20);
         let database = if keyspace == "default" { String::new() } else { format!("database={keyspace}\n") };
         write!(
             self.output,
@@ -275,12 +291,23 @@ mod tests {
             read(&format!("{header} 61\nDATA=END\n"))[0]
                 .as_ref()
                 .unwrap_err()
-                .contains("a key without a value")
+                .contains("a key that has no value")
         );
         assert!(
             read("VERSION=3\ndupsort=1\nHEADER=END\n")[0].as_ref().unwrap_err().contains("several values")
         );
-        assert!(read("hello\n")[0].as_ref().unwrap_err().starts_with("1:1: expected NAME=VALUE"));
+        assert!(
+            read("hello\n")[0].as_ref().unwrap_err().starts_with("1:1: expected VERSION=3, found \"hello\"")
+        );
         assert!(read("")[0].is_err());
+        let lost = read(&format!("{header} 61\n 31\n\n 62\n 32\nDATA=END\n"));
+        assert_eq!(
+            lost[1].as_ref().unwrap_err(),
+            "7:1: expected a line that begins with a space, or DATA=END"
+        );
+        assert_eq!(lost.len(), 2, "keys and values would change places");
+        let lost = read(&format!("{header} 6z\nDATA=END\nVERSION=3\n"));
+        assert_eq!(lost[0].as_ref().unwrap_err(), "6:1: the data ends with a key that has no value");
+        assert_eq!(lost.len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! key TAB value
 //! ```
-//! In both, `\t`, `\n`, `\r`, `\\` and `\xHH` stand for the byte that they name; all other bytes for themselves. Empty
+//! A line ends with LF or CR LF. In key and value, `\t`, `\n`, `\r`, `\\` and `\xHH` stand for the byte that they name; all other bytes for themselves. Empty
 //! lines are skipped.
 
 use super::lines::Lines;

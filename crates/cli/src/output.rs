@@ -1,0 +1,30 @@
+//! Standard output and standard error, which may be closed or full: results that cannot be written are an error, messages
+//! that cannot be written are not.
+
+use crate::failure::{Failure, Result};
+use std::io::{BufWriter, ErrorKind, Write, stderr, stdout};
+
+/// Standard output for much.
+pub(crate) fn buffered() -> impl Write {
+    BufWriter::with_capacity(1 << 20, stdout().lock())
+}
+
+/// What a failed write to standard output means: a reader that has had enough is none of our business.
+pub(crate) fn failed(error: std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::BrokenPipe {
+        Failure::Closed
+    } else {
+        Failure::Other(format!("standard output: {error}"))
+    }
+}
+
+/// Prints a line, or several, as a result.
+pub(crate) fn print(text: impl std::fmt::Display) -> Result<()> {
+    let mut output = stdout().lock();
+    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(failed)
+}
+
+/// Tells people something on standard error, if they listen.
+pub(crate) fn tell(text: impl std::fmt::Display) {
+    let _ = writeln!(stderr().lock(), "{text}");
+}

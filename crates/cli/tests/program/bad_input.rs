@@ -1,0 +1,145 @@
+//! Malformed input: told with file, line and column, or skipped and counted.
+
+use crate::running::{Place, noise};
+
+#[test]
+fn each_format_tells_file_line_and_column() {
+    let place = Place::new();
+    let header = "VERSION=3\nformat=bytevalue\ntype=btree\nHEADER=END\n";
+    for (name, content, place_of_it) in [
+        ("a.tsv", "a\t1\nno tab here\n", "a.tsv:2:12: expected a TAB"),
+        ("b.tsv", "a\t1\n\nb\\q\t2\n", "b.tsv:3:2: expected \\t"),
+        ("c.tsv", "a\tx\\x4\n", "c.tsv:1:4: expected \\t"),
+        ("d.tsv", "\t1\n", "d.tsv:1:1: the key is empty"),
+        ("a.csv", "name,year\nfram,1892\nvega\n", "a.csv:3:1: expected 2 columns, found 1"),
+        ("b.csv", "name,year\n,1892\n", "b.csv:2:1: the key is empty"),
+        ("c.csv", "name,year,name\nfram,1892,x\n", "c.csv:1:1: two columns are called \"name\""),
+        ("a.jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\n", "a.jsonl:2:7: EOF"),
+        ("b.jsonl", "[1]\n", "b.jsonl:1:1: expected an object"),
+        ("c.jsonl", "{\"name\":\"a\"}\n", "c.jsonl:1:1: there is no member \"key\""),
+        ("a.mdb", "hello\n", "a.mdb:1:1: expected VERSION=3, found \"hello\""),
+        ("e.mdb", "VERSION=3\nnothing\n", "e.mdb:2:1: expected NAME=VALUE"),
+        ("b.mdb", &format!("{header} 61\n 3z\nDATA=END\n"), "b.mdb:6:2: expected two hexadecimal digits"),
+        ("c.mdb", &format!("{header} 61\n"), "c.mdb:5:1: the file ends"),
+        ("d.mdb", "VERSION=3\ntype=btree\nduplicates=1\nHEADER=END\n", "d.mdb:3:1: the database has several"),
+    ] {
+        place.file(name, content);
+        let said = place.run(&["load", "x.db", name]).ends(3).tells(place_of_it);
+        assert!(!said.err.contains("at line 1 column"), "a second, wrong place: {said:?}");
+    }
+}
+
+#[test]
+fn records_before_the_bad_one_are_in_the_database() {
+    let place = Place::new();
+    place.file("ships.tsv", "a\t1\nb\t2\nbad\nc\t3\n");
+    let said = place.run(&["load", "ships.db", "ships.tsv"]).ends(3).tells("ships.tsv:3:4");
+    assert!(said.err.contains("2 records before it"), "{said:?}");
+    assert!(said.err.contains("--skip-bad"), "{said:?}");
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "a\t1\nb\t2\n");
+}
+
+#[test]
+fn skip_bad_goes_on_shows_the_first_and_counts_all() {
+    let place = Place::new();
+    let mut text = String::new();
+    for index in 0..20 {
+        text.push_str(&format!("key{index:02}\t{index}\nbad{index}\n"));
+    }
+    place.file("ships.tsv", text);
+    let said = place.run(&["load", "ships.db", "ships.tsv", "--skip-bad"]).ends(0);
+    assert!(said.err.contains("ships.tsv:2:5: expected a TAB"), "{said:?}");
+    assert!(said.err.contains("20 records"), "{said:?}");
+    assert!(said.err.contains("20 malformed skipped"), "{said:?}");
+    assert!(said.err.lines().count() < 10, "{said:?}");
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "20\n");
+}
+
+/// What the database cannot hold is bad input like any other: its neighbours get in, and its line is told.
+#[test]
+fn keys_and_values_that_are_too_long_are_bad_lines() {
+    let place = Place::new();
+    let long_key = "k".repeat(sapwood::KEY_LEN_MAX + 1);
+    let long_value = "v".repeat(17 << 20);
+    let fits = "v".repeat(900_000);
+    place.file("ships.tsv", format!("a\t1\n{long_key}\t2\nb\t{long_value}\nc\t{fits}\nd\t4\n"));
+    place.run(&["load", "x.db", "ships.tsv"]).ends(3).tells("ships.tsv:2:1: the key has 65537 bytes");
+    for memory in ["256M", "4M"] {
+        let db = format!("{memory}.db");
+        let said = place
+            .run(&["load", &db, "ships.tsv", "--skip-bad", "--memory", memory])
+            .ends(0)
+            .tells("ships.tsv:3:1: the value has 17825792 bytes")
+            .tells("2 malformed skipped");
+        assert!(said.err.contains("3 records"), "{said:?}");
+        assert_eq!(place.run(&["scan", &db, "--count"]).ends(0).out, "3\n");
+        assert_eq!(place.run(&["get", &db, "c"]).ends(0).out.len(), 900_001);
+    }
+}
+
+/// An input that is one endless line is refused with little memory, whatever the format.
+#[test]
+fn a_line_without_end_is_refused() {
+    let place = Place::new();
+    for format in ["tsv", "csv", "jsonl", "mdb"] {
+        let mut text = match format {
+            "csv" => b"name,year\n\"".to_vec(),
+            "mdb" => b"VERSION=3\nformat=print\ntype=btree\nHEADER=END\n ".to_vec(),
+            _ => b"".to_vec(),
+        };
+        let line = text.iter().filter(|byte| **byte == b'\n').count() + 1;
+        text.resize(75 << 20, b'x');
+        let said = place.feed(&["load", "x.db", "--format", format], &text).ends(3);
+        assert!(said.err.contains(&format!("standard input:{line}:1: ")), "{format}: {said:?}");
+        assert!(said.err.contains("more than"), "{format}: {said:?}");
+    }
+}
+
+#[test]
+fn bytes_that_mean_nothing_are_refused_in_few_words() {
+    let place = Place::new();
+    for format in ["tsv", "csv", "jsonl", "mdb"] {
+        for seed in 1..6 {
+            let said = place.feed(&["load", "x.db", "--format", format], &noise(seed, 200_000));
+            assert!(matches!(said.code, Some(3)), "{format}: {said:?}");
+            let said = said.ends(3);
+            assert!(said.err.len() < 1000, "{format}: {} bytes of message", said.err.len());
+            assert!(!said.err.chars().any(|c| c.is_control() && c != '\n'), "{format}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_column_that_is_not_there_names_those_that_are() {
+    let place = Place::new();
+    place.file("ships.csv", "name,year\nfram,1892\n");
+    place.run(&["load", "x.db", "ships.csv", "--key-column", "flag"]).ends(3).tells("name, year");
+    place.run(&["load", "x.db", "ships.csv", "--key-column", "3"]).ends(3).tells("name, year");
+    place.run(&["load", "x.db", "ships.csv", "--key-column", "year"]).ends(0);
+    assert_eq!(place.run(&["get", "x.db", "1892"]).ends(0).out, "{\"name\":\"fram\",\"year\":\"1892\"}\n");
+}
+
+#[test]
+fn files_that_are_no_text_say_what_to_do() {
+    let place = Place::new();
+    place.file("ships.tsv.gz", noise(1, 1000));
+    place.run(&["load", "x.db", "ships.tsv.gz"]).ends(2).tells("is compressed").tells("--format tsv");
+    assert!(!place.path("x.db").exists());
+    let mut lmdb = vec![0; 16];
+    lmdb.extend(0xbeef_c0de_u32.to_le_bytes());
+    lmdb.resize(8192, 0);
+    place.file("data.mdb", lmdb);
+    place.run(&["load", "x.db", "data.mdb"]).ends(3).tells("mdb_dump -n FILE | sapwood load DB -");
+}
+
+#[test]
+fn a_name_that_cannot_be_a_keyspace_is_told_with_its_line() {
+    let place = Place::new();
+    let name = "n".repeat(300);
+    let text =
+        format!("VERSION=3\nformat=print\ndatabase={name}\ntype=btree\nHEADER=END\n a\n 1\nDATA=END\n");
+    place.file("a.mdb", text);
+    place.run(&["load", "x.db", "a.mdb"]).ends(3).tells("a.mdb:7:1: ").tells("--keyspace");
+    place.run(&["load", "x.db", "a.mdb", "--keyspace", "ships"]).ends(0);
+    assert_eq!(place.run(&["get", "x.db", "a", "-k", "ships"]).ends(0).out, "1\n");
+}

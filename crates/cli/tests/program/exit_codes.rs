@@ -1,0 +1,191 @@
+//! What programs that call the program rely on: 0 fine, 1 not found or damage, 2 usage, 3 all else.
+
+use crate::running::{Place, is_open, until, wait};
+use std::process::Stdio;
+
+#[test]
+fn a_first_session() {
+    let place = Place::new();
+    place.file("ships.tsv", "fram\t1892\nbeagle\t1820\nvega\t1872\n");
+    let said = place.run(&["load", "ships.db", "ships.tsv"]).ends(0);
+    assert!(said.err.contains("3 records"), "{said:?}");
+    assert_eq!(place.run(&["get", "ships.db", "beagle", "fram"]).ends(0).out, "1820\n1892\n");
+    place.run(&["put", "ships.db", "gj\\xc3\\xb8a", "1872\\tsloop"]).ends(0);
+    assert_eq!(place.run(&["get", "ships.db", "gjøa"]).ends(0).out, "1872\\tsloop\n");
+    assert_eq!(place.run(&["scan", "ships.db", "--prefix", "gj"]).ends(0).out, "gjøa\t1872\\tsloop\n");
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "4\n");
+    place.run(&["del", "ships.db", "vega", "gjøa"]).ends(0);
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "beagle\t1820\nfram\t1892\n");
+    assert!(place.run(&["stats", "ships.db"]).ends(0).out.contains("default"));
+    let stats = place.run(&["stats", "ships.db", "--json"]).ends(0).out;
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats["keyspaces"][0]["name"], "default");
+    assert!(place.run(&["check", "ships.db"]).ends(0).out.contains("sound"));
+}
+
+#[test]
+fn what_is_not_there_is_1_and_named() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    let said = place.run(&["get", "ships.db", "fram", "beagle", "vega"]).ends(1).tells("fram vega");
+    assert_eq!(said.out, "1820\n");
+    let said = place.run(&["get", "ships.db", "fram", "beagle", "--json"]).ends(1);
+    assert_eq!(said.out, "{\"key\":\"fram\",\"value\":null}\n{\"key\":\"beagle\",\"value\":\"1820\"}\n");
+    place.run(&["del", "ships.db", "fram", "beagle"]).ends(1).tells("fram");
+    place.run(&["get", "ships.db", "beagle"]).ends(1);
+    place.run(&["get", "ships.db", "x", "--keyspace", "boats"]).ends(1).tells("there are: default");
+    place.run(&["del", "ships.db", "x", "--keyspace", "boats"]).ends(1).tells("there are: default");
+    place.run(&["dump", "ships.db", "-k", "boats"]).ends(1).tells("there are: default");
+    place.run(&["scan", "ships.db", "-k", "boats"]).ends(1).tells("there are: default");
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    for arguments in [
+        &["get", "ships.db"][..],
+        &["sail", "ships.db"],
+        &[],
+        &["get", "ships.db", ""],
+        &["get", "ships.db", "a\\q"],
+        &["put", "ships.db", "", "1"],
+        &["put", "ships.db", "a", "b\\x1"],
+        &["put", "ships.db", "a", "b", "--keyspace", ""],
+        &["del", "ships.db", ""],
+        &["scan", "ships.db", "--prefix", "a", "--from", "b"],
+        &["scan", "ships.db", "--limit", "many"],
+        &["get", "ships.db", "a", "--memory", "1"],
+        &["get", "ships.db", "a", "--memory", "much"],
+        &["load", "ships.db", "x.tsv", "--batch", "0"],
+        &["load", "ships.db", "x.tsv", "--format", "xml"],
+        &["get", "ships.db", "a", "--hex", "--json"],
+    ] {
+        place.run(arguments).ends(2);
+    }
+    let long = "k".repeat(sapwood::KEY_LEN_MAX + 1);
+    place.run(&["put", "ships.db", &long, "1"]).ends(2).tells("65537 bytes");
+    place.run(&["get", "ships.db", "a", "--memory", "1"]).tells("at least 4194304 bytes");
+    place.run(&["get", "ships.db", "a\\q"]).tells("\\xHH at byte 1");
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "beagle\t1820\n");
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    let place = Place::new();
+    for command in ["load", "dump", "get", "put", "del", "scan", "stats", "check", "probe", "tour"] {
+        let said = place.run(&[command, "--help"]).ends(0);
+        assert!(said.out.contains(&format!("  sapwood {command}")), "{command}: {}", said.out);
+    }
+    assert!(place.run(&["--help"]).ends(0).out.contains("A first session"));
+}
+
+#[test]
+fn no_database_is_3_and_none_is_made_for_reading() {
+    let place = Place::new();
+    for arguments in [
+        &["get", "none.db", "a"][..],
+        &["del", "none.db", "a"],
+        &["dump", "none.db"],
+        &["scan", "none.db"],
+        &["stats", "none.db"],
+        &["check", "none.db"],
+    ] {
+        place.run(arguments).ends(3).tells("there is no database in none.db");
+        assert!(!place.path("none.db").exists(), "{arguments:?} made a directory");
+    }
+    place.run(&["load", "none.db", "none.tsv"]).ends(3).tells("none.tsv");
+    assert!(!place.path("none.db").exists());
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused_and_left_alone() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("photos")).unwrap();
+    place.file("photos/one.jpg", "not a database");
+    place.file("a.txt", "not even a directory");
+    for arguments in [
+        &["put", "photos", "a", "b"][..],
+        &["get", "photos", "a"],
+        &["check", "photos"],
+        &["del", "photos", "a"],
+    ] {
+        place.run(arguments).ends(3).tells("photos is not a Sapwood database").tells("one.jpg");
+    }
+    place.feed(&["load", "photos"], b"a\tb\n").ends(3).tells("photos is not a Sapwood database");
+    let left: Vec<_> = std::fs::read_dir(place.path("photos")).unwrap().map(|entry| entry.unwrap()).collect();
+    let names: Vec<_> = left.iter().map(|entry| entry.file_name()).filter(|name| name != "LOCK").collect();
+    assert_eq!(names, ["one.jpg"]);
+    assert_eq!(std::fs::read(place.path("photos/one.jpg")).unwrap(), b"not a database");
+    place.run(&["get", "a.txt", "a"]).ends(3).tells("a.txt is a file");
+    place.run(&["check", "a.txt"]).ends(3).tells("a.txt is a file");
+    place.run(&["load", "a.txt", "photos"]).ends(3).tells("sapwood load DB FILE");
+    place.run(&["put", "a.txt", "a", "b"]).ends(3).tells("a.txt");
+}
+
+#[test]
+fn a_database_in_use_names_who_uses_it() {
+    let place = Place::new();
+    let mut loading = place.command(&["load", "ships.db"]).stdin(Stdio::piped()).spawn().unwrap();
+    until("the database is open", || is_open(&place.path("ships.db")));
+    let holder = format!("process {}", loading.id());
+    place.run(&["put", "ships.db", "a", "b"]).ends(3).tells("ships.db is in use by").tells(&holder);
+    place.run(&["get", "ships.db", "a"]).ends(3).tells(&holder);
+    drop(loading.stdin.take());
+    wait(loading).ends(0);
+    place.run(&["put", "ships.db", "a", "b"]).ends(0);
+}
+
+#[test]
+fn readers_do_not_keep_each_other_away() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("{index:08}\tvalue {index} of many\n")).collect();
+    place.ships(&text);
+    // Stands still at a full pipe, with the database open.
+    let mut reading = place.command(&["dump", "ships.db"]).spawn().unwrap();
+    let mut first = [0; 8];
+    std::io::Read::read_exact(reading.stdout.as_mut().unwrap(), &mut first).unwrap();
+    assert_eq!(&first, b"00000000");
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "40000\n");
+    place.run(&["put", "ships.db", "a", "b"]).ends(3).tells("ships.db is in use by");
+    drop(reading.stdout.take());
+    wait(reading).ends(0);
+    place.run(&["put", "ships.db", "a", "b"]).ends(0);
+}
+
+/// Needs a user who may not write: the one who runs the tests, or `nobody` if that is root.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_written_can_be_read() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    let mode = |name: &str, mode| set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    mode("", 0o755);
+    let files: Vec<_> = std::fs::read_dir(place.path("ships.db")).unwrap().map(|e| e.unwrap()).collect();
+    for file in &files {
+        mode(&format!("ships.db/{}", file.file_name().to_str().unwrap()), 0o444);
+    }
+    mode("ships.db", 0o555);
+    // Where `nobody` can run it.
+    let program = place.path("sapwood");
+    // By a process of its own: while this one has a program open for writing, no test can start it.
+    let copied = std::process::Command::new("cp").arg(crate::running::PROGRAM).arg(&program).status();
+    assert!(copied.unwrap().success());
+    mode("sapwood", 0o755);
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.args(arguments).current_dir(place.path(""));
+        if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+            command.uid(65534).gid(65534);
+        }
+        crate::running::Said::from(command.output().expect("start the program"))
+    };
+    assert_eq!(run(&["get", "ships.db", "beagle"]).ends(0).out, "1820\n");
+    assert!(run(&["check", "ships.db"]).ends(0).out.contains("sound"));
+    run(&["put", "ships.db", "a", "b"]).ends(3).tells("ermission denied");
+    run(&["put", "new.db", "a", "b"]).ends(3).tells("ermission denied").tells("new.db");
+    mode("ships.db", 0o755);
+}

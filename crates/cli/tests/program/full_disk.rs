@@ -1,0 +1,40 @@
+//! A disk that fills up in the middle of a load: the count that is told is the count that is there.
+
+use crate::running::{PROGRAM, Place, Said, noise};
+use std::process::Command;
+
+/// Runs a script where `full/` is a file system of 16 MiB, in a mount namespace that ends with it.
+fn on_a_small_disk(place: &Place, script: &str) -> Option<Said> {
+    std::fs::create_dir(place.path("full")).unwrap();
+    let mount = "mount -t tmpfs -o size=16m tmpfs full";
+    let in_namespace = |script: String| {
+        Command::new("unshare").args(["-rm", "sh", "-c", &script]).current_dir(place.path("")).output()
+    };
+    if !in_namespace(mount.to_owned()).is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED: cannot mount a small file system here (needs user namespaces or root)");
+        return None;
+    }
+    Some(Said::from(in_namespace(format!("{mount} && {script}")).unwrap()))
+}
+
+#[test]
+fn what_fitted_is_in_and_counted() {
+    let place = Place::new();
+    let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text: String =
+        (0..60_000u64).map(|index| format!("{index:08}\t{}\n", hex(noise(index + 1, 250)))).collect();
+    place.file("ships.tsv", text);
+    let script = format!(
+        "{{ {PROGRAM} load full/x.db ships.tsv --memory 8M; echo $?; {PROGRAM} check full/x.db >&2; \
+         {PROGRAM} scan full/x.db --count; }}"
+    );
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    assert!(said.err.contains("no space left") || said.err.contains("No space left"), "{said:?}");
+    let lines: Vec<_> = said.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{said:?}");
+    assert_eq!(lines[0], "3", "{said:?}");
+    let words: Vec<_> = said.err.split_whitespace().collect();
+    let told = words.windows(2).find(|pair| pair[1] == "records").unwrap()[0];
+    assert_eq!(lines[1], told, "{said:?}");
+    assert!(told.parse::<u64>().unwrap() > 1000, "{said:?}");
+}

@@ -1,0 +1,106 @@
+//! Ctrl-C in the middle of a load: what was read is in, durably, and the program says how to go on.
+
+use crate::running::{PROGRAM, Place, Said, until, wait};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+fn interrupt(child: &Child) {
+    // Twice, as `timeout` does it: that is one Ctrl-C.
+    let pid = child.id().to_string();
+    let sent = Command::new("sh").args(["-c", &format!("kill -INT {pid}; kill -INT {pid}")]).status();
+    assert!(sent.expect("run sh").success());
+}
+
+/// Bytes in the log: once batches are there, the program reads, and heeds Ctrl-C.
+fn logged(place: &Place, db: &str) -> u64 {
+    let Ok(entries) = std::fs::read_dir(place.path(db)) else { return 0 };
+    let logs = entries
+        .filter_map(|entry| entry.ok())
+        .filter(|entry| entry.file_name().as_bytes().starts_with(b"wal"));
+    logs.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// The number of records that the message tells.
+fn told(said: &Said) -> u64 {
+    let words: Vec<_> = said.err.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "records").expect("a number of records");
+    words[at - 1].parse().expect("a number")
+}
+
+/// The pipe stays open and says nothing more: the program must not wait for it. Gives how many records it told, and all
+/// that it said.
+fn interrupted_on_a_silent_pipe(format: &str, head: &str, line: impl Fn(usize) -> String) -> (u64, String) {
+    let place = Place::new();
+    let mut child =
+        place.command(&["load", "x.db", "-", "--format", format]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let text: String = std::iter::once(head.to_owned()).chain((0..2345).map(line)).collect();
+    stdin.write_all(text.as_bytes()).unwrap();
+    stdin.flush().unwrap();
+    until("two batches are in the log", || logged(&place, "x.db") > 20_000);
+    std::thread::sleep(Duration::from_millis(200));
+    interrupt(&child);
+    let said = wait(child).ends(130).tells("records are in the database");
+    drop(stdin);
+    let told = told(&said);
+    // Of the last batch, too, which was not full.
+    assert!((2000..=2345).contains(&told), "{said:?}");
+    assert_eq!(place.run(&["scan", "x.db", "--count"]).ends(0).out, format!("{told}\n"));
+    assert!(place.run(&["check", "x.db"]).ends(0).out.contains("sound"));
+    (told, said.err)
+}
+
+#[test]
+fn on_a_silent_pipe_what_came_is_kept() {
+    let (told, tsv) = interrupted_on_a_silent_pipe("tsv", "", |index| format!("key{index}\t{index}\n"));
+    assert!(tsv.contains(&format!("up to line {told} of standard input")), "{tsv}");
+    assert!(tsv.contains(&format!("tail -n +{} | sapwood load x.db - --format tsv", told + 1)), "{tsv}");
+    let (told, csv) =
+        interrupted_on_a_silent_pipe("csv", "name,n\n", |index| format!("key{index},{index}\n"));
+    assert!(csv.contains(&format!("up to line {} of standard input", told + 1)), "{csv}");
+    assert!(csv.contains("run the same command again"), "{csv}");
+}
+
+/// A writer that never pauses: the load ends soon after the signal, not at the end of the input.
+#[test]
+fn in_the_middle_of_a_stream_the_load_ends_in_order() {
+    let place = Place::new();
+    let mut child = place.command(&["load", "x.db"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        let mut sent = 0u64;
+        while stdin.write_all(format!("{sent:012}\t{sent}\n").as_bytes()).is_ok() {
+            sent += 1;
+        }
+        sent
+    });
+    until("a batch is in the log", || logged(&place, "x.db") > 20_000);
+    interrupt(&child);
+    let said = wait(child).ends(130);
+    let sent = feeder.join().unwrap();
+    let told = told(&said);
+    assert!(told > 0 && told <= sent, "{sent} sent: {said:?}");
+    assert_eq!(place.run(&["scan", "x.db", "--count"]).ends(0).out, format!("{told}\n"));
+    let last = place.run(&["scan", "x.db", "--reverse", "--limit", "1"]).ends(0).out;
+    assert_eq!(last, format!("{:012}\t{}\n", told - 1, told - 1));
+}
+
+/// Loading what was left out, as the message says, gives all of it.
+#[test]
+fn going_on_as_told_completes_the_load() {
+    let place = Place::new();
+    let text: String = (0..400_000).map(|index| format!("{index:07}\tvalue {index} of many\n")).collect();
+    place.file("ships.tsv", &text);
+    let child = place.command(&["load", "x.db", "ships.tsv", "--batch", "10"]).spawn().unwrap();
+    until("a batch is in the log", || logged(&place, "x.db") > 20_000);
+    interrupt(&child);
+    let said = wait(child).ends(130);
+    let command = said.err.split_once("to go on with the rest: ").expect("a command").1.trim();
+    let command = command.replace("sapwood", PROGRAM);
+    let done = Command::new("sh").args(["-c", &command]).current_dir(place.path("")).output().unwrap();
+    let rest = Said::from(done).ends(0);
+    assert_eq!(told(&said) + told(&rest), 400_000);
+    assert_eq!(place.run(&["dump", "x.db"]).ends(0).out, text);
+}

@@ -1,0 +1,16 @@
+//! The program as users meet it: the real binary, its exit codes, its messages, its files.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
+
+mod bad_input;
+#[cfg(unix)]
+mod damage;
+mod exit_codes;
+#[cfg(target_os = "linux")]
+mod full_disk;
+#[cfg(unix)]
+mod interruption;
+mod mdb_tools;
+mod output;
+mod round_trip;
+mod running;

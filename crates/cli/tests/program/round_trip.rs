@@ -1,0 +1,87 @@
+//! What `dump` writes, `load` reads: any bytes, every format, through the shell.
+
+use crate::running::{Place, noise};
+
+#[test]
+fn every_format_carries_any_bytes() {
+    let place = Place::new();
+    let db = sapwood::Database::open(place.path("any.db")).unwrap();
+    let keyspace = db.keyspace("default").unwrap();
+    let mut batch = db.batch();
+    for index in 0..300u64 {
+        batch.insert(
+            &keyspace,
+            noise(index + 1, 1 + index as usize % 40),
+            noise(index + 999, index as usize),
+        );
+    }
+    for (key, value) in
+        [("a\tb", "c\\td"), ("\\x41", "C:\\temp\\new"), ("\r\n", "\r"), (" ", ""), ("\u{feff}b", "\"")]
+    {
+        batch.insert(&keyspace, key, value);
+    }
+    batch.commit().unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let all = place.run(&["dump", "any.db"]).ends(0).out;
+    assert_eq!(all.lines().count(), 305);
+    for format in ["tsv", "csv", "jsonl", "mdb"] {
+        let text = place.run(&["dump", "any.db", "--format", format]).ends(0).out;
+        // By the file's name, and by --format on standard input.
+        place.file(&format!("all.{format}"), &text);
+        place.run(&["load", &format!("{format}.db"), &format!("all.{format}")]).ends(0).tells("305 records");
+        assert_eq!(place.run(&["dump", &format!("{format}.db")]).ends(0).out, all, "{format}");
+        place.feed(&["load", "in.db", "-", "--format", format, "-k", format], text.as_bytes()).ends(0);
+        assert_eq!(place.run(&["dump", "in.db", "-k", format]).ends(0).out, all, "{format}");
+    }
+}
+
+/// A table of somebody else's is not full of our escapes.
+#[test]
+fn a_foreign_table_with_two_columns_is_taken_as_it_is() {
+    let place = Place::new();
+    place.file("paths.csv", "key,value\ntemp,C:\\temp\\new\n\"a,b\",\"two\nlines\"\n");
+    place.run(&["load", "x.db", "paths.csv"]).ends(0).tells("2 records");
+    assert_eq!(place.run(&["get", "x.db", "temp"]).ends(0).out, "C:\\\\temp\\\\new\n");
+    assert_eq!(place.run(&["get", "x.db", "a,b"]).ends(0).out, "two\\nlines\n");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_key() {
+    let place = Place::new();
+    for (format, text) in [
+        ("tsv", "\u{feff}fram\t1892\n"),
+        ("csv", "\u{feff}key,value\nfram,1892\n"),
+        ("jsonl", "\u{feff}{\"key\":\"fram\",\"value\":\"1892\"}\n"),
+        ("mdb", "\u{feff}VERSION=3\nformat=print\ntype=btree\nHEADER=END\n fram\n 1892\nDATA=END\n"),
+    ] {
+        place.feed(&["load", "x.db", "--format", format, "-k", format], text.as_bytes()).ends(0);
+        assert_eq!(place.run(&["dump", "x.db", "-k", format]).ends(0).out, "fram\t1892\n", "{format}");
+    }
+}
+
+#[test]
+fn lines_may_end_as_on_windows_or_not_at_all() {
+    let place = Place::new();
+    place.ships("a\t1\r\nb\t2");
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "a\t1\nb\t2\n");
+}
+
+#[test]
+fn nothing_loaded_is_an_empty_keyspace() {
+    let place = Place::new();
+    place.feed(&["load", "x.db"], b"").ends(0).tells("0 records");
+    assert_eq!(place.run(&["dump", "x.db"]).ends(0).out, "");
+    assert_eq!(place.run(&["scan", "x.db", "--count"]).ends(0).out, "0\n");
+}
+
+#[test]
+fn every_durability_and_batch_loads_the_same() {
+    let place = Place::new();
+    let text: String = (0..2500).map(|index| format!("{index:05}\t{}\n", index * 7)).collect();
+    for (durability, batch) in [("immediate", "100"), ("buffered", "1"), ("none", "100000")] {
+        let options = ["load", "x.db", "-k", durability, "--durability", durability, "--batch", batch];
+        place.feed(&options, text.as_bytes()).ends(0).tells("2500 records");
+        assert_eq!(place.run(&["dump", "x.db", "-k", durability]).ends(0).out, text);
+    }
+}
