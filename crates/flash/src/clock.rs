@@ -1,9 +1,10 @@
 //! Virtual time: when each flash operation begins and ends, and with it each request.
 //!
 //! A discrete-event simulation of four kinds of things that can be busy:
-//! - the controller, which takes one request after the other, and the host link with it;
-//! - the channels, each of which moves one page at a time, in the order of asking; a turn from moving in to moving out, or
+//! - the controller, which takes one request after the other, and the host link with it; a turn from reads to writes, or
 //!   back, costs extra;
+//! - the channels, each of which moves one page at a time, in the order of asking; a turn from moving in to moving out, or
+//!   back, costs extra too;
 //! - the units (planes of dies), each of which does one operation at a time, in the order of asking, and is busy from the
 //!   beginning of an operation to its end, transfers included: a read waits for the program before it;
 //! - the slots of the queue: a request is admitted when one is free.
@@ -131,6 +132,7 @@ struct Ticks {
     bus_picos_per_byte: u64,
     controller_read: Nanos,
     controller_write: Nanos,
+    controller_turn: Nanos,
     host: Nanos,
     host_picos_per_byte: u64,
 }
@@ -148,6 +150,7 @@ impl Ticks {
             bus_picos_per_byte: picos(timing.bus_bytes_per_second),
             controller_read: nanos(timing.controller_read),
             controller_write: nanos(timing.controller_write),
+            controller_turn: nanos(timing.controller_turn),
             host: nanos(timing.host_overhead),
             host_picos_per_byte: picos(timing.host_bytes_per_second),
         }
@@ -162,6 +165,8 @@ pub struct Clock {
     queue_depth: usize,
     now: Nanos,
     controller_free: Nanos,
+    /// Whether the last request that moved data was a write.
+    controller_writes: bool,
     units: Vec<Unit>,
     channels: Vec<Channel>,
     pending: Slab<Pending>,
@@ -191,6 +196,7 @@ impl Clock {
             queue_depth: timing.queue_depth as usize,
             now: 0,
             controller_free: 0,
+            controller_writes: false,
             units: vec![Unit::default(); geometry.units() as usize],
             channels: vec![Channel::default(); geometry.channels as usize],
             pending: Slab::new(),
@@ -292,9 +298,12 @@ impl Clock {
         for task in tasks {
             self.admit_task(batch, task, request);
         }
-        let own =
-            if kind == RequestKind::Write { self.ticks.controller_write } else { self.ticks.controller_read };
-        let service = own + u64::from(bytes) * self.ticks.host_picos_per_byte / 1000;
+        let writes = kind == RequestKind::Write;
+        let mut service = if writes { self.ticks.controller_write } else { self.ticks.controller_read };
+        service += u64::from(bytes) * self.ticks.host_picos_per_byte / 1000;
+        if kind != RequestKind::Command && writes != std::mem::replace(&mut self.controller_writes, writes) {
+            service += self.ticks.controller_turn;
+        }
         self.controller_free = self.controller_free.max(self.now) + service;
         self.plan(self.controller_free - self.now, Event::Dispatch(request));
     }
