@@ -52,7 +52,8 @@ pub(crate) fn file_name(number: u64) -> String {
 
 /// The number in a manifest's name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("manifest-")?.parse().ok()
+    let number = name.strip_prefix("manifest-")?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
 }
 
 /// Appends edits to the manifest.
@@ -161,11 +162,6 @@ impl Manifest {
             self.current = current;
         }
         Ok(())
-    }
-
-    /// Bytes in the file.
-    pub fn len(&self) -> u64 {
-        self.len
     }
 
     /// Bytes written since it was opened.
