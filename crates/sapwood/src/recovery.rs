@@ -48,7 +48,13 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     }
     let current = Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
     let slots: Arc<Slots> = Arc::default();
-    let replayed = manifest::replay(&*volume, &current, &slots)?;
+    let data_len = volume
+        .list()?
+        .iter()
+        .find(|entry| entry.name == pager::FILE)
+        .map(|entry| entry.len)
+        .ok_or_else(|| Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"))?;
+    let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
     let engine = start(&volume, current, replayed, slots, options, path)?;
     Ok((engine, lock))
 }
@@ -147,14 +153,7 @@ fn start(
 ) -> Result<Engine> {
     let read_only = options.is_read_only();
     let version = Arc::new(replayed.version.clone());
-    let data = volume
-        .open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })
-        .map_err(|error| match error {
-            psync::Error::NotFound { .. } => {
-                Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none")
-            }
-            other => other.into(),
-        })?;
+    let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
     let cache = shares.cache(version.table.memory());

@@ -295,7 +295,7 @@ fn bodies_of_every_size_come_back() {
         WINDOW_LEN + 1,
         9 << 20,
         5,
-        super::super::record::BODY_LEN_MAX,
+        crate::wal::record::BODY_LEN_MAX,
     ];
     for (index, len) in lens.into_iter().enumerate() {
         wal.append(index as u64 + 1, 1, vec![index as u8; len].into());
