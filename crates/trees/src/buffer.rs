@@ -1,0 +1,3 @@
+//! What a tree keeps in memory of its nodes.
+
+pub(crate) mod lru_pool;

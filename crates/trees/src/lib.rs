@@ -1,0 +1,28 @@
+//! **trees**: the published B+-trees for flash, and what their papers compare them with, each a composition of shared
+//! parts.
+//!
+//! ```text
+//! page ← store ← buffer ← { queue, log } ← update, read ← system
+//! ```
+//! No part knows a system, no system another. Every system is an [`Index`]: records are `u64` key → `u64` value, as in the
+//! papers' experiments, and it runs on any [`psync::Volume`]: a directory with direct I/O, or a simulated device.
+//!
+//! | system | source | placement | what it gathers in memory |
+//! |---|---|---|---|
+//! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+
+mod buffer;
+mod counters;
+mod error;
+mod index;
+mod page;
+mod read;
+mod store;
+mod system;
+mod update;
+
+pub use counters::Counters;
+pub use error::{Error, Result};
+pub use index::{Checked, Contract, Index};
+pub use page::{Key, Value};
+pub use system::btree::{BTree, BTreeOptions};

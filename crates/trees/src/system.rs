@@ -1,0 +1,3 @@
+//! The systems: each a composition of parts.
+
+pub(crate) mod btree;

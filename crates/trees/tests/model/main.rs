@@ -1,0 +1,4 @@
+//! Every tree does what a `BTreeMap` does, on every device, with nodes and buffers so small that all that is rare happens.
+
+mod btree;
+mod suite;
