@@ -9,13 +9,16 @@
 //!
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
+//! | [`PioTree`] | Roh et al., VLDB 2011 | in place, append-only leaves | updates (OPQ), brought to the tree as one batch |
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
 
 mod buffer;
 mod counters;
 mod error;
 mod index;
+mod log;
 mod page;
+mod queue;
 mod read;
 mod store;
 mod system;
@@ -26,3 +29,4 @@ pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
 pub use page::{Key, Value};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::pio::{LogMode, PioOptions, PioTree};

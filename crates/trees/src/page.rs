@@ -1,6 +1,7 @@
 //! What stands on a page, byte for byte.
 
 pub(crate) mod header;
+pub(crate) mod leaf_segments;
 pub(crate) mod node;
 
 /// A key.

@@ -1,6 +1,8 @@
 //! Where nodes live: the seam between a tree's algorithms and how its pages reach the device.
 
 pub(crate) mod in_place;
+pub(crate) mod last_segments;
+pub(crate) mod leaf_extents;
 pub(crate) mod superblock;
 
 use crate::page::NodeId;

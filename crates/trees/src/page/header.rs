@@ -31,11 +31,14 @@ pub(crate) enum Kind {
     Superblock = 1,
     Inner = 2,
     Leaf = 3,
+    LeafSegment = 4,
 }
 
 impl Kind {
     fn of(number: u8) -> Option<Self> {
-        [Self::Superblock, Self::Inner, Self::Leaf].into_iter().find(|kind| *kind as u8 == number)
+        [Self::Superblock, Self::Inner, Self::Leaf, Self::LeafSegment]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 

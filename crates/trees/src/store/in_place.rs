@@ -46,14 +46,16 @@ impl InPlaceStore {
             )));
         }
         let file = volume.open(name, Access { create: true, create_new: true, ..ACCESS })?;
-        let superblock = Superblock { version: 0, root: Root { id: NodeId(0), level: 0 }, pages: PAGES };
+        let superblock =
+            Superblock { version: 0, root: Root { id: NodeId(0), level: 0 }, pages: PAGES, words: [0; 3] };
         Ok(Self::new(volume, file, name, page_len, superblock))
     }
 
     /// Opens the file, as its newest superblock describes it. Which pages are free is told by [`Self::keep_only`].
     pub fn open(volume: Arc<dyn Volume>, name: &str, page_len: usize) -> Result<Self> {
         let file = volume.open(name, ACCESS)?;
-        let empty = Superblock { version: 0, root: Root { id: NodeId(0), level: 0 }, pages: PAGES };
+        let empty =
+            Superblock { version: 0, root: Root { id: NodeId(0), level: 0 }, pages: PAGES, words: [0; 3] };
         let mut store = Self::new(volume, file, name, page_len, empty);
         let mut pages = store.buffers.take(PAGES as usize * page_len);
         store.volume.read(&mut [Read { file, offset: 0, buffer: &mut pages }])?;
@@ -145,10 +147,35 @@ impl InPlaceStore {
         self.free = (PAGES..self.next).rev().filter(|page| !used.contains(&NodeId(*page))).collect();
     }
 
+    /// The system's own words, as they were last made durable.
+    pub fn durable_words(&self) -> [u64; 3] {
+        self.superblock.words
+    }
+
+    /// Pages that were used at some time.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// After opening, if a log knows better than the superblock.
+    pub fn set_next(&mut self, next: u64) {
+        self.next = next.max(PAGES);
+    }
+
+    /// Makes what was written durable.
+    pub fn sync_pages(&self) -> Result<()> {
+        Ok(self.volume.sync(self.file)?)
+    }
+
     /// Makes what was written durable, and then that the tree begins at `root`.
     pub fn sync(&mut self, root: Root) -> Result<()> {
-        self.volume.sync(self.file)?;
-        let superblock = Superblock { version: self.superblock.version + 1, root, pages: self.next };
+        self.sync_with(root, self.superblock.words)
+    }
+
+    /// The same, with the system's own words.
+    pub fn sync_with(&mut self, root: Root, words: [u64; 3]) -> Result<()> {
+        self.sync_pages()?;
+        let superblock = Superblock { version: self.superblock.version + 1, root, pages: self.next, words };
         let mut page = self.buffers.take(self.page_len);
         superblock.encode(&mut page);
         let offset = superblock.page() * self.page_len as u64;

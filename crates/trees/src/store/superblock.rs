@@ -7,6 +7,7 @@
 //!      8    8  level of the root
 //!     16    8  pages of the file that were ever used
 //!     24    8  page length in bytes
+//!     32   24  three words that belong to the system
 //! ```
 //!
 //! Invariant: version `v` stands on page `v % 2`, so the newest sound one is either the last written or the one before.
@@ -25,6 +26,8 @@ pub(crate) struct Superblock {
     pub root: Root,
     /// Pages below this one were used at some time.
     pub pages: u64,
+    /// What else the system must find again.
+    pub words: [u64; 3],
 }
 
 impl Superblock {
@@ -36,12 +39,12 @@ impl Superblock {
     pub fn encode(&self, page: &mut [u8]) {
         page.fill(0);
         let words = [self.root.id.0, u64::from(self.root.level), self.pages, page.len() as u64];
-        for (index, word) in words.into_iter().enumerate() {
+        for (index, word) in words.into_iter().chain(self.words).enumerate() {
             page[HEADER + 8 * index..HEADER + 8 * index + 8].copy_from_slice(&word.to_le_bytes());
         }
         let id = NodeId(self.page());
         let header =
-            Header { kind: Kind::Superblock, level: 0, count: 4, id, sequence: self.version, extra: 0 };
+            Header { kind: Kind::Superblock, level: 0, count: 7, id, sequence: self.version, extra: 0 };
         seal(page, &header);
     }
 
@@ -56,7 +59,12 @@ impl Superblock {
         }
         let level = u8::try_from(word(1))
             .map_err(|_| Error::corrupt(file, offset, "level of the root", "less than 256", word(1)))?;
-        Ok(Self { version: header.sequence, root: Root { id: NodeId(word(0)), level }, pages: word(2) })
+        Ok(Self {
+            version: header.sequence,
+            root: Root { id: NodeId(word(0)), level },
+            pages: word(2),
+            words: [word(4), word(5), word(6)],
+        })
     }
 
     /// The newest of the two, from the first two pages of a file.
@@ -76,8 +84,12 @@ mod tests {
 
     #[test]
     fn the_newest_sound_one_counts() {
-        let block =
-            |version| Superblock { version, root: Root { id: NodeId(10 + version), level: 1 }, pages: 50 };
+        let block = |version| Superblock {
+            version,
+            root: Root { id: NodeId(10 + version), level: 1 },
+            pages: 50,
+            words: [1, 2, version],
+        };
         let mut pages = vec![0; 2 * 512];
         block(7).encode(&mut pages[512..]);
         assert_eq!(Superblock::newest(&pages, "f").unwrap(), block(7), "the other is not there yet");

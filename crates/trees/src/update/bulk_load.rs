@@ -82,7 +82,7 @@ fn write_group(store: &mut impl NodeStore, group: &mut Vec<(NodeId, Node)>, now:
 
 /// Cuts items into chunks of `len`. What is left at the end goes into one chunk if that is at most `max`, else evenly
 /// into two.
-fn for_each_chunk<T>(
+pub(crate) fn for_each_chunk<T>(
     items: &mut dyn Iterator<Item = T>,
     len: usize,
     max: usize,
