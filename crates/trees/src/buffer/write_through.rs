@@ -143,13 +143,6 @@ impl WriteThrough {
         Ok(())
     }
 
-    /// Forgets everything: the device was changed behind our back.
-    pub fn clear(&self) {
-        let mut state = self.state.lock();
-        state.frames.clear();
-        state.pages = 0;
-    }
-
     pub fn hits(&self) -> u64 {
         self.state.lock().hits
     }

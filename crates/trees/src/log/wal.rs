@@ -56,10 +56,6 @@ impl Wal {
         Ok(Self { volume, file, generation, len: 0, pending: Vec::new(), synced: true })
     }
 
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Bytes of the log, those that wait included.
     pub fn len(&self) -> u64 {
         self.len + self.pending.len() as u64

@@ -234,6 +234,7 @@ impl PioTree {
             freed_inner: Vec::new(),
             freed_leaves: Vec::new(),
             sequence: &mut self.segment_sequence,
+            lone: Default::default(),
         };
         self.root = batch.run(self.root)?;
         let (freed_inner, freed_leaves) = (batch.freed_inner, batch.freed_leaves);

@@ -58,6 +58,8 @@ pub(crate) struct Bupdate<'a> {
     pub freed_leaves: Vec<NodeId>,
     /// Grows with every segment written.
     pub sequence: &'a mut u64,
+    /// Inner nodes that were left with one child.
+    pub lone: HashSet<NodeId>,
 }
 
 /// A node that the batch goes to.
@@ -116,7 +118,9 @@ impl Bupdate<'_> {
             top = Inner { level: level + 1, fences, children };
         }
         let mut root = Root { id: top.children[0], level: top.level - 1 };
-        while root.level > 0 {
+        // Only a root that this batch has left with one child can have one; those below it may have one, too.
+        let may_be_lone = self.lone.contains(&root.id);
+        while root.level > 0 && may_be_lone {
             let node = self.pages.read_inner(&[root.id])?.remove(0);
             let inner = node.as_inner()?;
             if inner.children.len() > 1 {
@@ -194,9 +198,12 @@ impl Bupdate<'_> {
             let pieces = self.pieces(run, self.fanout, self.fanout, parent, edits, false);
             writes.extend(pieces);
         }
-        for (id, _) in &writes {
+        for (id, node) in &writes {
             if let Some(old) = old.get(id) {
                 self.undo.inner(*id, old);
+            }
+            if node.count() == 1 {
+                self.lone.insert(*id);
             }
         }
         self.undo.barrier()?;

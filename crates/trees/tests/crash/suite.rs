@@ -118,11 +118,9 @@ fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &
     let mut matched = false;
     // The step that failed may be there too.
     let attempted = (ran.done + usize::from(ran.failed)).min(steps.len());
-    for at in 0..=attempted {
+    for (at, step) in steps[..attempted].iter().map(Some).chain([None]).enumerate() {
         matched |= at >= ran.promised && sum == state.sum && found.len() == state.map.len();
-        if at < attempted {
-            state.step(steps[at]);
-        }
+        step.into_iter().for_each(|step| state.step(*step));
     }
     assert!(
         matched,
