@@ -18,6 +18,7 @@ mod flush_log;
 mod prange;
 mod recovery;
 mod search;
+pub(crate) mod shared;
 
 use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
@@ -34,6 +35,7 @@ use crate::update::bupdate::Bupdate;
 use crate::update::single::Events;
 use crate::{Counters, Error, Key, Result, Value};
 use flush_log::FlushLog;
+use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::ops::Range;
 use std::sync::Arc;
@@ -129,18 +131,24 @@ pub struct PioTree {
     options: PioOptions,
     pages: WriteThrough,
     last: LastSegments,
-    queue: Opq,
-    log: FlushLog,
+    /// Taken after `log`.
+    queue: RwLock<Opq>,
+    log: Mutex<Log>,
     root: Root,
-    /// Of the newest operation.
-    sequence: u64,
     /// Of the newest batch update. Leaves written as a whole carry it as their version.
     flush: u32,
     segment_sequence: u64,
     events: Events,
     flushes: u64,
     /// The error after which nothing can be said of the pages.
-    failed: Option<String>,
+    failed: Mutex<Option<String>>,
+}
+
+/// The log, and the order of arrivals.
+struct Log {
+    records: FlushLog,
+    /// Of the newest operation.
+    sequence: u64,
 }
 
 impl PioTree {
@@ -153,15 +161,14 @@ impl PioTree {
         Ok(Self {
             pages: WriteThrough::new(inner, leaves, options.frames),
             last: LastSegments::new(options.segments),
-            queue: options.queue(),
-            log,
+            queue: RwLock::new(options.queue()),
+            log: Mutex::new(Log { records: log, sequence: 0 }),
             root: Root { id: NodeId(0), level: 0 },
-            sequence: 0,
             flush: 1,
             segment_sequence: 0,
             events: Events::default(),
             flushes: 0,
-            failed: None,
+            failed: Mutex::new(None),
             options: options.clone(),
             volume,
         })
@@ -186,7 +193,7 @@ impl PioTree {
     }
 
     fn usable(&self) -> Result<()> {
-        match &self.failed {
+        match &*self.failed.lock() {
             Some(cause) => Err(Error::Invalid(format!(
                 "an earlier update failed ({cause}): recover the tree before it is used"
             ))),
@@ -194,38 +201,47 @@ impl PioTree {
         }
     }
 
-    /// Runs something that leaves the tree in an unknown state if it fails.
-    fn guard<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.usable()?;
-        let result = change(self);
+    /// Notes an error that leaves the tree in an unknown state.
+    fn noted<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            self.failed = Some(error.to_string());
+            self.failed.lock().get_or_insert_with(|| error.to_string());
         }
         result
     }
 
-    fn queue_up(&mut self, key: Key, value: Value, op: Op) -> Result<()> {
-        self.guard(|tree| {
-            tree.sequence += 1;
-            let entry = Entry { key, value, op };
-            tree.log.redo(tree.sequence, &entry)?;
-            tree.queue.append(entry, tree.sequence);
-            if tree.queue.is_full() {
-                tree.bupdate()?;
-            }
-            Ok(())
-        })
+    /// Logs and queues an operation. Whether a batch update is due.
+    fn queue_up(&self, key: Key, value: Value, op: Op) -> Result<bool> {
+        self.usable()?;
+        let entry = Entry { key, value, op };
+        let mut log = self.log.lock();
+        log.sequence += 1;
+        let sequence = log.sequence;
+        // Searches go on while the log is synced.
+        self.noted(log.records.redo(sequence, &entry))?;
+        let mut queue = self.queue.write();
+        queue.append(entry, sequence);
+        Ok(queue.is_full())
+    }
+
+    fn change(&mut self, key: Key, value: Value, op: Op) -> Result<()> {
+        if self.queue_up(key, value, op)? {
+            let result = self.bupdate();
+            self.noted(result)?;
+        }
+        Ok(())
     }
 
     /// Takes one group of the queue to the tree.
     fn bupdate(&mut self) -> Result<()> {
-        let Some(group) = self.queue.group(self.options.bcnt) else { return Ok(()) };
+        let Some(group) = self.queue.get_mut().group(self.options.bcnt) else { return Ok(()) };
         self.flush += 1;
-        self.log.flush_start(self.flush, &group, self.standing())?;
+        let before = self.standing();
+        let log = &mut self.log.get_mut().records;
+        log.flush_start(self.flush, &group, before)?;
         let mut batch = Bupdate {
             pages: &mut self.pages,
             last: &mut self.last,
-            undo: &mut self.log,
+            undo: log,
             entries: &group.entries,
             pio_max: self.options.pio_max,
             fanout: self.options.fanout(),
@@ -241,30 +257,39 @@ impl PioTree {
         if self.options.log != LogMode::Off {
             self.pages.inner.sync_pages()?;
             self.pages.leaves.sync()?;
-            self.log.flush_end(self.flush, self.standing())?;
+            let after = self.standing();
+            self.log.get_mut().records.flush_end(self.flush, after)?;
         }
         freed_inner.into_iter().for_each(|id| self.pages.inner.free(id));
         freed_leaves.into_iter().for_each(|id| self.pages.leaves.free(id));
-        self.queue.remove(&group);
+        self.queue.get_mut().remove(&group);
         self.flushes += 1;
-        if self.log.len() > LOG_MAX {
+        if self.log.get_mut().records.len() > LOG_MAX {
             self.checkpoint()?;
         }
         Ok(())
     }
 
+    /// Takes everything that waits to the tree.
+    fn bring_all(&mut self) -> Result<()> {
+        while !self.queue.get_mut().is_empty() {
+            self.bupdate()?;
+        }
+        self.checkpoint()
+    }
+
     /// Makes the pages and the superblock durable, and begins a log that holds no more than what still waits.
     fn checkpoint(&mut self) -> Result<()> {
         self.pages.leaves.sync()?;
-        let old = self.log.generation();
+        let old = self.log.get_mut().records.generation();
         let mut log = FlushLog::create(&self.volume, self.options.log, old + 1)?;
-        for queued in self.queue.iter() {
+        for queued in self.queue.get_mut().iter() {
             log.redo_later(queued.sequence, &queued.entry);
         }
         log.sync()?;
         let words = [log.generation(), self.pages.leaves.next(), u64::from(self.flush)];
         self.pages.inner.sync_with(self.root, words)?;
-        self.log = log;
+        self.log.get_mut().records = log;
         FlushLog::remove(&self.volume, old)
     }
 }
@@ -311,15 +336,15 @@ impl Index for PioTree {
     }
 
     fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        self.queue_up(key, value, Op::Insert)
+        self.change(key, value, Op::Insert)
     }
 
     fn update(&mut self, key: Key, value: Value) -> Result<()> {
-        self.queue_up(key, value, Op::Update)
+        self.change(key, value, Op::Update)
     }
 
     fn delete(&mut self, key: Key) -> Result<()> {
-        self.queue_up(key, 0, Op::Delete)
+        self.change(key, 0, Op::Delete)
     }
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
@@ -338,12 +363,9 @@ impl Index for PioTree {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.guard(|tree| {
-            while !tree.queue.is_empty() {
-                tree.bupdate()?;
-            }
-            tree.checkpoint()
-        })
+        self.usable()?;
+        let result = self.bring_all();
+        self.noted(result)
     }
 
     fn check(&self) -> Result<Checked> {
@@ -353,7 +375,7 @@ impl Index for PioTree {
 
     fn stats(&self) -> Counters {
         let (inner, leaves) = (self.pages.inner.counters(), self.pages.leaves.counters());
-        let queue = self.queue.len() * size_of::<crate::queue::opq::Queued>();
+        let queue = self.queue.read().len() * size_of::<crate::queue::opq::Queued>();
         Counters {
             pages_read: inner.pages_read + leaves.pages_read,
             pages_written: inner.pages_written + leaves.pages_written,

@@ -13,7 +13,7 @@ impl PioTree {
             Walk { tree: self, checked: Checked::default(), inner: HashSet::new(), leaves: HashSet::new() };
         walk.node(self.root.id, self.root.level, true, Bound::Unbounded, Bound::Unbounded)?;
         let mut checked = walk.checked;
-        if !self.queue.is_sound() {
+        if !self.queue.read().is_sound() {
             return Err(Error::broken("the OPQ is out of order"));
         }
         checked.height = u32::from(self.root.level) + 1;

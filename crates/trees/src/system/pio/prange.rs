@@ -47,7 +47,7 @@ impl PioTree {
 
     /// Records from the leaves, in order, with what the queue says about them.
     fn with_queued(&self, records: Vec<(Key, Value)>, range: Range<Key>) -> Vec<(Key, Value)> {
-        let queued = self.queue.newest_in(range);
+        let queued = self.queue.read().newest_in(range);
         if queued.is_empty() {
             return records;
         }

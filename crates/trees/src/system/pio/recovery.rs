@@ -11,7 +11,7 @@
 //! The LSMap starts out unknown; versions of the leaves tell stale segments.
 
 use super::flush_log::{FlushLog, LogRecord, entry, page_crc};
-use super::{INNER, LEAVES, LogMode, PioOptions, PioTree, Standing};
+use super::{INNER, LEAVES, Log, LogMode, PioOptions, PioTree, Standing};
 use crate::buffer::write_through::WriteThrough;
 use crate::page::NodeId;
 use crate::page::header::HEADER;
@@ -23,6 +23,7 @@ use crate::store::last_segments::LastSegments;
 use crate::store::leaf_extents::LeafExtents;
 use crate::update::single::Events;
 use crate::{Error, Result};
+use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::sync::Arc;
 
@@ -63,15 +64,14 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
     let mut tree = PioTree {
         pages: WriteThrough::new(inner, leaves, options.frames),
         last: LastSegments::new(options.segments),
-        queue: options.queue(),
-        log: FlushLog::none(generation),
+        queue: RwLock::new(options.queue()),
+        log: Mutex::new(Log { records: FlushLog::none(generation), sequence: 0 }),
         root: Root { id: NodeId(standing.root), level: standing.level },
-        sequence: 0,
         flush: analysis.flush,
         segment_sequence: 0,
         events: Events::default(),
         flushes: 0,
-        failed: None,
+        failed: Mutex::new(None),
         options: options.clone(),
         volume,
     };
@@ -83,7 +83,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
     // Left by a power loss between a checkpoint and its removal.
     FlushLog::remove(&tree.volume, generation.saturating_sub(1))?;
     // The queue may be smaller than it was.
-    while tree.queue.is_full() {
+    while tree.queue.get_mut().is_full() {
         tree.bupdate()?;
     }
     Ok(tree)
@@ -178,12 +178,13 @@ fn undo(
 fn redo(tree: &mut PioTree, records: &[LogRecord], flushes: &[Flush]) -> Result<()> {
     for record in records {
         let LogRecord::Redo { sequence, key, value, op } = record else { continue };
-        tree.sequence = tree.sequence.max(*sequence);
+        let newest = &mut tree.log.get_mut().sequence;
+        *newest = (*newest).max(*sequence);
         let taken = flushes
             .iter()
             .any(|flush| flush.ended && flush.keys.contains(key) && *sequence <= flush.sequence_max);
         if !taken {
-            tree.queue.append(entry(*key, *value, *op)?, *sequence);
+            tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);
         }
     }
     debug_assert!(

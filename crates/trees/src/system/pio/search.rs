@@ -17,7 +17,7 @@ fn last(leaf: &SegmentedLeaf, key: Key) -> Option<Value> {
 impl PioTree {
     /// The value of a key: the OPQ decides if it can, else one read for each level that is not buffered.
     pub(super) fn search_one(&self, key: Key) -> Result<Option<Value>> {
-        if let Some(entry) = self.queue.newest(key) {
+        if let Some(entry) = self.queue.read().newest(key) {
             return Ok(entry.outcome());
         }
         let mut id = self.root.id;
@@ -34,12 +34,14 @@ impl PioTree {
     pub(super) fn mpsearch(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
         let mut answers: Vec<Option<Value>> = vec![None; keys.len()];
         let mut left = Vec::with_capacity(keys.len());
+        let queue = self.queue.read();
         for (index, key) in keys.iter().enumerate() {
-            match self.queue.newest(*key) {
+            match queue.newest(*key) {
                 Some(entry) => answers[index] = entry.outcome(),
                 None => left.push((*key, index)),
             }
         }
+        drop(queue);
         left.sort_unstable();
         let range = 0..left.len();
         let mut search = Search { tree: self, keys: &left, answers: &mut answers };
