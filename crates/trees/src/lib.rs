@@ -34,5 +34,5 @@ pub use model::tuning::{Choice, tune_btree, tune_pio};
 pub use model::{equations, level_table, tuning};
 pub use page::{Key, Value};
 pub use system::btree::{BTree, BTreeOptions};
-pub use system::pio::shared::SharedPioTree;
+pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};

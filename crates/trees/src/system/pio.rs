@@ -14,11 +14,11 @@
 //! 3. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
 
 mod check;
+pub(crate) mod concurrent;
 mod flush_log;
 mod prange;
 mod recovery;
 mod search;
-pub(crate) mod shared;
 
 use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
