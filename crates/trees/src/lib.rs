@@ -10,6 +10,7 @@
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
 //! | [`PioTree`] | Roh et al., VLDB 2011 | in place, append-only leaves | updates (OPQ), brought to the tree as one batch |
+//! | [`BlinkTree`] | Lehman and Yao, TODS 1981 | in place | dirty pages (LRU), for many threads |
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
 
 mod buffer;
@@ -33,6 +34,7 @@ pub use model::level_table::{Cost, Load};
 pub use model::tuning::{Choice, tune_btree, tune_pio};
 pub use model::{equations, level_table, tuning};
 pub use page::{Key, Value};
+pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};

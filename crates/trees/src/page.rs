@@ -1,5 +1,6 @@
 //! What stands on a page, byte for byte.
 
+pub(crate) mod blink_node;
 pub(crate) mod header;
 pub(crate) mod leaf_segments;
 pub(crate) mod node;

@@ -3,7 +3,7 @@
 use psync::Simulated;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trees::{Index, LogMode, PioOptions, PioTree, SharedPioTree};
+use trees::{BlinkOptions, BlinkTree, Index, LogMode, PioOptions, PioTree, SharedPioTree};
 
 const THREADS: u64 = 4;
 const STEPS: u64 = 20_000;
@@ -43,8 +43,74 @@ fn pio_threads_find_what_they_wrote() {
     assert_eq!(tree.range(0..u64::MAX).expect("scanned"), expected);
 }
 
+#[test]
+fn blink_threads_find_what_they_wrote() {
+    for frames in [4, 1000] {
+        let volume = Arc::new(Simulated::new(1).with_alignment(128));
+        let options = BlinkOptions { page_len: 256, frames, keys_max: Some(4) };
+        let mut tree = BlinkTree::create(volume.clone(), &options).expect("created");
+        let models: Vec<BTreeMap<u64, u64>> = std::thread::scope(|scope| {
+            let tree = &tree;
+            let threads: Vec<_> =
+                (0..THREADS).map(|thread| scope.spawn(move || work(tree, thread))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let expected: Vec<_> = models.into_iter().flatten().collect::<BTreeMap<_, _>>().into_iter().collect();
+        println!("{frames} frames: {:?}, {} moves to the right", tree.stats(), tree.moves_right());
+        tree.flush().expect("flushed");
+        drop(tree);
+        let tree = BlinkTree::recover(volume, &options).expect("recovered");
+        assert_eq!(tree.check().expect("sound").records, expected.len() as u64);
+        assert_eq!(Index::range(&tree, 0..u64::MAX).expect("scanned"), expected);
+    }
+}
+
+/// What the threads use of a tree.
+trait Many: Sync {
+    fn insert(&self, key: u64, value: u64) -> trees::Result<()>;
+    fn delete(&self, key: u64) -> trees::Result<()>;
+    fn search(&self, key: u64) -> trees::Result<Option<u64>>;
+    fn range(&self, range: std::ops::Range<u64>) -> trees::Result<Vec<(u64, u64)>>;
+}
+
+impl Many for SharedPioTree {
+    fn insert(&self, key: u64, value: u64) -> trees::Result<()> {
+        SharedPioTree::insert(self, key, value)
+    }
+
+    fn delete(&self, key: u64) -> trees::Result<()> {
+        SharedPioTree::delete(self, key)
+    }
+
+    fn search(&self, key: u64) -> trees::Result<Option<u64>> {
+        SharedPioTree::search(self, key)
+    }
+
+    fn range(&self, range: std::ops::Range<u64>) -> trees::Result<Vec<(u64, u64)>> {
+        SharedPioTree::range(self, range)
+    }
+}
+
+impl Many for BlinkTree {
+    fn insert(&self, key: u64, value: u64) -> trees::Result<()> {
+        BlinkTree::insert(self, key, value)
+    }
+
+    fn delete(&self, key: u64) -> trees::Result<()> {
+        BlinkTree::delete(self, key)
+    }
+
+    fn search(&self, key: u64) -> trees::Result<Option<u64>> {
+        Index::search(self, key)
+    }
+
+    fn range(&self, range: std::ops::Range<u64>) -> trees::Result<Vec<(u64, u64)>> {
+        Index::range(self, range)
+    }
+}
+
 /// Each thread has keys of its own, among those of the others.
-fn work(tree: &SharedPioTree, thread: u64) -> BTreeMap<u64, u64> {
+fn work(tree: &impl Many, thread: u64) -> BTreeMap<u64, u64> {
     let mut model = BTreeMap::new();
     let mut chance = thread + 1;
     for step in 0..STEPS {

@@ -32,13 +32,14 @@ pub(crate) enum Kind {
     Inner = 2,
     Leaf = 3,
     LeafSegment = 4,
+    Blink = 5,
 }
 
 impl Kind {
+    const ALL: [Self; 5] = [Self::Superblock, Self::Inner, Self::Leaf, Self::LeafSegment, Self::Blink];
+
     fn of(number: u8) -> Option<Self> {
-        [Self::Superblock, Self::Inner, Self::Leaf, Self::LeafSegment]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 
