@@ -1,0 +1,18 @@
+//! The commands, one file each.
+
+mod list;
+mod report;
+mod run;
+
+use crate::arguments::Command;
+use crate::failure::Result;
+
+/// Does what the arguments say.
+pub(crate) fn run(command: Command) -> Result<()> {
+    match command {
+        Command::List => list::list(),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Report(arguments) => report::report(&arguments),
+        Command::Worker => crate::rival::serve(),
+    }
+}

@@ -1,0 +1,44 @@
+//! What an experiment plays on: a volume together with the clock that times it.
+//!
+//! Invariant: the clock belongs to the volume. What a simulated drive does is timed by the drive's own clock, which
+//! stands still while the host computes; what a disk does is timed by the machine's.
+
+mod disk;
+mod ground;
+
+pub use disk::DiskStage;
+pub use ground::Ground;
+
+use crate::quantity::{Clock, Lapse};
+use psync::{Request, Volume};
+use std::time::Duration;
+
+/// See the module.
+pub trait Stage {
+    /// Which clock times this.
+    type Clock: Clock;
+    /// What holds the files.
+    type Volume: Volume;
+
+    /// Where files are, and bytes are moved.
+    fn volume(&self) -> &Self::Volume;
+
+    /// Time since some moment before the stage was first used.
+    fn now(&self) -> Duration;
+
+    /// Reads and writes at the same time, which [`psync::Device`] does not have.
+    ///
+    /// # Errors
+    /// As the volume's.
+    fn mingled(&self, set: &mut [Request<'_>]) -> psync::Result<()>;
+
+    /// How long `work` takes.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    fn time(&self, work: impl FnOnce() -> psync::Result<()>) -> psync::Result<Lapse<Self::Clock>> {
+        let began = self.now();
+        work()?;
+        Ok(Lapse::from(self.now() - began))
+    }
+}
