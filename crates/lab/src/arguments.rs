@@ -78,9 +78,6 @@ pub(crate) struct Run {
     /// Also write the records of this run into one file, as a JSON list; - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Bytes of the files on the disk instead of the scale's
-    #[arg(long, hide = true)]
-    pub disk_bytes: Option<u64>,
 }
 
 #[derive(Debug, Args)]

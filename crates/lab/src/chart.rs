@@ -52,6 +52,8 @@ pub enum Scaling {
 pub struct Line {
     /// As in the legend.
     pub name: String,
+    /// Dashed, in the colour of the line before it: for the other half of a pair.
+    pub paired: bool,
     /// Points with the range of the runs.
     pub points: Vec<(f64, Spread<f64>)>,
 }
@@ -69,7 +71,7 @@ impl Line {
         let line = |name: &str| {
             let point = |at| Ok((at, rows.spread(name, at, &figure)?.scaled(scale)));
             let points = rows.points(name).into_iter().map(point).collect::<Result<_, Missing>>()?;
-            Ok(Self { name: name.to_owned(), points })
+            Ok(Self { name: name.to_owned(), paired: false, points })
         };
         rows.series().into_iter().map(line).collect()
     }
@@ -228,9 +230,10 @@ impl Chart {
             .y_label_formatter(&|place| y.write(*place))
             .draw()
             .map_err(cannot)?;
+        let colours = self.colours();
         let width = 0.8 / self.lines.len().max(1) as f64;
         for (index, line) in self.lines.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
+            let colour = colours[index];
             let placed: Vec<_> = line
                 .points
                 .iter()
@@ -248,7 +251,12 @@ impl Chart {
                 chart.draw_series(bars).map_err(cannot)?;
             } else {
                 let path = placed.iter().map(|(at, spread)| (*at, y.place(spread.median)));
-                chart.draw_series(LineSeries::new(path.clone(), colour.stroke_width(2))).map_err(cannot)?;
+                let style = colour.stroke_width(2);
+                if line.paired {
+                    chart.draw_series(DashedLineSeries::new(path.clone(), 6, 4, style)).map_err(cannot)?;
+                } else {
+                    chart.draw_series(LineSeries::new(path.clone(), style)).map_err(cannot)?;
+                }
                 chart
                     .draw_series(path.map(|place| Circle::new(place, 3, colour.filled())))
                     .map_err(cannot)?;
@@ -262,16 +270,37 @@ impl Chart {
         Ok(())
     }
 
+    /// A colour for each line; pairs have the same.
+    fn colours(&self) -> Vec<RGBColor> {
+        let mut next = 0;
+        let mut colours = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            match colours.last() {
+                Some(before) if line.paired => colours.push(*before),
+                _ => {
+                    colours.push(COLOURS[next % COLOURS.len()]);
+                    next += 1;
+                }
+            }
+        }
+        colours
+    }
+
     fn name_lines(&self, area: &Area<'_>) -> Drawn {
         let style = ("sans-serif", 13).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        let colours = self.colours();
         for (index, line) in self.lines.iter().enumerate() {
             let y = 30 + 22 * index as i32;
-            let colour = COLOURS[index % COLOURS.len()];
+            let colour = colours[index];
             if self.bars {
                 area.draw(&Rectangle::new([(4, y - 6), (20, y + 6)], colour.mix(0.85).filled()))
                     .map_err(cannot)?;
             } else {
-                area.draw(&PathElement::new([(0, y), (24, y)], colour.stroke_width(2))).map_err(cannot)?;
+                let parts: &[(i32, i32)] = if line.paired { &[(0, 6), (18, 24)] } else { &[(0, 24)] };
+                for (from, to) in parts {
+                    let part = PathElement::new([(*from, y), (*to, y)], colour.stroke_width(2));
+                    area.draw(&part).map_err(cannot)?;
+                }
                 area.draw(&Circle::new((12, y), 3, colour.filled())).map_err(cannot)?;
             }
             area.draw(&Text::new(line.name.clone(), (30, y), style.clone())).map_err(cannot)?;
@@ -293,8 +322,8 @@ mod tests {
             x: Axis { label: "bytes of a request".into(), scale: Scaling::DoublingBytes },
             y: Axis { label: "microseconds".into(), scale: Scaling::Even },
             lines: vec![
-                Line { name: "read".into(), points: points.clone() },
-                Line { name: "write".into(), points },
+                Line { name: "read".into(), paired: false, points: points.clone() },
+                Line { name: "write".into(), paired: true, points },
             ],
             bars,
         }

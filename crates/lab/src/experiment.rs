@@ -51,9 +51,12 @@ impl std::fmt::Display for Device {
 }
 
 /// How much of the published size is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
+    /// A moment: shows that it runs, while its figures mean little
+    #[value(hide = true)]
+    Trial,
     /// Minutes for all experiments together
     Ci,
     /// A tenth of the published size, or all of it where that is quick
@@ -65,6 +68,7 @@ pub enum Scale {
 impl std::fmt::Display for Scale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
+            Scale::Trial => "trial",
             Scale::Ci => "ci",
             Scale::Std => "std",
             Scale::Full => "full",
@@ -73,10 +77,16 @@ impl std::fmt::Display for Scale {
 }
 
 impl Scale {
+    /// How many requests make a point.
+    pub(crate) fn requests(self, ci: u64, std: u64, full: u64) -> u64 {
+        let picked = self.pick(ci, std, full);
+        if self == Scale::Trial { (picked / 50).max(64) } else { picked }
+    }
+
     /// One of three, by scale.
     pub(crate) fn pick<T>(self, ci: T, std: T, full: T) -> T {
         match self {
-            Scale::Ci => ci,
+            Scale::Trial | Scale::Ci => ci,
             Scale::Std => std,
             Scale::Full => full,
         }

@@ -27,7 +27,7 @@ pub struct Laboratory {
 const MIB: u64 = 1 << 20;
 
 fn disk_bytes(scale: Scale) -> u64 {
-    scale.pick(1024 * MIB, 4096 * MIB, 4096 * MIB)
+    if scale == Scale::Trial { 16 * MIB } else { scale.pick(1024 * MIB, 4096 * MIB, 4096 * MIB) }
 }
 
 impl Laboratory {
@@ -37,12 +37,6 @@ impl Laboratory {
         let progress = RefCell::new(Progress::silent());
         let (dir, program, disk) = (dir.to_owned(), program.to_owned(), OnceCell::new());
         Self { scale, dir, program, disk_bytes, disk, progress }
-    }
-
-    /// The same with files of `bytes` instead of the scale's: for a first look, and for tests.
-    #[must_use]
-    pub fn with_disk_bytes(self, bytes: u64) -> Self {
-        Self { disk_bytes: bytes, ..self }
     }
 
     /// What worker processes run.
@@ -69,7 +63,7 @@ impl Laboratory {
                 self.dir.display(),
                 free / MIB,
                 needed / MIB,
-                if self.scale == Scale::Ci { "" } else { ", or --scale ci" }
+                if self.scale <= Scale::Ci { "" } else { ", or --scale ci" }
             )));
         }
         let disk = DiskStage::open(&self.dir)?;

@@ -64,6 +64,22 @@ impl Machine {
     }
 }
 
+/// A warning if others were at work on this machine before we began.
+#[cfg(target_os = "linux")]
+pub(crate) fn load_note() -> Option<String> {
+    let (load, ..) = nix::sys::sysinfo::sysinfo().ok()?.load_average();
+    let processors = std::thread::available_parallelism().ok()?.get();
+    let busy = load > 0.25 * processors as f64;
+    busy.then(|| {
+        format!("the machine was not idle: load {load:.1} on {processors} processors at the beginning")
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn load_note() -> Option<String> {
+    None
+}
+
 #[cfg(unix)]
 fn system() -> String {
     let Ok(name) = nix::sys::utsname::uname() else { return std::env::consts::OS.to_owned() };

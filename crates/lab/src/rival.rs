@@ -85,8 +85,13 @@ fn open(job: &Job) -> io::Result<File> {
     options.open(&job.path)
 }
 
-/// Does the job, after `ready` returns.
-fn work(job: &Job, gate: &Gate<'_>, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Does the job, after `ready` returns; with `step`, waits for all others after each request.
+fn work(
+    job: &Job,
+    gate: &Gate<'_>,
+    step: Option<&Barrier>,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let opened = open(job);
     let mut rng = StdRng::seed_from_u64(job.seed);
     let mut buffer = AlignedBuffer::new(BYTES);
@@ -94,15 +99,24 @@ fn work(job: &Job, gate: &Gate<'_>, ready: impl FnOnce() -> io::Result<()>) -> i
     let slots = job.len / BYTES as u64;
     // Whoever could not open the file must still not leave the others waiting.
     ready()?;
-    let file = opened?;
+    let mut answer = opened;
     for _ in 0..job.requests {
         let offset = rng.random_range(0..slots) * BYTES as u64;
         let write = job.mixed && rng.random_bool(0.5);
-        gate.pass(write, || {
-            if write { write_at(&file, &buffer, offset) } else { read_at(&file, &mut buffer, offset) }
-        })?;
+        answer = answer.and_then(|file| {
+            gate.pass(write, || {
+                if write { write_at(&file, &buffer, offset) } else { read_at(&file, &mut buffer, offset) }
+            })?;
+            Ok(file)
+        });
+        match step {
+            // Whoever failed goes on stepping, so that nobody waits for ever.
+            Some(step) => drop(step.wait()),
+            None if answer.is_err() => break,
+            None => {}
+        }
     }
-    Ok(())
+    answer.map(drop)
 }
 
 #[cfg(unix)]
@@ -158,6 +172,16 @@ fn failed(jobs: &[Job], error: &io::Error) -> Failure {
 
 /// Does each job in a thread of its own.
 pub(crate) fn threads(jobs: &[Job]) -> Result<Done> {
+    threads_that(jobs, None)
+}
+
+/// The same, but after each request a thread waits until all have done theirs. The jobs have equally many requests.
+pub(crate) fn threads_in_step(jobs: &[Job]) -> Result<Done> {
+    assert!(jobs.windows(2).all(|pair| pair[0].requests == pair[1].requests), "someone would wait for ever");
+    threads_that(jobs, Some(&Barrier::new(jobs.len())))
+}
+
+fn threads_that(jobs: &[Job], step: Option<&Barrier>) -> Result<Done> {
     let order = WriteOrder::default();
     let start = Barrier::new(jobs.len() + 1);
     let answer = std::thread::scope(|scope| {
@@ -167,7 +191,7 @@ pub(crate) fn threads(jobs: &[Job]) -> Result<Done> {
                 let gate = if job.order.is_some() { Gate::Threads(&order) } else { Gate::Open };
                 let start = &start;
                 scope.spawn(move || {
-                    work(job, &gate, || {
+                    work(job, &gate, step, || {
                         start.wait();
                         Ok(())
                     })
@@ -253,7 +277,7 @@ pub(crate) fn serve() -> Result<()> {
         };
         let mut before = None;
         let mut output = io::stdout().lock();
-        work(&job, &gate, || {
+        work(&job, &gate, None, || {
             writeln!(output, "ready")?;
             output.flush()?;
             let mut go = String::new();
@@ -291,6 +315,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(64 << 10).unwrap();
         for order in [None, Some(PathBuf::from("in memory"))] {
+            let in_step = threads_in_step(&jobs(file.path(), order.clone())).unwrap();
+            assert_eq!(in_step.requests, 200);
             let done = threads(&jobs(file.path(), order)).unwrap();
             let row = done.row("threads", 4.0, 1);
             assert_eq!((row.requests, row.bytes, row.at, row.run), (200, 200 << 12, 4.0, 1));
@@ -303,5 +329,6 @@ mod tests {
     fn a_file_that_cannot_be_opened_fails_all_and_leaves_none_waiting() {
         let error = threads(&jobs(Path::new("/nowhere/at all"), None)).err().unwrap();
         assert!(error.to_string().contains("/nowhere/at all"), "{error}");
+        assert!(threads_in_step(&jobs(Path::new("/nowhere/at all"), None)).is_err());
     }
 }

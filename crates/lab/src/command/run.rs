@@ -18,10 +18,8 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
     interrupt::watch();
-    let mut laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
-    if let Some(bytes) = arguments.disk_bytes {
-        laboratory = laboratory.with_disk_bytes(bytes);
-    }
+    let laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
+    let load = crate::record::load_note();
     let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
     let asked = !arguments.device.is_empty();
     let mut records = Vec::new();
@@ -35,7 +33,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 }
                 continue;
             }
-            match one(experiment, device, arguments, &laboratory) {
+            match one(experiment, device, arguments, &laboratory, load.as_deref()) {
                 Ok(record) => {
                     tell_verdict(experiment, &record)?;
                     records.push(record);
@@ -91,6 +89,7 @@ fn one(
     device: Device,
     arguments: &Run,
     laboratory: &Laboratory,
+    load: Option<&str>,
 ) -> Result<Record> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let began = Instant::now();
@@ -103,6 +102,7 @@ fn one(
     record.seconds = began.elapsed().as_secs_f64();
     if device == Device::Disk {
         record.notes = laboratory.disk_notes();
+        record.notes.extend(load.map(str::to_owned));
     }
     record.save(&arguments.results)?;
     Ok(record)

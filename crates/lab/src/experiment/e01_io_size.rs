@@ -33,7 +33,7 @@ const SIZES: [usize; 10] =
 const LINES: [(&str, Mix); 2] = [("read", Mix::Reads), ("write", Mix::Writes)];
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(1_000, 20_000, 20_000)
+    scale.requests(1_000, 20_000, 20_000)
 }
 
 fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {

@@ -41,7 +41,7 @@ const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const LINES: [(&str, Mix); 2] = [("read", Mix::Reads), ("write", Mix::Writes)];
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 50_000)
+    scale.requests(4_000, 20_000, 50_000)
 }
 
 fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {

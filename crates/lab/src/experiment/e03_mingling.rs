@@ -37,7 +37,7 @@ const GROUPED: &str = "grouped";
 const MINGLED: &str = "mingled";
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 50_000)
+    scale.requests(4_000, 20_000, 50_000)
 }
 
 fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {

@@ -42,7 +42,7 @@ const ORDERED: &str = "threads, POSIX order";
 pub(super) const LEVELS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 50_000)
+    scale.requests(10_000, 20_000, 50_000)
 }
 
 impl Study for SharedFile {

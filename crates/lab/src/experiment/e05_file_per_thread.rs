@@ -3,15 +3,19 @@
 use super::e04_shared_file::{LEVELS, NO_THREADS, PSYNC, THREADS};
 use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Quantity, Wall};
 use crate::rival::{self, Job};
 use crate::row::{Missing, Row, Rows};
+use crate::stage::{DiskStage, Ground};
 use crate::sweep::Point;
 use crate::traffic::{Mix, Traffic};
 use crate::usage::CPU;
+use crate::wording::times;
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 pub(super) struct FilePerThread;
 
@@ -27,18 +31,49 @@ static CARD: Card = Card {
     causes: &[Cause {
         device: Device::Disk,
         key: "equal",
-        text: "With few processors, threads also compete for processor time: the time that each way takes for a request is \
-               reported beside, and where psync takes less of it, it wins by that.",
+        text: "One psync caller waits for the slowest of its set before it asks for more, and submits from one processor; \
+               threads ask anew as soon as each is answered. Two lines of the picture take the difference apart on the same \
+               disk: threads that wait for each other after every request show what the waiting costs, two psync \
+               callers with half a set each what a second caller brings back.",
     }],
 };
 
+/// Evidence for the cause, judged by nobody.
+const IN_STEP: &str = "threads in step";
+const TWO: &str = "two psync callers";
+
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 50_000)
+    scale.requests(10_000, 20_000, 50_000)
 }
 
 /// Levels that are judged: at one request at a time the two are the same call.
 fn judged() -> impl Iterator<Item = f64> {
     LEVELS.into_iter().filter(|level| *level >= 2).map(|level| level as f64)
+}
+
+/// Two threads, each with psync and half of the files.
+fn two_callers(
+    disk: &DiskStage,
+    grounds: &[Ground],
+    requests: u64,
+    run: u32,
+    seed: u64,
+) -> Result<Row<Wall>> {
+    let half = grounds.len() / 2;
+    let traffic = Traffic::random_4k(Mix::Chance, half, requests / 2);
+    let (mut total, began) = (0, Instant::now());
+    std::thread::scope(|scope| {
+        let callers = [(&grounds[..half], 0), (&grounds[half..], 1)]
+            .map(|(grounds, caller)| scope.spawn(move || traffic.send(disk, grounds, 2 * seed + caller)));
+        for caller in callers {
+            let sent = caller.join().map_err(|_| Failure::CannotRun("a psync caller panicked".into()))??;
+            total += sent.requests;
+        }
+        Ok::<(), Failure>(())
+    })?;
+    let elapsed_us = began.elapsed().into();
+    let (bytes, at) = (total * traffic.bytes as u64, grounds.len() as f64);
+    Ok(Row { series: TWO.into(), at, run, requests: total, bytes, elapsed_us, counts: BTreeMap::new() })
 }
 
 impl Study for FilePerThread {
@@ -67,7 +102,7 @@ impl Study for FilePerThread {
         let most = LEVELS[LEVELS.len() - 1];
         let (disk, grounds) = (laboratory.disk()?, laboratory.disk_grounds(most)?);
         let requests = requests(laboratory.scale);
-        laboratory.expect(2 * LEVELS.len() * Wall::RUNS as usize);
+        laboratory.expect(4 * LEVELS.len() * Wall::RUNS as usize);
         let mut rows = Vec::new();
         for run in 0..Wall::RUNS {
             for (place, level) in LEVELS.into_iter().enumerate() {
@@ -76,7 +111,7 @@ impl Study for FilePerThread {
                 let point = Point::new(PSYNC, level as f64, Traffic::random_4k(Mix::Chance, level, requests));
                 rows.push(point.measure(disk, &grounds[..level], run, seed, true)?);
                 laboratory.step(&format!("{THREADS} at {level}"))?;
-                let job = |(index, ground): (usize, &crate::stage::Ground)| Job {
+                let job = |(index, ground): (usize, &Ground)| Job {
                     path: disk.path(&ground.name),
                     len: ground.len,
                     direct: true,
@@ -87,6 +122,12 @@ impl Study for FilePerThread {
                 };
                 let jobs: Vec<_> = grounds[..level].iter().enumerate().map(job).collect();
                 rows.push(rival::threads(&jobs)?.row(THREADS, level as f64, run));
+                laboratory.step(&format!("{IN_STEP} at {level}"))?;
+                rows.push(rival::threads_in_step(&jobs)?.row(IN_STEP, level as f64, run));
+                laboratory.step(&format!("{TWO} at {level}"))?;
+                if level >= 2 {
+                    rows.push(two_callers(disk, &grounds[..level], requests, run, seed)?);
+                }
             }
         }
         for ground in grounds {
@@ -119,6 +160,18 @@ impl Study for FilePerThread {
             (Ok(psync), Ok(threads)) => format!("{psync:.1} us and {threads:.1} us"),
             _ => "this system does not tell".to_owned(),
         };
+        let threads = rows.median(THREADS, 32.0, Row::bandwidth)?;
+        for (key, series, claim) in [
+            (
+                "in-step",
+                IN_STEP,
+                "32 threads that wait for each other after every request, against 32 that do not",
+            ),
+            ("two", TWO, "two psync callers with 16 requests each, against 32 threads"),
+        ] {
+            let ratio = rows.median(series, 32.0, Row::bandwidth)?.over(threads);
+            judgement.report(key, claim, "not told", times(ratio));
+        }
         judgement.report("cpu", "processor time of a request at 32, psync and threads", "not told", ours);
         Ok(judgement)
     }
@@ -143,7 +196,9 @@ mod tests {
     fn verdict(ratio: impl Fn(f64) -> f64) -> Verdict {
         let pair = |level: usize| {
             let level = level as f64;
-            [row::<Wall>(PSYNC, level, 0, 50.0 / level), row(THREADS, level, 0, 50.0 / level * ratio(level))]
+            let micros = 50.0 / level;
+            [(PSYNC, micros), (THREADS, micros * ratio(level)), (IN_STEP, micros), (TWO, micros)]
+                .map(|(series, micros)| row::<Wall>(series, level, 0, micros))
         };
         let rows = Rows(LEVELS.into_iter().flat_map(pair).collect());
         Study::judge(&FilePerThread, &rows, Device::Disk).unwrap().verdict()

@@ -37,7 +37,7 @@ static CARD: Card = Card {
 const MILLION: f64 = 1e6;
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(10_000, 200_000, 1_000_000)
+    scale.requests(10_000, 200_000, 1_000_000)
 }
 
 fn switches<C: Clock>(row: &Row<C>) -> f64 {

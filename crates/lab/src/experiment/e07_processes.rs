@@ -45,7 +45,7 @@ fn series(workload: &str, way: &str) -> String {
 }
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 100_000)
+    scale.requests(10_000, 20_000, 100_000)
 }
 
 impl Study for Processes {
@@ -148,11 +148,15 @@ impl Study for Processes {
     }
 
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        let mut lines = Line::all(rows, 1e-6, Row::bandwidth)?;
+        for line in &mut lines {
+            line.paired = line.name.ends_with("processes");
+        }
         Ok(Chart {
             title: CARD.title.into(),
             x: Axis { label: "workers".into(), scale: Scaling::Doubling },
             y: Axis { label: "bandwidth, MB/s".into(), scale: Scaling::Doubling },
-            lines: Line::all(rows, 1e-6, Row::bandwidth)?,
+            lines,
             bars: false,
         })
     }

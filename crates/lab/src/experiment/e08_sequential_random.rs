@@ -40,7 +40,7 @@ const LINES: [(&str, Places, Mix); 4] = [
 ];
 
 fn requests(scale: Scale) -> u64 {
-    scale.pick(4_000, 20_000, 100_000)
+    scale.requests(4_000, 20_000, 100_000)
 }
 
 fn points(scale: Scale) -> Vec<Point> {
