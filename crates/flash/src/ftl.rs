@@ -1,0 +1,119 @@
+//! Flash translation layers: logical pages that can be overwritten, on flash that cannot.
+//!
+//! | file | what |
+//! |---|---|
+//! | `page_map` | every logical page anywhere; a table of all of them in memory |
+//! | `garbage_collection` | which block to empty next |
+//! | `spare` | what a page's spare area says of it |
+//!
+//! Contract of [`Ftl`]:
+//! 1. a logical page reads as what was last written to it, and as zeros if nothing was, or it was trimmed;
+//! 2. a write is all or nothing: whatever is found after power loss of a page whose write had not returned is
+//!    the old content or the new;
+//! 3. writes that are settled ([`Flash::settle`]) survive power loss. A trim is a hint that power loss may undo: until
+//!    it is written again, the page then reads as zeros or as something that was written to it at some time;
+//! 4. a layer keeps nothing that it could not find again on the flash: [`Ftl::recovered`] starts from options alone;
+//! 5. everything done to flash goes through [`Flash`], which counts it and passes it on to the clock. What the host need
+//!    not wait for follows a call of [`Flash::answered`].
+
+pub mod garbage_collection;
+pub mod page_map;
+pub(crate) mod spare;
+
+use crate::{Error, Flash, Geometry, Result};
+use garbage_collection::Victims;
+use serde::{Deserialize, Serialize};
+
+/// A page as the host numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogicalPage(pub u32);
+
+/// Makes logical pages out of physical ones. See the module.
+pub trait Ftl: Send + std::fmt::Debug {
+    /// What it is called, for reports: `page_map`.
+    fn name(&self) -> &'static str;
+
+    /// How many logical pages there are.
+    fn logical_pages(&self) -> u32;
+
+    /// Reads `buffer.len()` bytes of a logical page from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPage`], [`Error::Unreadable`], [`Error::PowerOff`].
+    fn read(&mut self, flash: &mut Flash, page: LogicalPage, offset: usize, buffer: &mut [u8]) -> Result<()>;
+
+    /// Writes a whole logical page. A program that fails is tried elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPage`], [`Error::NoBlocks`], [`Error::PowerOff`].
+    fn write(&mut self, flash: &mut Flash, page: LogicalPage, data: &[u8]) -> Result<()>;
+
+    /// The host needs the page's content no more.
+    ///
+    /// # Errors
+    /// As [`Ftl::write`].
+    fn trim(&mut self, flash: &mut Flash, page: LogicalPage) -> Result<()>;
+
+    /// A layer of the same kind and options that knows only what it finds on the flash: what happens when the
+    /// power comes back.
+    ///
+    /// # Errors
+    /// [`Error::PowerOff`], [`Error::NoBlocks`].
+    fn recovered(&self, flash: &mut Flash) -> Result<Box<dyn Ftl>>;
+
+    /// Bytes of memory that a drive would need for the mapping.
+    fn mapping_bytes(&self) -> usize;
+}
+
+/// What all layers are told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FtlOptions {
+    /// Physical pages beyond the logical ones, as a share of the logical ones: 0.03 to 0.28. A drive sold as 1000 GB
+    /// with 1073 GB of flash has 0.07.
+    pub over_provision: f64,
+    /// Collection goes on while fewer blocks than this share of all are free (but never more than a quarter of the
+    /// over-provisioned ones, or nothing would be left to write to).
+    pub free_blocks: f64,
+    /// Which block is emptied next.
+    pub victims: Victims,
+}
+
+impl Default for FtlOptions {
+    fn default() -> Self {
+        Self { over_provision: 0.07, free_blocks: 0.05, victims: Victims::Greedy }
+    }
+}
+
+impl FtlOptions {
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`].
+    pub fn check(&self) -> Result<()> {
+        if !(0.03..=0.28).contains(&self.over_provision) {
+            let found = self.over_provision;
+            return Err(Error::Geometry(format!("an over-provision of {found}; 0.03 to 0.28")));
+        }
+        if !(0.0..=0.5).contains(&self.free_blocks) {
+            return Err(Error::Geometry(format!("{} of the blocks kept free; 0 to 0.5", self.free_blocks)));
+        }
+        Ok(())
+    }
+
+    /// Logical pages that a drive of this geometry shows.
+    pub fn logical_pages(&self, geometry: &Geometry) -> u32 {
+        (f64::from(geometry.pages()) / (1.0 + self.over_provision)) as u32
+    }
+
+    /// Collection goes on while fewer blocks than these are free: at least 2.
+    pub fn free_blocks(&self, geometry: &Geometry) -> u32 {
+        let blocks = f64::from(geometry.blocks());
+        let spare = blocks - blocks / (1.0 + self.over_provision);
+        ((self.free_blocks * blocks).min(spare / 4.0) as u32).max(2)
+    }
+}
+
+/// Refuses a logical page that does not exist.
+pub(crate) fn check_page(page: LogicalPage, pages: u32) -> Result<()> {
+    if page.0 < pages { Ok(()) } else { Err(Error::NoSuchPage { page: page.0, pages }) }
+}

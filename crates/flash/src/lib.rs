@@ -1,0 +1,27 @@
+//! **flash**: simulated NAND and the drives that are made of it, in virtual time.
+//!
+//! - [`Nand`] keeps the rules of flash: pages are programmed once, in order, and erased by the block; it wears out, fails
+//!   and loses power as it is told.
+//! - [`Clock`] says how long it takes: channels are shared, dies are busy, and what does not collide goes on at the same
+//!   time. Nothing sleeps, and nothing is random: parallelism is an outcome.
+//! - [`Ftl`] makes logical pages out of physical ones; each way of doing so is one file in `ftl`.
+//! - [`Flash`] is what a translation layer works on: the NAND, and the record of what was done to it, for the clock.
+
+pub mod ftl;
+
+mod batch;
+mod clock;
+mod error;
+mod flash;
+mod geometry;
+mod nand;
+mod profile;
+
+pub use batch::{Batch, Operation, OperationKind, RequestKind};
+pub use clock::Clock;
+pub use error::{Error, Result};
+pub use flash::{Done, Flash, FlashCounters, Origin};
+pub use ftl::{Ftl, FtlOptions, LogicalPage};
+pub use geometry::{BlockId, Geometry, PageId};
+pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
+pub use profile::{Profile, Timing};
