@@ -1,6 +1,8 @@
 //! A million and more random operations against a model that knows the rules and nothing of the implementation: no illegal
 //! state gets through, nothing legal is refused, and every byte read is the right one. `NAND_OPERATIONS` for more.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use flash::{BlockId, Content, Error, Faults, Geometry, Nand, Order, PageId, Rules};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

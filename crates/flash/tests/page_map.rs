@@ -1,5 +1,7 @@
 //! Page mapping: exactly what was written, before and after power loss; and the write amplification that theory says.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use flash::ftl::garbage_collection::Victims;
 use flash::ftl::page_map::PageMap;
 use flash::{
