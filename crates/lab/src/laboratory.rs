@@ -7,7 +7,8 @@ use crate::experiment::{Device, Scale};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::stage::{DiskStage, Ground, Stage};
+use crate::stage::{DiskStage, Ground, SsdStage, Stage};
+use flash::{Content, FtlOptions, Profile, Ssd};
 use psync::Device as _;
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,12 @@ const MIB: u64 = 1 << 20;
 
 fn disk_bytes(scale: Scale) -> u64 {
     if scale == Scale::Trial { 16 * MIB } else { scale.pick(1024 * MIB, 4096 * MIB, 4096 * MIB) }
+}
+
+/// The file on a simulated drive is small beside the drive, as it was in the papers, so that its collector has little
+/// to do.
+fn ssd_bytes(scale: Scale) -> u64 {
+    if scale == Scale::Trial { 64 * MIB } else { scale.pick(512 * MIB, 1024 * MIB, 1024 * MIB) }
 }
 
 impl Laboratory {
@@ -85,8 +92,32 @@ impl Laboratory {
     pub(crate) fn file(scale: Scale, device: Device) -> String {
         match device {
             Device::Disk => format!("{}, written once", bytes(disk_bytes(scale) as f64)),
-            Device::Ssdsim | Device::Nand => String::new(),
+            Device::Ssdsim | Device::Nand => {
+                let drive = Profile::ssdsim().geometry.bytes() as f64;
+                format!("{} on a drive of {}, written once", bytes(ssd_bytes(scale) as f64), bytes(drive))
+            }
         }
+    }
+
+    /// The disk and its shared file, for a sweep.
+    pub(crate) fn on_disk(&self) -> Result<(&DiskStage, Ground)> {
+        Ok((self.disk()?, self.disk_ground()?))
+    }
+
+    /// The default simulated drive, new, with a fully written file, for a sweep.
+    pub(crate) fn on_ssdsim(&self, run: u32) -> Result<(SsdStage, Ground)> {
+        self.on_drive(Profile::ssdsim(), ssd_bytes(self.scale), run)
+    }
+
+    /// A new simulated drive with page mapping, with a fully written file of `len` bytes.
+    pub(crate) fn on_drive(&self, mut profile: Profile, len: u64, run: u32) -> Result<(SsdStage, Ground)> {
+        // What is written is never looked at.
+        profile.rules.content = Content::Tags;
+        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+        let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+        let stage = SsdStage::new(ssd);
+        let ground = Ground::lay(&stage, 0, len)?;
+        Ok((stage, ground))
     }
 
     /// The disk's peculiarities, if it was used.

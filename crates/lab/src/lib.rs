@@ -35,7 +35,7 @@ pub use laboratory::Laboratory;
 pub use quantity::{Clock, Lapse, Quantity, Rate, Simulated, Spread, Wall};
 pub use record::{Machine, Record};
 pub use row::{BadTable, Missing, Row, Rows};
-pub use stage::{DiskStage, Ground, Stage};
+pub use stage::{DiskStage, Ground, SsdStage, Stage};
 
 use clap::Parser;
 use std::process::ExitCode;

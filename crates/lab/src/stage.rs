@@ -5,9 +5,11 @@
 
 mod disk;
 mod ground;
+mod ssd;
 
 pub use disk::DiskStage;
 pub use ground::Ground;
+pub use ssd::SsdStage;
 
 use crate::quantity::{Clock, Lapse};
 use psync::{Request, Volume};
@@ -26,6 +28,10 @@ pub trait Stage {
     /// Time since some moment before the stage was first used.
     fn now(&self) -> Duration;
 
+    /// What a drive still does in the background comes to its end, so that the next measurement begins at rest. What a
+    /// disk does there nobody can tell.
+    fn rest(&self) {}
+
     /// Reads and writes at the same time, which [`psync::Device`] does not have.
     ///
     /// # Errors
@@ -40,5 +46,26 @@ pub trait Stage {
         let began = self.now();
         work()?;
         Ok(Lapse::from(self.now() - began))
+    }
+}
+
+impl<S: Stage> Stage for &S {
+    type Clock = S::Clock;
+    type Volume = S::Volume;
+
+    fn volume(&self) -> &S::Volume {
+        (*self).volume()
+    }
+
+    fn now(&self) -> Duration {
+        (*self).now()
+    }
+
+    fn rest(&self) {
+        (*self).rest();
+    }
+
+    fn mingled(&self, set: &mut [Request<'_>]) -> psync::Result<()> {
+        (*self).mingled(set)
     }
 }

@@ -42,19 +42,21 @@ impl Point {
     }
 }
 
-/// See the module.
+/// See the module. `prepare` gives the stage and the ground of each run.
 pub(crate) fn sweep<S: Stage>(
     laboratory: &Laboratory,
-    stage: &S,
-    grounds: &[Ground],
     points: &[Point],
+    mut prepare: impl FnMut(u32) -> Result<(S, Ground)>,
 ) -> Result<Rows<S::Clock>> {
     laboratory.expect(points.len() * S::Clock::RUNS as usize);
     let mut rows = Vec::new();
     for run in 0..S::Clock::RUNS {
+        let (stage, ground) = prepare(run)?;
+        let grounds = [ground];
         for (place, point) in points.iter().enumerate() {
             laboratory.step(&format!("{} at {}", point.series, point.at))?;
-            rows.push(point.measure(stage, grounds, run, Laboratory::seed(run, place), false)?);
+            stage.rest();
+            rows.push(point.measure(&stage, &grounds, run, Laboratory::seed(run, place), false)?);
         }
     }
     Ok(Rows(rows))

@@ -5,12 +5,13 @@ use crate::chart::{Axis, Chart, Line, Scaling, bytes};
 use crate::failure::Result;
 use crate::judgement::{Judgement, first_fall};
 use crate::laboratory::Laboratory;
-use crate::quantity::{Clock, Quantity, Wall};
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::stage::{Ground, Stage};
+use crate::stage::Stage;
 use crate::sweep::{Point, sweep};
 use crate::traffic::{Mix, Places, Traffic};
 use crate::wording::{megabytes, micros, times};
+use flash::Profile;
 use psync::Device as _;
 
 pub(super) struct IoSize;
@@ -32,21 +33,23 @@ const SIZES: [usize; 10] =
     [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LINES: [(&str, Mix); 2] = [("read", Mix::Reads), ("write", Mix::Writes)];
 
+/// No point moves more than this.
+const BYTES_MAX: u64 = 1 << 30;
+
 fn requests(scale: Scale) -> u64 {
     scale.requests(1_000, 20_000, 20_000)
 }
 
-fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {
-    let alignment = stage.volume().limits().alignment;
+fn points(scale: Scale, alignment: usize) -> Vec<Point> {
     let mut points = Vec::new();
     for (series, mix) in LINES {
         for bytes in SIZES.into_iter().filter(|bytes| bytes.is_multiple_of(alignment)) {
-            let requests = requests(laboratory.scale);
+            let requests = requests(scale).min(BYTES_MAX / bytes as u64);
             let traffic = Traffic { mix, places: Places::Random, bytes, depth: 1, requests };
             points.push(Point::new(series, bytes as f64, traffic));
         }
     }
-    sweep(laboratory, stage, &[ground], &points)
+    points
 }
 
 impl Study for IoSize {
@@ -56,14 +59,25 @@ impl Study for IoSize {
 
     fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
         vec![
-            Parameter::new("request sizes", "2 KiB doubling to 64 KiB and more", "512 B doubling to 256 KiB"),
-            Parameter::new("requests a point", "not told", requests(scale).to_string()),
+            Parameter::new(
+                "request sizes",
+                "2 KiB doubling to 64 KiB and more",
+                "512 B (or what the device takes) doubling to 256 KiB",
+            ),
+            Parameter::new("requests a point", "not told", format!("{}, but at most 1 GiB", requests(scale))),
             Parameter::new("file", "not told", Laboratory::file(scale, device)),
         ]
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, laboratory.disk()?, laboratory.disk_ground()?)
+        let alignment = laboratory.disk()?.volume().limits().alignment;
+        let points = points(laboratory.scale, alignment);
+        sweep(laboratory, &points, |_| laboratory.on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let points = points(laboratory.scale, Profile::ssdsim().geometry.page_bytes as usize);
+        sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {

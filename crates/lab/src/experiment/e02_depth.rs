@@ -5,13 +5,11 @@ use crate::chart::{Axis, Chart, Line, Scaling};
 use crate::failure::Result;
 use crate::judgement::{Judgement, first_fall};
 use crate::laboratory::Laboratory;
-use crate::quantity::{Clock, Quantity, Wall};
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::stage::{Ground, Stage};
 use crate::sweep::{Point, sweep};
 use crate::traffic::{Mix, Traffic};
 use crate::wording::{megabytes, times};
-use psync::Device as _;
 
 pub(super) struct Depth;
 
@@ -44,16 +42,15 @@ fn requests(scale: Scale) -> u64 {
     scale.requests(4_000, 20_000, 50_000)
 }
 
-fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {
-    let pio_max = stage.volume().limits().pio_max;
+fn points(scale: Scale) -> Vec<Point> {
     let mut points = Vec::new();
     for (series, mix) in LINES {
-        for depth in DEPTHS.into_iter().filter(|depth| *depth <= pio_max) {
-            let traffic = Traffic::random_4k(mix, depth, requests(laboratory.scale));
+        for depth in DEPTHS {
+            let traffic = Traffic::random_4k(mix, depth, requests(scale));
             points.push(Point::new(series, depth as f64, traffic));
         }
     }
-    sweep(laboratory, stage, &[ground], &points)
+    points
 }
 
 /// The gain from depth 1 to 64 that is expected at least.
@@ -76,7 +73,13 @@ impl Study for Depth {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, laboratory.disk()?, laboratory.disk_ground()?)
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |_| laboratory.on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -137,7 +140,6 @@ impl Study for Depth {
 mod tests {
     use super::*;
     use crate::judgement::{Outcome, Verdict};
-    use crate::quantity::Simulated;
     use crate::row::tests::row;
 
     /// Rows whose time for a request falls with depth until `channels` are busy.

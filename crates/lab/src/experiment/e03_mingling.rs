@@ -5,9 +5,8 @@ use crate::chart::{Axis, Chart, Line, Scaling};
 use crate::failure::Result;
 use crate::judgement::{Judgement, first_fall};
 use crate::laboratory::Laboratory;
-use crate::quantity::{Clock, Quantity, Wall};
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::stage::{Ground, Stage};
 use crate::sweep::{Point, sweep};
 use crate::traffic::{Mix, Traffic};
 use crate::wording::times;
@@ -40,15 +39,15 @@ fn requests(scale: Scale) -> u64 {
     scale.requests(4_000, 20_000, 50_000)
 }
 
-fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {
+fn points(scale: Scale) -> Vec<Point> {
     let mut points = Vec::new();
     for depth in DEPTHS {
         for (series, mix) in [(GROUPED, Mix::Grouped), (MINGLED, Mix::Alternating)] {
-            let traffic = Traffic::random_4k(mix, depth, requests(laboratory.scale));
+            let traffic = Traffic::random_4k(mix, depth, requests(scale));
             points.push(Point::new(series, depth as f64, traffic));
         }
     }
-    sweep(laboratory, stage, &[ground], &points)
+    points
 }
 
 impl Study for Mingling {
@@ -66,7 +65,13 @@ impl Study for Mingling {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, laboratory.disk()?, laboratory.disk_ground()?)
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |_| laboratory.on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -124,7 +129,7 @@ mod tests {
     #[test]
     fn a_growing_gain_holds_on_the_simulated_drive() {
         let judge = |gain: &dyn Fn(f64) -> f64| {
-            Study::judge(&Mingling, &rows::<crate::quantity::Simulated>(gain), Device::Ssdsim).unwrap()
+            Study::judge(&Mingling, &rows::<Simulated>(gain), Device::Ssdsim).unwrap()
         };
         assert_eq!(judge(&|depth| 1.0 + depth / 200.0).verdict(), Verdict::Holds);
         assert_eq!(judge(&|_| 1.05).outcome("gain"), Some(Outcome::Fails));

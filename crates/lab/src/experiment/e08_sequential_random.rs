@@ -5,9 +5,8 @@ use crate::chart::{Axis, Chart, Line, Scaling};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
-use crate::quantity::{Clock, Quantity, Wall};
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
-use crate::stage::{Ground, Stage};
 use crate::sweep::{Point, sweep};
 use crate::traffic::{Mix, Places, Traffic};
 use crate::wording::{megabytes, times};
@@ -54,10 +53,6 @@ fn points(scale: Scale) -> Vec<Point> {
     points
 }
 
-fn measure<S: Stage>(laboratory: &Laboratory, stage: &S, ground: Ground) -> Result<Rows<S::Clock>> {
-    sweep(laboratory, stage, &[ground], &points(laboratory.scale))
-}
-
 impl Study for SequentialRandom {
     fn card(&self) -> &'static Card {
         &CARD
@@ -73,7 +68,13 @@ impl Study for SequentialRandom {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, laboratory.disk()?, laboratory.disk_ground()?)
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |_| laboratory.on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let points = points(laboratory.scale);
+        sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {

@@ -85,7 +85,11 @@ impl Study for Channels {
             Parameter::new("requests at a time", "1 to 64", "1 to 256"),
             Parameter::new("request", "4 KiB, random", "4 KiB, random"),
             Parameter::new("requests a point", "not told", requests(scale).to_string()),
-            Parameter::new("what still pays", "not told", "a doubling that brings at least 10 % more bandwidth"),
+            Parameter::new(
+                "what still pays",
+                "not told",
+                "a doubling that brings at least 10 % more bandwidth",
+            ),
         ]
     }
 
