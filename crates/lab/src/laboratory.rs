@@ -110,12 +110,16 @@ impl Laboratory {
     }
 
     /// A new simulated drive with page mapping, with a fully written file of `len` bytes.
-    pub(crate) fn on_drive(&self, mut profile: Profile, len: u64, run: u32) -> Result<(SsdStage, Ground)> {
-        // What is written is never looked at.
-        profile.rules.content = Content::Tags;
-        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-        let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
-        let stage = SsdStage::new(ssd);
+    pub(crate) fn on_drive(&self, profile: Profile, len: u64, run: u32) -> Result<(SsdStage, Ground)> {
+        let stage = drive(profile, run)?;
+        let ground = Ground::lay(&stage, 0, len)?;
+        Ok((stage, ground))
+    }
+
+    /// The same with a file that takes all of the drive.
+    pub(crate) fn on_full_drive(&self, profile: Profile, run: u32) -> Result<(SsdStage, Ground)> {
+        let stage = drive(profile, run)?;
+        let len = stage.volume().capacity() / MIB * MIB;
         let ground = Ground::lay(&stage, 0, len)?;
         Ok((stage, ground))
     }
@@ -178,4 +182,12 @@ fn free_space(dir: &Path) -> Option<u64> {
 #[cfg(not(unix))]
 fn free_space(_: &Path) -> Option<u64> {
     None
+}
+
+/// A new simulated drive with page mapping.
+fn drive(mut profile: Profile, run: u32) -> Result<SsdStage> {
+    // What is written is never looked at.
+    profile.rules.content = Content::Tags;
+    let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+    Ok(SsdStage::new(Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?))
 }

@@ -32,11 +32,26 @@ pub trait Stage {
     /// disk does there nobody can tell.
     fn rest(&self) {}
 
+    /// What the device counts of itself, ever rising, by name.
+    fn tally(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// Reads and writes at the same time, which [`psync::Device`] does not have.
     ///
     /// # Errors
     /// As the volume's.
     fn mingled(&self, set: &mut [Request<'_>]) -> psync::Result<()>;
+
+    /// Requests in this order from a host that hands over the next as soon as one of `depth` has ended, which
+    /// [`psync::Device`] does not have.
+    ///
+    /// # Errors
+    /// [`psync::Error::Invalid`] where there is no such thing; else as the volume's.
+    fn stream(&self, requests: &mut [Request<'_>], depth: usize) -> psync::Result<()> {
+        let (many, name) = (requests.len(), self.volume().describe());
+        Err(psync::Error::Invalid(format!("{name} takes sets, not a stream of {many} at depth {depth}")))
+    }
 
     /// How long `work` takes.
     ///
@@ -65,7 +80,15 @@ impl<S: Stage> Stage for &S {
         (*self).rest();
     }
 
+    fn tally(&self) -> Vec<(&'static str, u64)> {
+        (*self).tally()
+    }
+
     fn mingled(&self, set: &mut [Request<'_>]) -> psync::Result<()> {
         (*self).mingled(set)
+    }
+
+    fn stream(&self, requests: &mut [Request<'_>], depth: usize) -> psync::Result<()> {
+        (*self).stream(requests, depth)
     }
 }

@@ -33,11 +33,13 @@ impl Point {
         seed: u64,
         costed: bool,
     ) -> Result<Row<S::Clock>> {
-        let before = Usage::so_far();
+        let (before, tally) = (Usage::so_far(), stage.tally());
         let mut row = self.traffic.send(stage, grounds, seed)?.row(&self.series, self.at, run);
         if let Some(usage) = Usage::since(before).filter(|_| costed) {
             row.counts = usage.counts();
         }
+        let counted = stage.tally().into_iter().zip(tally);
+        row.counts.extend(counted.map(|((name, now), (_, then))| (name.to_owned(), (now - then) as f64)));
         Ok(row)
     }
 }

@@ -10,8 +10,9 @@ use crate::row::Row;
 use crate::stage::{Ground, Stage};
 use psync::{AlignedBuffer, Device, Read, Request, Write};
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Where requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +35,19 @@ pub(crate) enum Mix {
     Chance,
 }
 
+/// How requests are handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// In psync sets: the next when all of the last is done.
+    Sets,
+    /// One by one, as soon as one of those under way has ended.
+    KeptFull,
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traffic {
+    pub flow: Flow,
     pub mix: Mix,
     pub places: Places,
     /// Bytes of a request.
@@ -50,7 +61,12 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Random requests of 4 KiB.
     pub fn random_4k(mix: Mix, depth: usize, requests: u64) -> Self {
-        Self { mix, places: Places::Random, bytes: 4 << 10, depth, requests }
+        Self { flow: Flow::Sets, mix, places: Places::Random, bytes: 4 << 10, depth, requests }
+    }
+
+    /// The same with a queue that is kept full.
+    pub fn kept_full(self) -> Self {
+        Self { flow: Flow::KeptFull, ..self }
     }
 
     /// Sends it to one file, or in turn to several: the n-th request of a set to the n-th file, round.
@@ -58,6 +74,9 @@ impl Traffic {
     /// # Errors
     /// The volume's.
     pub fn send<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> psync::Result<Sent<S>> {
+        if self.flow == Flow::KeptFull {
+            return self.keep_full(stage, grounds, seed);
+        }
         let mut rng = StdRng::seed_from_u64(seed);
         let mut buffers: Vec<_> = (0..self.depth).map(|_| AlignedBuffer::new(self.bytes)).collect();
         for buffer in &mut buffers {
@@ -145,6 +164,64 @@ fn mingle<S: Stage>(
     stage.mingled(&mut set)
 }
 
+/// Requests that are handed to a stage together when its queue is to be kept full. At the end of each such part the
+/// queue runs empty, which must not weigh.
+const STREAM: u64 = 8192;
+
+impl Traffic {
+    /// As [`Traffic::send`], at random places of the first ground.
+    fn keep_full<S: Stage>(&self, stage: &S, grounds: &[Ground], seed: u64) -> psync::Result<Sent<S>> {
+        let slots = grounds.first().map_or(0, |ground| ground.len / self.bytes as u64);
+        if self.places != Places::Random || slots < 2 * STREAM {
+            return Err(psync::Error::Invalid(
+                "a full queue needs random places in a file of some size".into(),
+            ));
+        }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let part = self.requests.min(STREAM) as usize;
+        let mut buffers: Vec<_> = (0..part).map(|_| AlignedBuffer::new(self.bytes)).collect();
+        let file = grounds[0].file;
+        let mut sent = 0;
+        let elapsed = stage.time(|| {
+            while sent < self.requests {
+                let part = (self.requests - sent).min(STREAM);
+                let mut taken = HashSet::new();
+                while taken.len() < part as usize {
+                    taken.insert(rng.random_range(0..slots));
+                }
+                let mut places: Vec<u64> = taken.into_iter().collect();
+                // A set has no order of its own that would be the same every time.
+                places.sort_unstable();
+                places.shuffle(&mut rng);
+                let mut requests: Vec<_> = places
+                    .into_iter()
+                    .zip(&mut buffers)
+                    .enumerate()
+                    .map(|(index, (slot, buffer))| {
+                        let offset = slot * self.bytes as u64;
+                        let write = match self.mix {
+                            Mix::Reads => false,
+                            Mix::Writes => true,
+                            Mix::Grouped => index / self.depth % 2 == 1,
+                            Mix::Alternating => index % 2 == 1,
+                            Mix::Chance => rng.random_bool(0.5),
+                        };
+                        if write {
+                            Request::Write(Write { file, offset, data: buffer })
+                        } else {
+                            Request::Read(Read { file, offset, buffer })
+                        }
+                    })
+                    .collect();
+                stage.stream(&mut requests, self.depth)?;
+                sent += part;
+            }
+            Ok(())
+        })?;
+        Ok(Sent { requests: sent, bytes: sent * self.bytes as u64, elapsed })
+    }
+}
+
 /// What was sent, and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<S: Stage> {
@@ -209,7 +286,7 @@ mod tests {
         let stage = Ticking { volume: Memory::new(1), ticks: Cell::new(0) };
         let grounds = [0, 1].map(|number| Ground::lay(&stage, number, 1 << 20).unwrap());
         let before = stage.volume().counters();
-        let traffic = Traffic { mix, places, bytes: 4096, depth, requests: 100 };
+        let traffic = Traffic { flow: Flow::Sets, mix, places, bytes: 4096, depth, requests: 100 };
         let sent = traffic.send(&stage, &grounds, 7).unwrap();
         (sent, stage.volume().counters() - before)
     }
@@ -231,6 +308,28 @@ mod tests {
         let (_, counted) = send(Mix::Chance, Places::Random, 4);
         assert_eq!(counted.reads + counted.writes, 100);
         assert!((30..70).contains(&counted.reads), "{counted:?}");
+    }
+
+    #[test]
+    fn a_queue_that_is_kept_full_waits_for_nobody() {
+        let ssd = flash::Ssd::new(flash::Profile::ssdsim(), flash::FtlOptions::default(), 1).unwrap();
+        let stage = crate::stage::SsdStage::new(ssd);
+        let grounds = [Ground::lay(&stage, 0, 128 << 20).unwrap()];
+        let sets = Traffic::random_4k(Mix::Reads, 32, 10_000);
+        let by_set = sets.send(&stage, &grounds, 1).unwrap();
+        let before = stage.volume().counters();
+        let full = sets.kept_full().send(&stage, &grounds, 1).unwrap();
+        assert_eq!((full.requests, full.bytes), (10_000, 40_960_000));
+        assert_eq!((stage.volume().counters() - before).reads, 10_000);
+        assert!(full.elapsed < by_set.elapsed, "{full:?} {by_set:?}");
+        let mixed = Traffic::random_4k(Mix::Grouped, 8, 100).kept_full();
+        let before = stage.volume().counters();
+        mixed.send(&stage, &grounds, 1).unwrap();
+        let counted = stage.volume().counters() - before;
+        assert_eq!((counted.reads, counted.writes), (52, 48));
+        let disk = Ticking { volume: Memory::new(1), ticks: Cell::new(0) };
+        let grounds = [Ground::lay(&disk, 0, 128 << 20).unwrap()];
+        assert!(sets.kept_full().send(&disk, &grounds, 1).is_err(), "a disk takes sets");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
 use crate::stage::Stage;
 use crate::sweep::{Point, sweep};
-use crate::traffic::{Mix, Places, Traffic};
+use crate::traffic::{Flow, Mix, Places, Traffic};
 use crate::wording::{megabytes, micros, times};
 use flash::Profile;
 use psync::Device as _;
@@ -45,7 +45,8 @@ fn points(scale: Scale, alignment: usize) -> Vec<Point> {
     for (series, mix) in LINES {
         for bytes in SIZES.into_iter().filter(|bytes| bytes.is_multiple_of(alignment)) {
             let requests = requests(scale).min(BYTES_MAX / bytes as u64);
-            let traffic = Traffic { mix, places: Places::Random, bytes, depth: 1, requests };
+            let traffic =
+                Traffic { flow: Flow::Sets, mix, places: Places::Random, bytes, depth: 1, requests };
             points.push(Point::new(series, bytes as f64, traffic));
         }
     }

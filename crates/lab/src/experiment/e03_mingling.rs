@@ -35,6 +35,9 @@ const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const GROUPED: &str = "grouped";
 const MINGLED: &str = "mingled";
 
+/// The same with a queue that is kept full, judged by nobody: evidence of what is due to sets.
+const KEPT_FULL: [&str; 2] = ["grouped, queue kept full", "mingled, queue kept full"];
+
 fn requests(scale: Scale) -> u64 {
     scale.requests(4_000, 20_000, 50_000)
 }
@@ -70,7 +73,15 @@ impl Study for Mingling {
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        let points = points(laboratory.scale);
+        let mut points = points(laboratory.scale);
+        let full: Vec<_> = points
+            .iter()
+            .map(|point| {
+                let series = KEPT_FULL[usize::from(point.series == MINGLED)];
+                Point::new(series, point.at, point.traffic.kept_full())
+            })
+            .collect();
+        points.extend(full);
         sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 
@@ -97,15 +108,31 @@ impl Study for Mingling {
             judgement.report("gain", faster, paper, times(at_64));
             judgement.report("rises", rises, gradually, told);
         }
+        if rows.series().contains(&KEPT_FULL[0]) {
+            let gain = |depth| -> std::result::Result<String, Missing> {
+                let [grouped, mingled] = KEPT_FULL.map(|series| rows.median(series, depth, Row::bandwidth));
+                Ok(format!("{:.2} at {depth}", grouped?.over(mingled?)))
+            };
+            let told =
+                [8.0, 16.0, 32.0, 64.0].into_iter().map(gain).collect::<std::result::Result<Vec<_>, _>>()?;
+            let claim = "the same when the queue is kept full instead of by sets";
+            judgement.report("full", claim, gradually, told.join(", "));
+        }
         Ok(judgement)
     }
 
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        let mut lines = Line::all(rows, 1e-6, Row::bandwidth)?;
+        // Beside the line that it is evidence for.
+        lines.sort_by_key(|line| (!line.name.starts_with(GROUPED), line.name.len()));
+        for line in &mut lines {
+            line.paired = line.name.ends_with("full");
+        }
         Ok(Chart {
             title: CARD.title.into(),
             x: Axis { label: "requests at a time".into(), scale: Scaling::Doubling },
             y: Axis { label: "bandwidth, reads and writes together, MB/s".into(), scale: Scaling::Doubling },
-            lines: Line::all(rows, 1e-6, Row::bandwidth)?,
+            lines,
             bars: false,
         })
     }

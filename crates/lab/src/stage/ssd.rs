@@ -38,9 +38,24 @@ impl Stage for SsdStage {
         self.ssd.drain();
     }
 
+    fn tally(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.ssd.flash_counters();
+        vec![
+            ("host_reads", counters.host_reads),
+            ("internal_reads", counters.internal_reads),
+            ("host_programs", counters.host_programs),
+            ("internal_programs", counters.internal_programs),
+            ("erases", counters.erases),
+        ]
+    }
+
     fn mingled(&self, set: &mut [Request<'_>]) -> psync::Result<()> {
         let depth = set.len();
-        let mut requests: Vec<_> = set
+        self.stream(set, depth)
+    }
+
+    fn stream(&self, requests: &mut [Request<'_>], depth: usize) -> psync::Result<()> {
+        let mut requests: Vec<_> = requests
             .iter_mut()
             .map(|request| match request {
                 Request::Read(Read { file, offset, buffer }) => {
