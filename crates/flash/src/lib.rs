@@ -27,4 +27,4 @@ pub use ftl::{Ftl, FtlOptions, LogicalPage};
 pub use geometry::{BlockId, Geometry, PageId};
 pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
 pub use profile::{Profile, Timing};
-pub use ssd::{Latency, Request, Ssd};
+pub use ssd::{BlockState, Latency, Request, Ssd};

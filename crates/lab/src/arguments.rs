@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::experiment::{Device, Scale};
+use crate::flash_map::Overwrites;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -53,6 +54,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  sapwood-lab report\n  sapwood-lab report --results docs/reproduction --markdown docs/reproduction.md --html docs/reproduction.html\n\nPredicates are asked again: the verdicts are those of this version of the program."
     )]
     Report(Report),
+    /// Draw a simulated drive's blocks, and a page that plays it filling up
+    #[command(
+        after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."
+    )]
+    FlashMap(FlashMap),
     /// What a worker process of an experiment runs
     #[command(hide = true)]
     Worker,
@@ -91,6 +97,28 @@ pub(crate) struct Report {
     /// The Markdown to write; reproduction.md beside the records, unless told
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlashMap {
+    /// Where the full drive is overwritten
+    #[arg(long, value_enum, default_value_t = Overwrites::Random)]
+    pub overwrites: Overwrites,
+    /// Flash beyond what the host sees, as a share of that, 0.03 to 0.28
+    #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
+    pub over_provision: f64,
+    /// How often the drive's size is overwritten
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=50))]
+    pub rounds: u32,
+    /// Frames of the play
+    #[arg(long, value_name = "N", default_value_t = 160, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    pub frames: u32,
+    /// The picture of the end
+    #[arg(long, value_name = "FILE", default_value = "flash-map.svg")]
+    pub svg: PathBuf,
+    /// The page that plays it
+    #[arg(long, value_name = "FILE", default_value = "flash-map.html")]
+    pub html: PathBuf,
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod flash_map;
 mod list;
 mod report;
 mod run;
@@ -13,6 +14,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::List => list::list(),
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::report(&arguments),
+        Command::FlashMap(arguments) => flash_map::flash_map(&arguments),
         Command::Worker => crate::rival::serve(),
     }
 }

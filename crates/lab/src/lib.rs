@@ -11,6 +11,7 @@ mod chart;
 mod command;
 mod experiment;
 mod failure;
+mod flash_map;
 mod interrupt;
 mod judgement;
 mod laboratory;
