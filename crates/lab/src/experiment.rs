@@ -13,6 +13,9 @@ mod e05_file_per_thread;
 mod e06_context_switches;
 mod e07_processes;
 mod e08_sequential_random;
+mod e12_range;
+mod e13_opq_size;
+mod e17_tuning;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -276,6 +279,9 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e06_context_switches::ContextSwitches,
         &e07_processes::Processes,
         &e08_sequential_random::SequentialRandom,
+        &e12_range::RangeSearch,
+        &e13_opq_size::OpqSize,
+        &e17_tuning::Tuning,
         &e40_channels::Channels,
     ]
 }

@@ -46,6 +46,11 @@ impl Laboratory {
         Self { scale, dir, program, disk_bytes, disk, progress }
     }
 
+    /// Where things on the disk are.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// What worker processes run.
     pub(crate) fn program(&self) -> &Path {
         &self.program

@@ -24,6 +24,8 @@ mod row;
 mod stage;
 mod sweep;
 mod traffic;
+mod tree_ground;
+mod tree_times;
 mod usage;
 mod wording;
 mod write_order;
