@@ -20,7 +20,7 @@ pub mod garbage_collection;
 pub mod page_map;
 pub(crate) mod spare;
 
-use crate::{Error, Flash, Geometry, Result};
+use crate::{BlockId, Error, Flash, Geometry, Result};
 use garbage_collection::Victims;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,12 @@ pub trait Ftl: Send + std::fmt::Debug {
     /// # Errors
     /// [`Error::PowerOff`], [`Error::NoBlocks`].
     fn recovered(&self, flash: &mut Flash) -> Result<Box<dyn Ftl>>;
+
+    /// How many pages of a block hold what the host would read, for maps of a drive; `None` if the layer does not keep
+    /// count.
+    fn live_pages(&self, _: BlockId) -> Option<u32> {
+        None
+    }
 
     /// Bytes of memory that a drive would need for the mapping.
     fn mapping_bytes(&self) -> usize;

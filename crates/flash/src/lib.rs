@@ -30,4 +30,4 @@ pub use geometry::{BlockId, Geometry, PageId};
 pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
 pub use profile::{Profile, Timing};
 pub use raw::{PageProgram, PageRead, RawFlash};
-pub use ssd::{Latency, Request, Ssd};
+pub use ssd::{BlockState, Latency, Request, Ssd};

@@ -17,10 +17,12 @@
 mod files;
 mod journal;
 mod latency;
+mod map;
 mod space;
 mod state;
 
 pub use latency::Latency;
+pub use map::BlockState;
 
 use crate::{
     Faults, Flash, FlashCounters, Ftl, FtlOptions, NandCounters, Profile, RequestKind, Result, Wear,
@@ -140,6 +142,12 @@ impl Ssd {
     /// How evenly blocks have been erased.
     pub fn wear(&self) -> Wear {
         self.state.lock().flash.nand().wear()
+    }
+
+    /// What is in each block, by number: live, dead and free pages, and how often it was erased.
+    pub fn blocks(&self) -> Vec<BlockState> {
+        let state = self.state.lock();
+        map::blocks(&state.flash, &*state.layer)
     }
 
     /// Bytes of memory that the drive would need for its mapping.

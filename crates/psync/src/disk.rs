@@ -7,8 +7,8 @@
 use crate::completion::complete;
 use crate::transfer::{Memory, Mover, Transfer};
 use crate::{
-    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write,
-    direct, lock_file, threads,
+    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Request, Result, Volume,
+    Write, direct, lock_file, threads,
 };
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -164,6 +164,56 @@ impl Disk {
     /// The backend in use (never [`Backend::Auto`]).
     pub fn backend(&self) -> Backend {
         self.backend
+    }
+
+    /// Reads and writes at the same time, in the order of the set. A store has no use for it: sets of a [`Device`] are all
+    /// reads or all writes, since flash is slower at a mixture. This is for measuring how much slower.
+    ///
+    /// Counts as one set of each kind that is in it. A read and a write of the same bytes may see each other or not.
+    ///
+    /// # Errors
+    /// As [`Device::read`] and [`Device::write`], and [`Error::Invalid`] for more than [`Limits::pio_max`] requests: cut
+    /// sets would not measure what was meant.
+    pub fn mingled(&self, set: &mut [Request<'_>]) -> Result<()> {
+        let pio_max = self.limits.pio_max;
+        if set.len() > pio_max {
+            return Err(Error::Invalid(format!("a mingled set of {}, but pio_max is {pio_max}", set.len())));
+        }
+        let mut files = Vec::with_capacity(set.len());
+        let mut writes = Vec::new();
+        for request in &*set {
+            let (file, offset, memory) = match request {
+                Request::Read(read) => (self.file(read.file)?, read.offset, &*read.buffer),
+                Request::Write(write) => {
+                    writes.push(*write);
+                    (self.writable(write.file)?, write.offset, write.data)
+                }
+            };
+            self.check(&file, offset, memory.as_ptr() as usize, memory.len())?;
+            files.push(file);
+        }
+        crate::request::refuse_overlap(&writes)?;
+        let reads = set.len() - writes.len();
+        let bytes_written = writes.iter().map(|write| write.data.len()).sum::<usize>() as u64;
+        let transfers: Vec<_> = set
+            .iter_mut()
+            .zip(&files)
+            .map(|(request, file)| {
+                let (offset, memory) = match request {
+                    Request::Read(read) => (read.offset, Memory::Into(read.buffer)),
+                    Request::Write(write) => (write.offset, Memory::From(write.data)),
+                };
+                Transfer { file: &file.file, offset, memory, outcome: Ok(0) }
+            })
+            .collect();
+        let bytes = transfers.iter().map(|transfer| transfer.memory.len()).sum::<usize>() as u64;
+        self.counted.read_sets.fetch_add(u64::from(reads > 0), Relaxed);
+        self.counted.reads.fetch_add(reads as u64, Relaxed);
+        self.counted.bytes_read.fetch_add(bytes - bytes_written, Relaxed);
+        self.counted.write_sets.fetch_add(u64::from(!writes.is_empty()), Relaxed);
+        self.counted.writes.fetch_add(writes.len() as u64, Relaxed);
+        self.counted.bytes_written.fetch_add(bytes_written, Relaxed);
+        complete(&*self.mover, transfers, "mingled transfer", |index| &files[index].name)
     }
 
     fn file(&self, id: FileId) -> Result<Arc<OpenFile>> {

@@ -37,6 +37,6 @@ pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
-pub use request::{FileId, Read, Write};
+pub use request::{FileId, Read, Request, Write};
 pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};

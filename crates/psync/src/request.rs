@@ -45,6 +45,15 @@ pub struct Write<'a> {
     pub data: &'a [u8],
 }
 
+/// A member of a mingled set: see [`Disk::mingled`](crate::Disk::mingled).
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// To be read.
+    Read(Read<'a>),
+    /// To be written.
+    Write(Write<'a>),
+}
+
 /// Refuses two writes of a set that touch the same bytes: nobody could say which would win.
 pub(crate) fn refuse_overlap(set: &[Write<'_>]) -> crate::Result<()> {
     let mut ranges: Vec<_> = set.iter().map(|w| (w.file, w.offset, w.offset + w.data.len() as u64)).collect();

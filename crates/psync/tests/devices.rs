@@ -1,7 +1,8 @@
 //! Every backend that works here keeps the contract of `Device`, on real files.
 
 use psync::{
-    Access, AlignedBuffer, Backend, Counters, Device, Disk, DiskOptions, Error, FileId, Read, Volume, Write,
+    Access, AlignedBuffer, Backend, Counters, Device, Disk, DiskOptions, Error, FileId, Read, Request,
+    Volume, Write,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -276,6 +277,49 @@ fn nothing_touches_the_buffers_of_a_failed_call_later() {
                 });
             }
         });
+    });
+}
+
+#[test]
+fn mingled_sets_move_both_ways_and_count_both() {
+    with_each(8, |disk, _| {
+        let file = disk.open("data", NEW_DIRECT).unwrap();
+        let old = noise(1, 4 * BLOCK);
+        write(disk, file, 0, &old).unwrap();
+        let (new, before) = (noise(2, 2 * BLOCK), disk.counters());
+        let mut buffers = [AlignedBuffer::new(BLOCK), AlignedBuffer::new(BLOCK)];
+        let [first, second] = &mut buffers;
+        let place = |block: usize| (block * BLOCK) as u64;
+        disk.mingled(&mut [
+            Request::Read(Read { file, offset: place(2), buffer: first }),
+            Request::Write(Write { file, offset: place(0), data: &new[..BLOCK] }),
+            Request::Read(Read { file, offset: place(3), buffer: second }),
+            Request::Write(Write { file, offset: place(1), data: &new[BLOCK..] }),
+        ])
+        .unwrap();
+        assert!(buffers[0][..] == old[2 * BLOCK..3 * BLOCK] && buffers[1][..] == old[3 * BLOCK..]);
+        assert!(read(disk, file, 0, 2 * BLOCK).unwrap()[..] == new[..]);
+        let (two, bytes) = (2, 2 * BLOCK as u64);
+        let counted = disk.counters() - before;
+        // One read set besides: the check above.
+        let expected = Counters {
+            read_sets: 2,
+            reads: two + 1,
+            bytes_read: 2 * bytes,
+            write_sets: 1,
+            writes: two,
+            bytes_written: bytes,
+            syncs: 0,
+        };
+        assert_eq!(counted, expected);
+        let twice = |offset| Request::Write(Write { file, offset, data: &new[..BLOCK] });
+        assert_invalid(disk.mingled(&mut [twice(0), twice(0)]), "overlapping writes");
+        assert_invalid(disk.mingled(&mut (0..9).map(|n| twice(place(n))).collect::<Vec<_>>()), "too many");
+        assert_invalid(disk.mingled(&mut [twice(1)]), "unaligned");
+        let closed = disk.open("data", Access { direct: true, ..Access::default() }).unwrap();
+        let data = &new[..BLOCK];
+        let read_only = Request::Write(Write { file: closed, offset: 0, data });
+        assert_invalid(disk.mingled(&mut [read_only]), "a file for reading only");
     });
 }
 

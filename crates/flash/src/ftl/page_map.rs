@@ -390,6 +390,10 @@ impl Ftl for PageMap {
         Ok(Box::new(found))
     }
 
+    fn live_pages(&self, block: BlockId) -> Option<u32> {
+        (block.0 < self.geometry.blocks()).then(|| self.candidates.valid(block))
+    }
+
     fn mapping_bytes(&self) -> usize {
         self.map.len() * size_of::<u32>()
     }

@@ -1,0 +1,52 @@
+//! What a look at every block of a drive finds.
+
+use crate::{BlockId, Flash, Ftl};
+
+/// What is in a block. Pages that are neither live nor dead are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockState {
+    /// Pages that hold what the host would read; `None` if the translation layer does not keep count.
+    pub live: Option<u32>,
+    /// Pages that may not be programmed before the next erase, whether live or dead.
+    pub used: u32,
+    /// How often it was erased.
+    pub erases: u32,
+    /// Whether it is bad.
+    pub bad: bool,
+}
+
+pub(super) fn blocks(flash: &Flash, layer: &dyn Ftl) -> Vec<BlockState> {
+    let look = |block| BlockState {
+        live: layer.live_pages(block),
+        used: flash.nand().next_page(block),
+        erases: flash.nand().erases(block),
+        bad: flash.nand().is_bad(block),
+    };
+    (0..flash.geometry().blocks()).map(BlockId).map(look).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FtlOptions, Geometry, Profile, Ssd};
+    use psync::{Access, Device, Volume, Write};
+
+    #[test]
+    fn live_and_dead_pages_follow_what_the_host_writes() {
+        let mut profile = Profile::ssdsim();
+        profile.geometry = Geometry { blocks_per_plane: 8, pages_per_block: 16, ..profile.geometry };
+        let ssd = Ssd::new(profile, FtlOptions { over_provision: 0.2, ..FtlOptions::default() }, 1).unwrap();
+        let live = |ssd: &Ssd| ssd.blocks().iter().filter_map(|block| block.live).sum::<u32>();
+        let used = |ssd: &Ssd| ssd.blocks().iter().map(|block| block.used).sum::<u32>();
+        let before = live(&ssd);
+        let file = ssd.open("a", Access { write: true, create: true, ..Access::default() }).unwrap();
+        let data = vec![7; 100 * 4096];
+        for round in 1..=3 {
+            ssd.write(&[Write { file, offset: 0, data: &data }]).unwrap();
+            assert_eq!(live(&ssd), before + 100, "overwriting kills as much as it writes");
+            assert!(used(&ssd) >= round * 100, "{} pages used in round {round}", used(&ssd));
+        }
+        for block in ssd.blocks() {
+            assert!(block.live.unwrap() <= block.used && block.used <= 16 && !block.bad, "{block:?}");
+        }
+    }
+}

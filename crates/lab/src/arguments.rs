@@ -1,0 +1,133 @@
+//! The command line.
+
+use crate::experiment::{Device, Scale};
+use crate::flash_map::Overwrites;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const FIRST_SESSION: &str = "\
+A first session:
+  sapwood-lab list                      what there is
+  sapwood-lab run depth                 what do many requests at a time gain on this disk?
+  sapwood-lab run all --scale ci        everything, in a few minutes
+  sapwood-lab report                    one page with all pictures: lab-results/report.html
+
+Each experiment comes from a paper, and ends in a line such as
+  E2 disk: holds
+or `does not hold` or `not applicable`, with the figures on which that rests. Results go to
+standard output, progress to standard error. Simulated times and wall-clock times are never
+compared with each other.
+
+Exit codes: 0 fine (whatever the verdict), 1 an experiment could not run, 2 usage, 3 I/O,
+130 interrupted.";
+
+const RUN: &str = "\
+Examples:
+  sapwood-lab run E2
+  sapwood-lab run io-size depth --device disk --dir /mnt/fast-disk
+  sapwood-lab run all --scale ci
+  sapwood-lab run E2 --json - | jq .[0].judgement
+
+Records go to --results: for each experiment and device a .json (all of it), a .csv (the rows)
+and a .svg (the picture). On a disk each point is measured 5 times, on a simulated drive 3
+times with different seeds; the median counts, least and most are shown.
+A disk is measured through a scratch directory in --dir, which is removed afterwards; --scale ci
+takes 2 GiB of space, the others 8 GiB.";
+
+/// Runs the published experiments on flash again, and says which of their claims hold here.
+#[derive(Debug, Parser)]
+#[command(name = "sapwood-lab", version, after_help = FIRST_SESSION, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List the experiments: number, name, paper, devices
+    List,
+    /// Run experiments, and judge them
+    #[command(after_help = RUN)]
+    Run(Run),
+    /// Make one page of all records, and the same as Markdown
+    #[command(
+        after_help = "Examples:\n  sapwood-lab report\n  sapwood-lab report --results docs/reproduction --markdown docs/reproduction.md --html docs/reproduction.html\n\nPredicates are asked again: the verdicts are those of this version of the program."
+    )]
+    Report(Report),
+    /// Draw a simulated drive's blocks, and a page that plays it filling up
+    #[command(
+        after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."
+    )]
+    FlashMap(FlashMap),
+    /// What a worker process of an experiment runs
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Experiments, by number (E2) or name (depth), or all
+    #[arg(required = true, value_name = "EXPERIMENT|all")]
+    pub experiments: Vec<String>,
+    /// How much of the published size to run
+    #[arg(long, value_enum, default_value_t = Scale::Std)]
+    pub scale: Scale,
+    /// Devices to run on; all on which an experiment can be asked, unless told
+    #[arg(long, value_enum)]
+    pub device: Vec<Device>,
+    /// Directory on the disk to measure
+    #[arg(long, value_name = "D", default_value = ".")]
+    pub dir: PathBuf,
+    /// Directory for the records
+    #[arg(long, value_name = "D", default_value = "lab-results")]
+    pub results: PathBuf,
+    /// Also write the records of this run into one file, as a JSON list; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Directory of the records
+    #[arg(long, value_name = "D", default_value = "lab-results")]
+    pub results: PathBuf,
+    /// The page to write; report.html beside the records, unless told
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// The Markdown to write; reproduction.md beside the records, unless told
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlashMap {
+    /// Where the full drive is overwritten
+    #[arg(long, value_enum, default_value_t = Overwrites::Random)]
+    pub overwrites: Overwrites,
+    /// Flash beyond what the host sees, as a share of that, 0.03 to 0.28
+    #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
+    pub over_provision: f64,
+    /// How often the drive's size is overwritten
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=50))]
+    pub rounds: u32,
+    /// Frames of the play
+    #[arg(long, value_name = "N", default_value_t = 160, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    pub frames: u32,
+    /// The picture of the end
+    #[arg(long, value_name = "FILE", default_value = "flash-map.svg")]
+    pub svg: PathBuf,
+    /// The page that plays it
+    #[arg(long, value_name = "FILE", default_value = "flash-map.html")]
+    pub html: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

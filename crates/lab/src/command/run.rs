@@ -1,0 +1,149 @@
+//! `sapwood-lab run`: measures, judges, saves, and says the verdict.
+//!
+//! Invariant: what fails does not keep the other experiments from running; the exit code tells of the worst.
+
+use crate::arguments::Run;
+use crate::experiment::{Device, Experiment, all, find};
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::judgement::{Judgement, Outcome};
+use crate::laboratory::Laboratory;
+use crate::progress::{print, tell};
+use crate::record::{Machine, Record, write_whole};
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+pub(super) fn run(arguments: &Run) -> Result<()> {
+    let experiments = chosen(&arguments.experiments)?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
+    interrupt::watch();
+    let laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
+    let load = crate::record::load_note();
+    let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
+    let asked = !arguments.device.is_empty();
+    let mut records = Vec::new();
+    let mut worst: Option<Failure> = None;
+    for experiment in experiments {
+        for &device in devices {
+            let id = experiment.card().id();
+            if let Some(why) = experiment.card().absence(device) {
+                if asked {
+                    print(format_args!("{id} {device}: not applicable ({why})"))?;
+                }
+                continue;
+            }
+            match one(experiment, device, arguments, &laboratory, load.as_deref()) {
+                Ok(record) => {
+                    tell_verdict(experiment, &record)?;
+                    records.push(record);
+                }
+                Err(failure @ (Failure::Interrupted | Failure::Closed)) => return Err(failure),
+                Err(failure) => {
+                    tell(format_args!("{id} {device}: could not run: {failure}"));
+                    if worst.as_ref().is_none_or(|worst| worst.code() < failure.code()) {
+                        worst = Some(failure);
+                    }
+                }
+            }
+        }
+    }
+    if let Some(path) = &arguments.json {
+        write_json(path, &records)?;
+    }
+    if !records.is_empty() {
+        tell(format_args!(
+            "records are in {}; `sapwood-lab report{}` makes a page of them",
+            arguments.results.display(),
+            if arguments.results == Path::new("lab-results") {
+                String::new()
+            } else {
+                format!(" --results {}", arguments.results.display())
+            }
+        ));
+    }
+    match worst {
+        // What it was is told above, each where it happened.
+        Some(Failure::Io(_)) => Err(Failure::Io("not everything could be run: see above".into())),
+        Some(_) => Err(Failure::CannotRun("not everything could be run: see above".into())),
+        None => Ok(()),
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Experiment>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(all().to_vec());
+    }
+    let mut experiments: Vec<&'static dyn Experiment> = Vec::new();
+    for name in names {
+        let found = find(name)?;
+        if experiments.iter().all(|known| known.card().number != found.card().number) {
+            experiments.push(found);
+        }
+    }
+    Ok(experiments)
+}
+
+fn one(
+    experiment: &dyn Experiment,
+    device: Device,
+    arguments: &Run,
+    laboratory: &Laboratory,
+    load: Option<&str>,
+) -> Result<Record> {
+    let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let began = Instant::now();
+    laboratory.begin(&format!("{} {device}", experiment.card().id()));
+    let measured = experiment.measure(laboratory, device);
+    laboratory.end();
+    let dir = (device == Device::Disk).then_some(arguments.dir.as_path());
+    let mut record = Record::new(experiment, device, arguments.scale, measured?, Machine::this(dir))?;
+    record.date = date;
+    record.seconds = began.elapsed().as_secs_f64();
+    if device == Device::Disk {
+        record.notes = laboratory.disk_notes();
+        record.notes.extend(load.map(str::to_owned));
+    }
+    record.save(&arguments.results)?;
+    Ok(record)
+}
+
+fn tell_verdict(experiment: &dyn Experiment, record: &Record) -> Result<()> {
+    let card = experiment.card();
+    let (id, device) = (card.id(), record.device);
+    print(format_args!("{id} {}, {device}: {}", card.title, card.source))?;
+    for note in &record.notes {
+        print(format_args!("  note: {note}"))?;
+    }
+    print(checks(&record.judgement))?;
+    let open = record
+        .judgement
+        .checks
+        .iter()
+        .filter(|check| matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable));
+    let mut causes: Vec<&str> = open.filter_map(|check| card.cause(device, &check.key)).collect();
+    causes.dedup();
+    for cause in causes {
+        print(format_args!("  cause: {cause}"))?;
+    }
+    print(format_args!("{id} {device}: {}\n", record.verdict()))
+}
+
+/// The checks, a line or two each.
+fn checks(judgement: &Judgement) -> String {
+    let line = |check: &crate::judgement::Check| {
+        let mark = match check.outcome {
+            Outcome::Holds => "holds",
+            Outcome::Fails => "does not",
+            Outcome::NotApplicable => "n/a",
+            Outcome::Reported => "figure",
+        };
+        format!("  {mark:<9} {}\n            paper: {}; here: {}", check.claim, check.paper, check.ours)
+    };
+    judgement.checks.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn write_json(path: &Path, records: &[Record]) -> Result<()> {
+    let json = serde_json::to_string_pretty(records).map_err(|error| Failure::at("write", path, error))?;
+    if path == Path::new("-") { print(json) } else { write_whole(path, &json) }
+}

@@ -1,0 +1,224 @@
+//! E8: sequential and random, reads and writes (AS B-tree, table 1).
+
+use super::{Card, Device, Parameter, Scale, Study};
+use crate::chart::{Axis, Chart, Line, Scaling};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
+use crate::row::{Missing, Row, Rows};
+use crate::stage::{Ground, SsdStage};
+use crate::sweep::{Point, sweep};
+use crate::traffic::{Flow, Mix, Places, Traffic};
+use crate::wording::{megabytes, times};
+use flash::Profile;
+
+pub(super) struct SequentialRandom;
+
+static CARD: Card = Card {
+    number: 8,
+    name: "sequential-random",
+    title: "Sequential and random bandwidth by request size",
+    source: "AS B-tree, Journal of Information Science and Engineering 30, 2014, table 1",
+    question: "Reads and writes, in sequence and at random places, 32 at a time. Where random writes are much slower than \
+               sequential ones, a tree should only ever write in sequence: the idea of the AS B-tree.",
+    reported: "Intel X25-E, MB/s at 4, 8, 16, 32 KB: sequential reads 193 206 206 206, sequential writes 158 188 186 175, \
+               random reads 149 192 227 256, random writes 21 22 32 40.",
+    absent: &[(
+        Device::Nand,
+        "raw flash cannot be overwritten: there are no random writes without a translation layer",
+    )],
+    causes: &[],
+};
+
+const SIZES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
+const DEPTH: usize = 32;
+/// The simulated drives.
+const PAGE_MAP: &str = "page map";
+
+const LINES: [(&str, Places, Mix); 4] = [
+    ("sequential read", Places::Sequential, Mix::Reads),
+    ("sequential write", Places::Sequential, Mix::Writes),
+    ("random read", Places::Random, Mix::Reads),
+    ("random write", Places::Random, Mix::Writes),
+];
+
+fn requests(scale: Scale) -> u64 {
+    scale.requests(4_000, 20_000, 100_000)
+}
+
+fn points(scale: Scale, drive: &str) -> Vec<Point> {
+    let mut points = Vec::new();
+    for bytes in SIZES {
+        for (line, places, mix) in LINES {
+            let traffic =
+                Traffic { flow: Flow::Sets, mix, places, bytes, depth: DEPTH, requests: requests(scale) };
+            points.push(Point::new(series(drive, line), bytes as f64, traffic));
+        }
+    }
+    points
+}
+
+/// The name of a line; disks have no other drive beside them.
+fn series(drive: &str, line: &str) -> String {
+    if drive.is_empty() { line.to_owned() } else { format!("{drive}, {line}") }
+}
+
+/// A simulated drive that is full, as drives of the paper's time soon were: its file takes all of it, and was written
+/// in sequence, and, for random writes, all over again at random places.
+fn full_drive(laboratory: &Laboratory, random: bool, run: u32) -> Result<(SsdStage, Ground)> {
+    let mut profile = Profile::ssdsim();
+    profile.geometry.blocks_per_plane = blocks_per_plane(laboratory.scale);
+    let (stage, ground) = laboratory.on_full_drive(profile, run)?;
+    if random {
+        let again = ground.len / (4 << 10);
+        Traffic::random_4k(Mix::Writes, DEPTH, again).send(
+            &stage,
+            std::slice::from_ref(&ground),
+            u64::from(run),
+        )?;
+    }
+    Ok((stage, ground))
+}
+
+fn blocks_per_plane(scale: Scale) -> u32 {
+    if scale == Scale::Trial { 8 } else { scale.pick(32, 128, 128) }
+}
+
+impl Study for SequentialRandom {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        vec![
+            Parameter::new("request sizes", "4, 8, 16, 32 KB", "4, 8, 16, 32 KiB"),
+            Parameter::new("requests at a time", "32", "32"),
+            Parameter::new("requests a point", "not told", requests(scale).to_string()),
+            match device {
+                Device::Disk => Parameter::new("file", "not told", Laboratory::file(scale, device)),
+                _ => Parameter::new(
+                    "drive",
+                    "Intel X25-E, 32 GB",
+                    format!(
+                        "full, 7 % over-provision, {} blocks a plane; before random writes all of it was written again at \
+                         random places",
+                        blocks_per_plane(scale)
+                    ),
+                ),
+            },
+        ]
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        let points = points(laboratory.scale, "");
+        sweep(laboratory, &points, |_| laboratory.on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let (random, orderly): (Vec<_>, Vec<_>) = points(laboratory.scale, PAGE_MAP)
+            .into_iter()
+            .partition(|point| point.traffic.places == Places::Random && point.traffic.mix == Mix::Writes);
+        let mut rows = sweep(laboratory, &orderly, |run| full_drive(laboratory, false, run))?;
+        rows.0.extend(sweep(laboratory, &random, |run| full_drive(laboratory, true, run))?.0);
+        Ok(rows)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+        let mut judgement = Judgement::default();
+        let drives: &[(&str, Option<f64>)] =
+            if device == Device::Disk { &[("", None)] } else { &[(PAGE_MAP, Some(2.0))] };
+        for (drive, least) in drives {
+            let bandwidth =
+                |line, kib: usize| rows.median(&series(drive, line), (kib << 10) as f64, Row::bandwidth);
+            let (large, small) = (bandwidth("random read", 32)?, bandwidth("random read", 4)?);
+            judgement.check(
+                &series(drive, "random-read"),
+                &series(drive, "random reads of 32 KiB have at least the bandwidth of those of 4 KiB"),
+                "256 and 149 MB/s: 1.72 x",
+                format!("{} and {}: {}", megabytes(large), megabytes(small), times(large.over(small))),
+                large.over(small) >= 1.0,
+            );
+            let (sequential, random) = (bandwidth("sequential write", 8)?, bandwidth("random write", 8)?);
+            let (key, paper) = (series(drive, "writes"), "188 and 22 MB/s: 8.5 x");
+            let ratio = sequential.over(random);
+            let ours = format!("{} and {}: {}", megabytes(sequential), megabytes(random), times(ratio));
+            match least {
+                Some(least) => {
+                    let amplified =
+                        |row: &Row<C>| 1.0 + row.count("internal_programs") / row.count("host_programs");
+                    let at = |line| rows.median(&series(drive, line), 8192.0, amplified);
+                    let claim =
+                        series(drive, "pages programmed for each that the host wrote, sequential and random");
+                    let amplified = match (at("sequential write"), at("random write")) {
+                        (Ok(sequential), Ok(random)) => format!("{sequential:.2} and {random:.2}"),
+                        _ => "not counted".to_owned(),
+                    };
+                    judgement.report(&series(drive, "amplification"), &claim, "not told", amplified);
+                    let claim = format!(
+                        "sequential writes of 8 KiB have at least {least} times the bandwidth of random ones"
+                    );
+                    judgement.check(&key, &series(drive, &claim), paper, ours, ratio >= *least);
+                }
+                None => judgement.report(&key, "sequential against random writes of 8 KiB", paper, ours),
+            }
+        }
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis { label: "size of the request".into(), scale: Scaling::DoublingBytes },
+            y: Axis { label: "bandwidth, MB/s".into(), scale: Scaling::Doubling },
+            lines: Line::all(rows, 1e-6, Row::bandwidth)?,
+            bars: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::Verdict;
+    use crate::row::tests::row;
+
+    #[test]
+    fn a_full_simulated_drive_must_be_slower_at_random_writes() {
+        let verdict = |micros_random: f64| {
+            let at = |(line, bytes, micros): (&str, usize, f64)| {
+                row::<Simulated>(&series(PAGE_MAP, line), bytes as f64, 0, micros)
+            };
+            let rows = [
+                ("random read", 4096, 10.0),
+                ("random read", 32768, 10.0),
+                ("sequential write", 8192, 10.0),
+                ("random write", 8192, micros_random),
+            ];
+            Study::judge(&SequentialRandom, &Rows(rows.map(at).into()), Device::Ssdsim).unwrap().verdict()
+        };
+        assert_eq!(verdict(20.0), Verdict::Holds);
+        assert_eq!(verdict(19.0), Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn large_random_reads_must_not_be_slower() {
+        let verdict = |micros_large: f64| {
+            let at = |(series, bytes, micros): (&str, usize, f64)| {
+                let mut row = row::<Wall>(series, bytes as f64, 0, micros);
+                row.bytes = 1000 * bytes as u64;
+                row
+            };
+            let rows = [
+                ("random read", 4096, 10.0),
+                ("random read", 32768, micros_large),
+                ("sequential write", 8192, 10.0),
+                ("random write", 8192, 50.0),
+            ];
+            Study::judge(&SequentialRandom, &Rows(rows.map(at).into()), Device::Disk).unwrap().verdict()
+        };
+        assert_eq!(verdict(40.0), Verdict::Holds);
+        assert_eq!(verdict(80.0), Verdict::Holds);
+        assert_eq!(verdict(90.0), Verdict::DoesNotHold);
+    }
+}

@@ -1,0 +1,7 @@
+//! The program as users meet it: the real binary, its exit codes, its messages, its files.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
+
+mod messages;
+mod running;
+mod whole_way;

@@ -1,0 +1,79 @@
+//! Exit codes, and what people are told.
+
+use crate::running::{lab, scratch};
+
+#[test]
+fn help_teaches() {
+    let dir = scratch();
+    let help = lab(dir.path(), &["--help"]).expect(0).output;
+    for text in ["A first session:", "sapwood-lab run all --scale ci", "Exit codes: 0 fine", "does not hold"]
+    {
+        assert!(help.contains(text), "{text} is not in\n{help}");
+    }
+    assert!(!help.contains("worker"), "workers are not for people:\n{help}");
+    let help = lab(dir.path(), &["run", "--help"]).expect(0).output;
+    assert!(help.contains("--device disk --dir /mnt/fast-disk"), "{help}");
+}
+
+#[test]
+fn the_list_has_every_experiment_with_its_paper() {
+    let list = lab(scratch().path(), &["list"]).expect(0).output;
+    for text in ["E1 ", "depth", "figure 3 (c)", "file-per-thread", "on disk"] {
+        assert!(list.contains(text), "{text} is not in\n{list}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_a_usage_error_with_a_hint() {
+    let dir = scratch();
+    let answer = lab(dir.path(), &["run", "dpeth"]).expect(2);
+    assert!(answer.errors.contains("did you mean E2 (depth)?"), "{}", answer.errors);
+    lab(dir.path(), &["run"]).expect(2);
+    lab(dir.path(), &["run", "E2", "--device", "tape"]).expect(2);
+    lab(dir.path(), &["run", "E2", "--scale", "huge"]).expect(2);
+    lab(dir.path(), &["walk"]).expect(2);
+    assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was made");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_io_error() {
+    let dir = scratch();
+    let answer =
+        lab(dir.path(), &["run", "E2", "--device", "disk", "--dir", "nowhere", "--scale", "trial"]).expect(3);
+    assert!(answer.errors.contains("nowhere is not a directory"), "{}", answer.errors);
+    let answer = lab(dir.path(), &["report"]).expect(3);
+    assert!(answer.errors.contains("sapwood-lab run all"), "{}", answer.errors);
+}
+
+#[test]
+fn what_cannot_be_asked_on_a_device_says_why_and_is_fine() {
+    let answer = lab(scratch().path(), &["run", "E6", "--device", "nand"]).expect(0);
+    assert!(answer.output.starts_with("E6 nand: not applicable ("), "{}", answer.output);
+}
+
+#[test]
+fn a_report_without_records_cannot_be_made() {
+    let dir = scratch();
+    let answer = lab(dir.path(), &["report", "--results", "."]).expect(1);
+    assert!(answer.errors.contains("no record"), "{}", answer.errors);
+    std::fs::write(dir.path().join("E2-disk.json"), "{\"format\": 1}").unwrap();
+    let answer = lab(dir.path(), &["report", "--results", "."]).expect(1);
+    assert!(answer.errors.contains("E2-disk.json"), "{}", answer.errors);
+}
+
+#[test]
+fn a_directory_in_use_names_the_user() {
+    use psync::{Disk, DiskOptions, LockKind, Volume};
+    let dir = scratch();
+    let path = dir.path().join("sapwood-lab.scratch");
+    let disk = Disk::open(&path, DiskOptions::default()).unwrap();
+    let lock = disk.lock(LockKind::Exclusive, "another one").unwrap();
+    let arguments = ["run", "E1", "--device", "disk", "--scale", "trial"];
+    let answer = lab(dir.path(), &arguments).expect(3);
+    assert!(answer.errors.contains("another one"), "{}", answer.errors);
+    drop(lock);
+    drop(disk);
+    std::fs::write(path.join("data-0-77"), "left by a run that was killed").unwrap();
+    lab(dir.path(), &arguments).expect(0);
+    assert!(!path.exists(), "what was left is gone");
+}

@@ -1,0 +1,64 @@
+//! Experiments from the command line to the page, on a small file.
+
+use crate::running::{lab, scratch};
+use lab::{Device, Measured, Record, Rows, Wall};
+
+#[test]
+fn an_experiment_runs_is_saved_and_reported() {
+    let dir = scratch();
+    let answer = lab(
+        dir.path(),
+        &["run", "E3", "depth", "--device", "disk", "--scale", "trial", "--json", "all.json"],
+    );
+    let answer = answer.expect(0);
+    let last =
+        |id: &str| answer.output.lines().rfind(|line| line.starts_with(&format!("{id} disk: "))).unwrap();
+    assert_eq!(last("E3"), "E3 disk: not applicable");
+    assert!(["E2 disk: holds", "E2 disk: does not hold"].contains(&last("E2")), "{}", last("E2"));
+    assert!(answer.output.contains("64 reads at a time give at least 3.5 times"), "{}", answer.output);
+
+    let json = std::fs::read_to_string(dir.path().join("all.json")).unwrap();
+    let records: Vec<Record> = serde_json::from_str(&json).unwrap();
+    assert_eq!(records.iter().map(Record::name).collect::<Vec<_>>(), ["E3-disk", "E2-disk"]);
+    let depth = &records[1];
+    assert_eq!((depth.device, depth.seconds > 0.0), (Device::Disk, true));
+    let Measured::Wall(rows) = &depth.measured else { panic!("a disk is timed by the wall clock") };
+    // Two lines, nine depths, five runs.
+    assert_eq!(rows.0.len(), 2 * 9 * 5);
+    assert!(rows.0.iter().all(|row| row.requests >= 64 && row.bytes == 4096 * row.requests));
+
+    let results = dir.path().join("lab-results");
+    let saved = Record::from_json(&std::fs::read_to_string(results.join("E2-disk.json")).unwrap()).unwrap();
+    assert!(&saved == depth, "the saved record differs");
+    let csv = std::fs::read_to_string(results.join("E2-disk.csv")).unwrap();
+    assert!(&Rows::<Wall>::from_csv(&csv).unwrap() == rows, "the saved rows differ");
+    assert!(!dir.path().join("sapwood-lab.scratch").exists(), "the scratch directory is gone");
+
+    let answer = lab(dir.path(), &["report", "--markdown", "reproduction.md"]).expect(0);
+    assert_eq!(answer.output, "lab-results/report.html\nreproduction.md\n");
+    let page = std::fs::read_to_string(results.join("report.html")).unwrap();
+    assert!(page.contains("id=\"E2\"") && page.matches("<svg").count() == 2);
+    let markdown = std::fs::read_to_string(dir.path().join("reproduction.md")).unwrap();
+    assert!(markdown.contains("](lab-results/E2-disk.svg)"), "{markdown}");
+    assert!(results.join("E2-disk.svg").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn workers_run_as_threads_and_as_processes() {
+    let dir = scratch();
+    let arguments = ["run", "E4", "E5", "E6", "E7", "--device", "disk", "--scale", "trial", "--json", "-"];
+    let answer = lab(dir.path(), &arguments).expect(0);
+    let json = &answer.output[answer.output.find("\n[\n").unwrap()..];
+    let records: Vec<Record> = serde_json::from_str(json).unwrap();
+    let series = |record: &Record| match &record.measured {
+        Measured::Wall(rows) => rows.series().into_iter().map(str::to_owned).collect::<Vec<_>>(),
+        Measured::Simulated(_) => panic!("a disk is timed by the wall clock"),
+    };
+    assert_eq!(series(&records[0]), ["psync", "threads", "threads, POSIX order"]);
+    assert!(series(&records[1]).contains(&"two psync callers".to_owned()));
+    assert!(series(&records[3]).contains(&"ordered, processes".to_owned()));
+    let Measured::Wall(rows) = &records[3].measured else { unreachable!() };
+    let processes = rows.0.iter().filter(|row| row.series == "reads, processes");
+    assert!(processes.map(|row| row.count("context_switches")).all(|count| count > 0.0));
+}
