@@ -74,6 +74,23 @@ fn space_stays_within_its_target_under_overwriting() {
     db.check().expect("sound");
 }
 
+/// Every session goes on in the segment that the last one left. It must not grow to the segment's full span only because a
+/// small database is opened often.
+#[test]
+fn a_small_database_that_is_opened_often_stays_small() {
+    let volume = Simulated::new(3);
+    let mut rng = StdRng::seed_from_u64(3);
+    for session in 0..30 {
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        commit(&db, &keyspace, 0..3000, &mut rng);
+        db.flush().expect("flushes");
+        let space = db.stats().space;
+        // A megabyte is the least that a segment takes, and two of dead bytes are not worth a collection.
+        assert!(space.used <= space.live + (4 << 20), "session {session}: {space:?}");
+    }
+}
+
 #[test]
 fn trees_shrink_when_records_go() {
     let volume = Simulated::new(3);

@@ -38,7 +38,7 @@ struct Open {
     /// Where the next node goes.
     used: u64,
     /// What the segment may hold.
-    capacity: u64,
+    capacity: Option<u64>,
 }
 
 /// What was written since the last mark.
@@ -83,7 +83,8 @@ impl Writer {
         let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
             segment,
             used,
-            capacity: span,
+            // How long it may become is decided when the first node comes.
+            capacity: None,
         });
         Self {
             volume,
@@ -118,8 +119,11 @@ impl Writer {
     /// Takes a node. `live` is how many live bytes the database has, which decides how long a new segment becomes.
     pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
         let len = node.len() as u64;
-        if self.open.as_ref().is_none_or(|open| open.used > 0 && open.used + len > open.capacity) {
-            self.begin_segment(live)?;
+        let capacity = (live / 16).clamp(CAPACITY_MIN.min(self.span), self.span);
+        let is_full =
+            |open: &mut Open| open.used > 0 && open.used + len > *open.capacity.get_or_insert(capacity);
+        if self.open.as_mut().is_none_or(is_full) {
+            self.begin_segment(capacity)?;
         }
         let gap = self.page_gap(len);
         self.pad(gap)?;
@@ -164,13 +168,12 @@ impl Writer {
         Ok(())
     }
 
-    fn begin_segment(&mut self, live: u64) -> Result<()> {
+    fn begin_segment(&mut self, capacity: u64) -> Result<()> {
         self.pad_and_write()?;
         let segment = Segment::new(self.next_number, self.slots.take(), &self.slots);
         self.next_number += 1;
         self.written.begun.push(Arc::clone(&segment));
-        let capacity = (live / 16).clamp(CAPACITY_MIN.min(self.span), self.span);
-        self.open = Some(Open { segment, used: 0, capacity });
+        self.open = Some(Open { segment, used: 0, capacity: Some(capacity) });
         Ok(())
     }
 
