@@ -1,3 +1,5 @@
 //! What a tree keeps in memory of its nodes.
 
+pub(crate) mod always_sequential;
 pub(crate) mod lru_pool;
+pub(crate) mod write_buffer;

@@ -10,6 +10,7 @@
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+//! | [`AsTree`] | AS B-tree, JISE 2014 | always at the end, in batches; a table says where | changed nodes, up to a batch |
 
 mod buffer;
 mod counters;
@@ -25,4 +26,5 @@ pub use counters::Counters;
 pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
 pub use page::{Key, Value};
+pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
 pub use system::btree::{BTree, BTreeOptions};

@@ -47,7 +47,7 @@ struct Ran {
     failed: bool,
 }
 
-fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
+pub fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
     match step {
         Step::Insert(key, value) => tree.insert(key, value),
         Step::Delete(key) => tree.delete(key),
@@ -118,11 +118,11 @@ fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &
     let mut matched = false;
     // The step that failed may be there too.
     let attempted = (ran.done + usize::from(ran.failed)).min(steps.len());
-    for at in 0..=attempted {
+    let mut step = steps[..attempted].iter();
+    for at in 0.. {
         matched |= at >= ran.promised && sum == state.sum && found.len() == state.map.len();
-        if at < attempted {
-            state.step(steps[at]);
-        }
+        let Some(step) = step.next() else { break };
+        state.step(*step);
     }
     assert!(
         matched,
