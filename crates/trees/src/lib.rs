@@ -11,6 +11,7 @@
 //! |---|---|---|---|
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
 //! | [`AsTree`] | AS B-tree, JISE 2014 | always at the end, in batches; a table says where | changed nodes, up to a batch |
+//! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
 
 mod buffer;
 mod counters;
@@ -28,3 +29,4 @@ pub use index::{Checked, Contract, Index};
 pub use page::{Key, Value};
 pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};

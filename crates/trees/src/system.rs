@@ -2,3 +2,4 @@
 
 pub(crate) mod as_btree;
 pub(crate) mod btree;
+pub(crate) mod cb_tree;

@@ -1,5 +1,6 @@
 //! How a tree changes.
 
 pub(crate) mod bulk_load;
+pub(crate) mod cascaded;
 pub(crate) mod single;
 pub(crate) mod split_merge;

@@ -91,6 +91,11 @@ impl InPlaceStore {
         self.superblock.root
     }
 
+    /// How often it was made durable.
+    pub fn version(&self) -> u64 {
+        self.superblock.version
+    }
+
     fn offset(&self, id: NodeId) -> Result<u64> {
         if id.0 < PAGES || id.0 >= self.next {
             let expected = format!("{PAGES} to {}", self.next.saturating_sub(1));

@@ -2,4 +2,5 @@
 
 mod as_btree;
 mod btree;
+mod cb_tree;
 mod suite;
