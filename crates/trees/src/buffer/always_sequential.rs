@@ -324,6 +324,7 @@ impl NodeStore for AlwaysSequential {
 
     fn write(&mut self, id: NodeId, node: Node) -> Result<()> {
         if let Some(cache) = &mut self.reads.lock().cache {
+            // Its room is better used: the slot is asked first.
             cache.pop(&id);
         }
         self.happened.writes += 1;

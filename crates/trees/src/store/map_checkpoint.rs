@@ -1,6 +1,7 @@
 //! Checkpoints of the mapping table in files of their own.
 //!
-//! Invariant: the newest durable checkpoint stays until the next one is durable, so a torn one does no harm.
+//! Invariant: the newest durable checkpoint stays until the next one is durable. Should both be lost, a recovery reads all
+//! sub-files instead.
 
 use crate::Result;
 use crate::store::mapping_table::Checkpoint;

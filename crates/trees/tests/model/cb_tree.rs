@@ -310,6 +310,51 @@ fn deletions_are_mended_once() {
     assert!(mended > 10 && details.deferred > mended, "{mended} {details:?}");
 }
 
+/// Every step is checked: deletions that stay in one place until hardly a sibling is left, searches, commits and openings
+/// while memory nodes are less than half full.
+#[test]
+fn small_steps_are_whole() {
+    for (seed, options) in (40..).zip(options()) {
+        let volume = simulated();
+        let mut tree = CbTree::create(Arc::clone(&volume), &options).unwrap();
+        let mut model = BTreeMap::new();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut centre = 0;
+        for step in 0..8000 {
+            let story = format!("seed {seed}, step {step}");
+            if step % 80 == 0 {
+                centre = rng.random_range(0..286);
+            }
+            match rng.random_range(0..100) {
+                // As much is inserted anywhere as is deleted in one place.
+                0..90 if step % 80 < 30 => {
+                    let key = rng.random_range(0..300);
+                    tree.insert(key, step).expect(&story);
+                    model.insert(key, step);
+                }
+                0..90 => {
+                    let key = centre + rng.random_range(0..14);
+                    tree.delete(key).expect(&story);
+                    model.remove(&key);
+                }
+                90..96 => {
+                    let key = rng.random_range(0..300);
+                    assert_eq!(tree.search(key).expect(&story), model.get(&key).copied(), "{story}");
+                }
+                96..98 => tree.flush().expect(&story),
+                _ => {
+                    tree.flush().expect(&story);
+                    drop(tree);
+                    tree = CbTree::recover(Arc::clone(&volume), &options).expect(&story);
+                }
+            }
+            let checked = tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert_eq!(checked.records, model.len() as u64, "{story}");
+        }
+        assert!(tree.range(0..u64::MAX).unwrap().into_iter().eq(model));
+    }
+}
+
 /// Deletions in order empty one leaf after the other: each is taken out of its parent, and its siblings are not read.
 #[test]
 fn empty_leaves_are_unlinked() {
