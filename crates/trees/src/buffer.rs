@@ -1,5 +1,8 @@
 //! What a tree keeps in memory of its nodes.
 
+pub(crate) mod always_sequential;
+pub(crate) mod cascade;
 pub(crate) mod latched_pool;
 pub(crate) mod lru_pool;
+pub(crate) mod write_buffer;
 pub(crate) mod write_through;

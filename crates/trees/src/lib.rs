@@ -12,6 +12,8 @@
 //! | [`PioTree`] | Roh et al., VLDB 2011 | in place, append-only leaves | updates (OPQ), brought to the tree as one batch |
 //! | [`BlinkTree`] | Lehman and Yao, TODS 1981 | in place | dirty pages (LRU), for many threads |
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+//! | [`AsTree`] | AS B-tree, JISE 2014 | always at the end, in batches; a table says where | changed nodes, up to a batch |
+//! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
 
 mod buffer;
 mod counters;
@@ -34,7 +36,9 @@ pub use model::level_table::{Cost, Load};
 pub use model::tuning::{Choice, tune_btree, tune_pio};
 pub use model::{equations, level_table, tuning};
 pub use page::{Key, Value};
+pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};

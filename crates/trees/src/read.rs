@@ -2,4 +2,5 @@
 
 pub(crate) mod scan;
 pub(crate) mod search_many;
+pub(crate) mod subtree_scan;
 pub(crate) mod walk;

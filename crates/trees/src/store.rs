@@ -1,8 +1,19 @@
 //! Where nodes live: the seam between a tree's algorithms and how its pages reach the device.
 
+pub(crate) mod batch;
+pub(crate) mod commit_record;
+pub(crate) mod garbage_collection;
 pub(crate) mod in_place;
 pub(crate) mod last_segments;
 pub(crate) mod leaf_extents;
+pub(crate) mod log_page;
+pub(crate) mod log_recovery;
+pub(crate) mod map_checkpoint;
+pub(crate) mod mapping_table;
+pub(crate) mod out_of_place;
+pub(crate) mod placement;
+pub(crate) mod sequential;
+pub(crate) mod sub_files;
 pub(crate) mod superblock;
 
 use crate::page::NodeId;

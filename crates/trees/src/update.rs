@@ -2,5 +2,6 @@
 
 pub(crate) mod bulk_load;
 pub(crate) mod bupdate;
+pub(crate) mod cascaded;
 pub(crate) mod single;
 pub(crate) mod split_merge;

@@ -120,6 +120,11 @@ impl<N: PageCodec> InPlaceStore<N> {
         self.superblock.root
     }
 
+    /// How often it was made durable.
+    pub fn version(&self) -> u64 {
+        self.superblock.version
+    }
+
     fn offset(&self, id: NodeId) -> Result<u64> {
         let next = self.next();
         if id.0 < PAGES || id.0 >= next {

@@ -1,4 +1,6 @@
 //! Power loss at every device operation, and at thousands of random points, for every tree whose contract promises anything.
 
+mod as_btree;
+mod cb_tree;
 mod pio;
 mod suite;

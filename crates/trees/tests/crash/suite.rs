@@ -47,7 +47,7 @@ struct Ran {
     failed: bool,
 }
 
-fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
+pub fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
     match step {
         Step::Insert(key, value) => tree.insert(key, value),
         Step::Delete(key) => tree.delete(key),

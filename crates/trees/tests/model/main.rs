@@ -1,6 +1,8 @@
 //! Every tree does what a `BTreeMap` does, on every device, with nodes and buffers so small that all that is rare happens.
 
+mod as_btree;
 mod blink;
 mod btree;
+mod cb_tree;
 mod pio;
 mod suite;

@@ -44,6 +44,19 @@ pub fn run<T: Index>(
     keys: u64,
     reopens: bool,
 ) -> Counters {
+    run_watched::<T>(volume, options, seed, count, keys, reopens, &mut |_| ())
+}
+
+/// As [`run`]; shows the tree to `watch` before it is closed, each time.
+pub fn run_watched<T: Index>(
+    volume: &Arc<dyn Volume>,
+    options: &T::Options,
+    seed: u64,
+    count: u64,
+    keys: u64,
+    reopens: bool,
+    watch: &mut dyn FnMut(&T),
+) -> Counters {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut tree = T::create(Arc::clone(volume), options).expect("created");
     let mut model: BTreeMap<u64, u64> = BTreeMap::new();
@@ -105,12 +118,14 @@ pub fn run<T: Index>(
             assert_eq!(tree.range(0..u64::MAX).expect("scanned"), all, "{}", story(step));
             if reopens && rng.random_bool(0.2) {
                 total = sum(total, tree.stats());
+                watch(&tree);
                 drop(tree);
                 tree = T::recover(Arc::clone(volume), options)
                     .unwrap_or_else(|error| panic!("{}: {error}", story(step)));
             }
         }
     }
+    watch(&tree);
     sum(total, tree.stats())
 }
 

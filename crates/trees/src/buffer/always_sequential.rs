@@ -1,0 +1,390 @@
+//! Nodes that are only ever written in batches, at the end: write buffer, mapping table, sequential writer, node validation
+//! manager and an optional cache of nodes. (AS B-tree, JISE 2014, section 3.)
+//!
+//! Invariants:
+//! 1. A batch is written when an operation has ended, never in the middle of one; so between operations the write buffer
+//!    holds less than MS nodes, and at the end of one at most MS + 2H: each level may have been split.
+//! 2. A sub-file is removed only when all nodes in it have newer copies, or were freed, in batches that are durable; and,
+//!    where checkpoints are made, when none of its batches is younger than the last checkpoint, so that no batch that a
+//!    recovery needs is ever missing.
+//! 3. Between operations, the last batch names the root that the tree has once the write buffer is written.
+
+use crate::buffer::write_buffer::WriteBuffer;
+use crate::page::NodeId;
+use crate::page::node::{Node, Shape};
+use crate::store::garbage_collection::{NodeValidation, Share};
+use crate::store::log_recovery::{Rule, recover};
+use crate::store::map_checkpoint::MapCheckpoints;
+use crate::store::mapping_table::{Checkpoint, MappingTable};
+use crate::store::sequential::SequentialStore;
+use crate::store::sub_files::Address;
+use crate::store::{NodeStore, Root};
+use crate::{Counters, Error, Result};
+use lru::LruCache;
+use parking_lot::Mutex;
+use psync::Volume;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+/// Sizes and rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub page_len: usize,
+    pub shape: Shape,
+    /// MS.
+    pub slots: usize,
+    /// Nodes that the cache holds.
+    pub cached: usize,
+    /// Pages of a sub-file.
+    pub pages_max: u32,
+    /// T.
+    pub threshold: f64,
+    /// K: batches between two checkpoints of the table; 0 for none.
+    pub checkpoint_every: u64,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Happened {
+    pub reads: u64,
+    pub read_hits: u64,
+    pub cache_hits: u64,
+    pub writes: u64,
+    pub write_hits: u64,
+    pub batches: u64,
+    pub copies: u64,
+    pub recycled: u64,
+    pub checkpoints: u64,
+    pub freed: u64,
+    pub slots_max: u64,
+    pub recovery_reads: u64,
+}
+
+/// See the module.
+pub(crate) struct AlwaysSequential {
+    log: SequentialStore,
+    table: MappingTable,
+    validation: NodeValidation,
+    checkpoints: MapCheckpoints,
+    slots: WriteBuffer,
+    root: Option<Root>,
+    /// The root that the last batch names.
+    named: Option<Root>,
+    /// The last batch that the newest checkpoint knows.
+    covered: u64,
+    setup: Setup,
+    reads: Mutex<Reads>,
+    happened: Happened,
+}
+
+struct Reads {
+    cache: Option<LruCache<NodeId, Arc<Node>>>,
+    reads: u64,
+    read_hits: u64,
+    cache_hits: u64,
+}
+
+impl AlwaysSequential {
+    /// An empty one, in files whose names begin with `name`.
+    pub fn create(volume: &Arc<dyn Volume>, name: &str, setup: Setup) -> Result<Self> {
+        let log = SequentialStore::create(volume, name, setup.page_len, setup.pages_max)?;
+        let checkpoints = MapCheckpoints::new(Arc::clone(volume), name, setup.page_len);
+        Ok(Self::over(log, checkpoints, setup))
+    }
+
+    /// What is there, from the last checkpoint on if `rule` is to use one.
+    pub fn open(
+        volume: &Arc<dyn Volume>,
+        name: &str,
+        setup: Setup,
+        use_checkpoint: bool,
+        rule: Rule,
+    ) -> Result<Self> {
+        let log = SequentialStore::open(volume, name, setup.page_len, setup.pages_max)?;
+        let mut checkpoints = MapCheckpoints::new(Arc::clone(volume), name, setup.page_len);
+        let from = if use_checkpoint {
+            checkpoints.load()?
+        } else {
+            checkpoints.clear()?;
+            None
+        };
+        let mut nodes = Self::over(log, checkpoints, setup);
+        nodes.covered = from.as_ref().map_or(0, |checkpoint| checkpoint.batch);
+        let found = recover(&mut nodes.log.files, from, rule)?;
+        nodes.log.go_on_after(found.batch, found.pages_read);
+        for (file, pages) in nodes.log.files.list() {
+            nodes.validation.found(file, pages, found.last_of.get(&file).copied().unwrap_or(found.batch));
+        }
+        found.table.iter().for_each(|(_, place)| nodes.validation.gain(place));
+        nodes.table = found.table;
+        (nodes.root, nodes.named) = (Some(found.root), Some(found.root));
+        nodes.happened.recovery_reads = found.pages_read;
+        Ok(nodes)
+    }
+
+    fn over(log: SequentialStore, checkpoints: MapCheckpoints, setup: Setup) -> Self {
+        Self {
+            log,
+            table: MappingTable::new(),
+            validation: NodeValidation::new(setup.threshold),
+            checkpoints,
+            slots: WriteBuffer::default(),
+            root: None,
+            named: None,
+            covered: 0,
+            setup,
+            reads: Mutex::new(Reads {
+                cache: NonZeroUsize::new(setup.cached).map(LruCache::new),
+                reads: 0,
+                read_hits: 0,
+                cache_hits: 0,
+            }),
+            happened: Happened::default(),
+        }
+    }
+
+    fn place_of(&self, id: NodeId) -> Result<Address> {
+        let place = self.table.get(id);
+        place.ok_or_else(|| Error::broken(format!("{id} is neither in the write buffer nor on the device")))
+    }
+
+    /// Writes one batch, and tells the table and the validation manager.
+    fn append(&mut self, nodes: &[(NodeId, Arc<Node>)], freed: &[NodeId]) -> Result<()> {
+        let first = self.log.place(nodes.len())?;
+        let places = nodes.iter().zip(first.page..).map(|((id, _), page)| (*id, Address { page, ..first }));
+        let digest = self.table.digest_after(places.clone(), freed.iter().copied());
+        self.log.append(nodes, freed, self.root, digest)?;
+        for (id, place) in places {
+            self.validation.written(place.file, self.log.batch);
+            self.validation.gain(place);
+            if let Some(old) = self.table.set(id, place) {
+                self.validation.lose(old);
+            }
+        }
+        for id in freed {
+            if let Some(old) = self.table.remove(*id) {
+                self.validation.lose(old);
+            }
+        }
+        self.named = self.root;
+        self.happened.batches += 1;
+        self.happened.freed += freed.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the write buffer, then recycles sub-files and saves the table if it is time to.
+    fn flush(&mut self) -> Result<()> {
+        self.happened.slots_max = self.happened.slots_max.max(self.slots.len() as u64);
+        let (nodes, freed) = self.slots.take();
+        self.append(&nodes, &freed)?;
+        if let Some(cache) = &mut self.reads.lock().cache {
+            nodes.into_iter().for_each(|(id, node)| {
+                cache.put(id, node);
+            });
+        }
+        self.recycle()?;
+        let every = self.setup.checkpoint_every;
+        if every > 0 && self.log.batch >= self.covered + every {
+            self.save_table()?;
+        }
+        Ok(())
+    }
+
+    fn save_table(&mut self) -> Result<()> {
+        let (Some(root), Some((file, page))) = (self.root, self.log.files.newest()) else { return Ok(()) };
+        self.log.sync()?;
+        let table = self.table.clone();
+        let batch = self.log.batch;
+        self.checkpoints.save(&Checkpoint { table, batch, end: Address { file, page }, root })?;
+        self.covered = batch;
+        self.happened.checkpoints += 1;
+        Ok(())
+    }
+
+    /// The node validation manager's work. The write buffer is empty.
+    fn recycle(&mut self) -> Result<()> {
+        loop {
+            let newest = self.log.files.newest().map_or(0, |(file, _)| file);
+            let covered = if self.setup.checkpoint_every > 0 { self.covered } else { u64::MAX };
+            let Some(victim) = self.validation.victim(newest, covered) else { return Ok(()) };
+            for part in self.table.in_file(victim).chunks(self.setup.slots) {
+                let nodes = self.log.read(part)?.into_iter().map(Arc::new);
+                let nodes: Vec<_> = part.iter().map(|(id, _)| *id).zip(nodes).collect();
+                self.append(&nodes, &[])?;
+                self.happened.copies += nodes.len() as u64;
+            }
+            // Neither the copies nor what made the other nodes old may be lost once the file is gone.
+            self.log.sync()?;
+            self.log.files.remove(victim)?;
+            self.validation.remove(victim);
+            self.happened.recycled += 1;
+        }
+    }
+
+    /// Verifies what is not a matter of the tree's shape. `nodes`: how many the tree has.
+    pub fn check(&self, nodes: u64) -> Result<()> {
+        let mut seen = std::collections::HashSet::new();
+        let mut valid = std::collections::HashMap::<u32, u32>::new();
+        let all: Vec<_> = self.table.iter().collect();
+        for (id, place) in &all {
+            if !seen.insert(*place) {
+                return Err(Error::broken(format!("{id} has the address of another node, {place:?}")));
+            }
+            *valid.entry(place.file).or_default() += 1;
+        }
+        // Whether each page is that of its node: reading says so.
+        for part in all.chunks(256) {
+            self.log.read(part)?;
+        }
+        let files: Vec<_> = self.log.files.list().collect();
+        for (file, share) in self.validation.list() {
+            let counted = valid.remove(&file).unwrap_or_default();
+            if counted != share.valid || !files.contains(&(file, share.pages)) {
+                return Err(Error::broken(format!(
+                    "sub-file {file}: {counted} nodes are valid, not as in {share:?}"
+                )));
+            }
+        }
+        if !valid.is_empty() {
+            return Err(Error::broken(format!("nodes in sub-files that are not there: {valid:?}")));
+        }
+        let slots = all.iter().filter(|(id, _)| self.slots.get(*id).is_some()).count();
+        let known = all.len() + self.slots.len() - slots - self.slots.freed();
+        if known as u64 != nodes {
+            return Err(Error::broken(format!("{known} nodes are known, {nodes} are in the tree")));
+        }
+        let most = self.setup.slots;
+        if self.slots.len() >= most {
+            return Err(Error::broken(format!("{} nodes wait, {most} are a batch", self.slots.len())));
+        }
+        Ok(())
+    }
+
+    pub fn happened(&self) -> Happened {
+        let Reads { reads, read_hits, cache_hits, .. } = *self.reads.lock();
+        Happened { reads, read_hits, cache_hits, ..self.happened }
+    }
+
+    /// Sub-files, oldest first.
+    pub fn shares(&self) -> impl Iterator<Item = (u32, Share)> {
+        self.validation.list()
+    }
+
+    /// Bytes of the mapping table in memory.
+    pub fn table_memory(&self) -> u64 {
+        self.table.memory()
+    }
+}
+
+impl NodeStore for AlwaysSequential {
+    fn shape(&self) -> Shape {
+        self.setup.shape
+    }
+
+    fn root(&self) -> Root {
+        self.root.unwrap_or(Root { id: NodeId(0), level: 0 })
+    }
+
+    fn set_root(&mut self, root: Root) {
+        self.root = Some(root);
+    }
+
+    fn read(&self, id: NodeId) -> Result<Arc<Node>> {
+        Ok(self.read_many(&[id])?.remove(0))
+    }
+
+    fn read_many(&self, ids: &[NodeId]) -> Result<Vec<Arc<Node>>> {
+        let mut reads = self.reads.lock();
+        let mut missing = Vec::new();
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            reads.reads += 1;
+            let node = if let Some(node) = self.slots.get(*id) {
+                reads.read_hits += 1;
+                Some(Arc::clone(node))
+            } else if let Some(node) = reads.cache.as_mut().and_then(|cache| cache.get(id)).map(Arc::clone) {
+                reads.cache_hits += 1;
+                Some(node)
+            } else {
+                missing.push((*id, self.place_of(*id)?));
+                None
+            };
+            found.push(node);
+        }
+        let mut read =
+            if missing.is_empty() { Vec::new() } else { self.log.read(&missing)? }.into_iter().map(Arc::new);
+        for (id, found) in ids.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+            *found = read.next();
+            if let (Some(cache), Some(node)) = (&mut reads.cache, &found) {
+                cache.put(*id, Arc::clone(node));
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    fn write(&mut self, id: NodeId, node: Node) -> Result<()> {
+        if let Some(cache) = &mut self.reads.lock().cache {
+            // Its room is better used: the slot is asked first.
+            cache.pop(&id);
+        }
+        self.happened.writes += 1;
+        self.happened.write_hits += u64::from(self.slots.put(id, Arc::new(node)));
+        Ok(())
+    }
+
+    /// Batches of their own, which name no root: a tree that is being loaded has none yet.
+    fn write_many(&mut self, nodes: Vec<(NodeId, Node)>) -> Result<()> {
+        let nodes: Vec<_> = nodes.into_iter().map(|(id, node)| (id, Arc::new(node))).collect();
+        nodes.chunks(self.setup.pages_max as usize).try_for_each(|part| self.append(part, &[]))
+    }
+
+    fn allocate(&mut self) -> NodeId {
+        self.table.allocate()
+    }
+
+    fn free(&mut self, id: NodeId) -> Result<()> {
+        if let Some(cache) = &mut self.reads.lock().cache {
+            cache.pop(&id);
+        }
+        self.slots.free(id, self.table.get(id).is_some());
+        self.table.free(id);
+        Ok(())
+    }
+
+    /// Writes the batch if it is full. Freed ids are kept to the number of nodes, so that the tails have room for them: one
+    /// operation frees at most twice as many nodes as it leaves changed ones.
+    fn settle(&mut self) -> Result<()> {
+        if self.slots.len() >= self.setup.slots || self.slots.freed() > self.slots.len() {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        if self.slots.len() == 0 && self.named != self.root {
+            let root = self.root();
+            let node = self.read(root.id)?.as_ref().clone();
+            self.write(root.id, node)?;
+        }
+        if self.slots.len() > 0 {
+            self.flush()?;
+        }
+        self.log.sync()
+    }
+
+    fn counters(&self) -> Counters {
+        let (pages_read, pages_written) = self.log.moved();
+        let reads = self.reads.lock();
+        let cached = reads.cache.as_ref().map_or(0, LruCache::len);
+        let nodes = (self.slots.len() + cached) as u64 * self.log.page_len() as u64;
+        Counters {
+            pages_read,
+            pages_written,
+            hits: reads.read_hits + reads.cache_hits,
+            flushes: self.happened.batches,
+            memory: nodes + self.table.memory(),
+            space: self.log.files.space() + self.checkpoints.space(),
+            ..Counters::default()
+        }
+    }
+}

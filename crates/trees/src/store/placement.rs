@@ -1,0 +1,82 @@
+//! In place or out of place, for a system that can do either.
+
+use crate::page::NodeId;
+use crate::page::node::Node;
+use crate::store::Root;
+use crate::store::in_place::InPlaceStore;
+use crate::store::out_of_place::OutOfPlaceStore;
+use crate::{Counters, Result};
+use std::collections::HashSet;
+
+/// Where pages go when they are written again.
+pub(crate) enum Placement {
+    InPlace(InPlaceStore),
+    OutOfPlace(OutOfPlaceStore),
+}
+
+impl Placement {
+    pub fn durable_root(&self) -> Root {
+        match self {
+            Self::InPlace(store) => store.durable_root(),
+            Self::OutOfPlace(store) => store.durable_root(),
+        }
+    }
+
+    /// Commits so far.
+    pub fn version(&self) -> u64 {
+        match self {
+            Self::InPlace(store) => store.version(),
+            Self::OutOfPlace(store) => store.version(),
+        }
+    }
+
+    pub fn read_pages(&self, ids: &[NodeId]) -> Result<Vec<Node>> {
+        match self {
+            Self::InPlace(store) => store.read_pages(ids),
+            Self::OutOfPlace(store) => store.read_pages(ids),
+        }
+    }
+
+    pub fn write_pages(&mut self, nodes: &[(NodeId, &Node)]) -> Result<()> {
+        match self {
+            Self::InPlace(store) => store.write_pages(nodes.iter().copied()),
+            Self::OutOfPlace(store) => store.write_pages(nodes),
+        }
+    }
+
+    pub fn allocate(&mut self) -> NodeId {
+        match self {
+            Self::InPlace(store) => store.allocate(),
+            Self::OutOfPlace(store) => store.allocate(),
+        }
+    }
+
+    pub fn free(&mut self, id: NodeId) {
+        match self {
+            Self::InPlace(store) => store.free(id),
+            Self::OutOfPlace(store) => store.free(id),
+        }
+    }
+
+    /// After opening: the tree has these nodes and no others. Out of place, that is known already.
+    pub fn keep_only(&mut self, used: &HashSet<NodeId>) {
+        if let Self::InPlace(store) = self {
+            store.keep_only(used);
+        }
+    }
+
+    /// Makes what was written durable, and then that the tree begins at `root`.
+    pub fn commit(&mut self, root: Root) -> Result<()> {
+        match self {
+            Self::InPlace(store) => store.sync(root),
+            Self::OutOfPlace(store) => store.commit(root),
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        match self {
+            Self::InPlace(store) => store.counters(),
+            Self::OutOfPlace(store) => store.counters(),
+        }
+    }
+}
