@@ -10,11 +10,13 @@
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+//! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
 
 mod buffer;
 mod counters;
 mod error;
 mod index;
+mod log;
 mod page;
 mod read;
 mod store;
@@ -26,3 +28,4 @@ pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
 pub use page::{Key, Value};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};

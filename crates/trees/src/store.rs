@@ -1,5 +1,7 @@
 //! Where nodes live: the seam between a tree's algorithms and how its pages reach the device.
 
+pub(crate) mod anchor;
+pub(crate) mod extents;
 pub(crate) mod in_place;
 pub(crate) mod superblock;
 

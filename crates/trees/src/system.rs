@@ -1,3 +1,4 @@
 //! The systems: each a composition of parts.
 
 pub(crate) mod btree;
+pub(crate) mod fd_tree;

@@ -31,11 +31,21 @@ pub(crate) enum Kind {
     Superblock = 1,
     Inner = 2,
     Leaf = 3,
+    /// See `store/anchor.rs`.
+    Anchor = 32,
+    /// See `page/run_page.rs`.
+    Run = 33,
+    /// See `page/unit_page.rs`.
+    Units = 34,
+    /// See `log/unit_log.rs`.
+    Log = 35,
 }
 
 impl Kind {
     fn of(number: u8) -> Option<Self> {
-        [Self::Superblock, Self::Inner, Self::Leaf].into_iter().find(|kind| *kind as u8 == number)
+        let trees = [Self::Superblock, Self::Inner, Self::Leaf];
+        let baselines = [Self::Anchor, Self::Run, Self::Units, Self::Log];
+        trees.into_iter().chain(baselines).find(|kind| *kind as u8 == number)
     }
 }
 

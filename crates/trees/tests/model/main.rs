@@ -1,4 +1,5 @@
 //! Every tree does what a `BTreeMap` does, on every device, with nodes and buffers so small that all that is rare happens.
 
 mod btree;
+mod fd_tree;
 mod suite;

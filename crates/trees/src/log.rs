@@ -1,0 +1,3 @@
+//! What a tree notes of its updates before they are where they belong.
+
+pub(crate) mod unit_log;
