@@ -10,6 +10,7 @@
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+//! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
 
 mod buffer;
@@ -27,5 +28,6 @@ pub use counters::Counters;
 pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
 pub use page::{Key, Value};
+pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};

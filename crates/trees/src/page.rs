@@ -3,6 +3,7 @@
 pub(crate) mod header;
 pub(crate) mod node;
 pub(crate) mod run_page;
+pub(crate) mod unit_page;
 
 /// A key.
 pub type Key = u64;

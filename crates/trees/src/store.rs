@@ -3,7 +3,9 @@
 pub(crate) mod anchor;
 pub(crate) mod extents;
 pub(crate) mod in_place;
+pub(crate) mod node_units;
 pub(crate) mod superblock;
+pub(crate) mod unit_store;
 
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};

@@ -1,4 +1,5 @@
 //! The systems: each a composition of parts.
 
+pub(crate) mod bftl;
 pub(crate) mod btree;
 pub(crate) mod fd_tree;

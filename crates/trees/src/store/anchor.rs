@@ -21,6 +21,7 @@ pub(crate) const PAGES: u64 = 2;
 #[repr(u32)]
 pub(crate) enum Owner {
     FdTree = 1,
+    Bftl = 2,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

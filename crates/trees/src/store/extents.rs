@@ -156,6 +156,28 @@ impl ExtentFile {
         Ok(())
     }
 
+    /// Writes single pages, which lie one after the other in `data`, with one psync.
+    pub fn write_each(&self, pages: &[u64], data: &[u8]) -> Result<()> {
+        let set: Vec<_> = pages
+            .iter()
+            .zip(data.chunks(self.page_len))
+            .map(|(page, data)| Write { file: self.file, offset: self.offset(*page), data })
+            .collect();
+        self.volume.write(&set)?;
+        self.written.fetch_add(pages.len() as u64, Relaxed);
+        Ok(())
+    }
+
+    /// All pages that may have been written.
+    pub fn all(&self) -> Range<u64> {
+        PAGES..self.next
+    }
+
+    /// Makes what was written durable, without a new anchor.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.volume.sync(self.file)?)
+    }
+
     /// An extent of `pages` pages: the first hole that is large enough, or new ones at the end.
     pub fn allocate(&mut self, pages: u64) -> Range<u64> {
         let hole = self.free.iter().find(|(_, len)| **len >= pages).map(|(first, len)| (*first, *len));
@@ -244,6 +266,11 @@ impl ExtentFile {
             self.give(extent);
         }
         Ok(())
+    }
+
+    /// Pages that wait for the next anchor.
+    pub fn retired(&self) -> u64 {
+        self.retired.iter().map(|extent| extent.end - extent.start).sum()
     }
 
     /// Pages and space.

@@ -1,4 +1,5 @@
 //! Power loss at every device operation, and at thousands of random points, for every tree whose contract promises anything.
 
+mod bftl;
 mod fd_tree;
 mod suite;

@@ -53,14 +53,14 @@ fn bulk_loads_are_whole() {
 /// A tree of `count` random insertions, some of them overwritten or deleted again.
 fn grown(options: &FdTreeOptions, count: u64) -> FdTree {
     let mut rng = StdRng::seed_from_u64(7);
-    let mut tree = FdTree::create(simulated(), options).unwrap();
+    let mut tree = FdTree::create(simulated(), options).expect("done");
     for _ in 0..count {
         let key = rng.random_range(0..1 << 40);
-        tree.insert(key, 1).unwrap();
+        tree.insert(key, 1).expect("done");
         if rng.random_bool(0.2) {
-            tree.insert(key, 2).unwrap();
+            tree.insert(key, 2).expect("done");
         } else if rng.random_bool(0.1) {
-            tree.delete(key).unwrap();
+            tree.delete(key).expect("done");
         }
     }
     tree

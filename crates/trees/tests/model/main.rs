@@ -1,5 +1,6 @@
 //! Every tree does what a `BTreeMap` does, on every device, with nodes and buffers so small that all that is rare happens.
 
+mod bftl;
 mod btree;
 mod fd_tree;
 mod suite;
