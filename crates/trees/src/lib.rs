@@ -12,6 +12,8 @@
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
 //! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
+//! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
+//! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
 
 mod buffer;
 mod counters;
@@ -24,6 +26,7 @@ mod store;
 mod system;
 mod update;
 
+pub use buffer::unit_buffer::VictimPolicy;
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
@@ -31,3 +34,6 @@ pub use page::{Key, Value};
 pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
+pub use system::ibsf::{Ibsf, IbsfOptions};
+pub use system::lu_tree::{LuTree, LuTreeOptions};
+pub use update::buffered::UnitBufferDetails;

@@ -5,6 +5,8 @@ pub(crate) mod node;
 pub(crate) mod run_page;
 pub(crate) mod unit_page;
 
+use std::ops::Bound;
+
 /// A key.
 pub type Key = u64;
 /// What a key stands for: in a database, where the record is.
@@ -24,6 +26,27 @@ impl Change {
             Self::Put(value) => Some(value),
             Self::Remove => None,
         }
+    }
+}
+
+/// The keys that a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub low: Key,
+    /// The smallest key beyond; none if there is no limit.
+    pub high: Option<Key>,
+}
+
+impl KeyRange {
+    pub const ALL: Self = Self { low: 0, high: None };
+
+    pub fn contains(&self, key: Key) -> bool {
+        key >= self.low && self.high.is_none_or(|high| key < high)
+    }
+
+    /// As bounds for sorted maps.
+    pub fn bounds(&self) -> (Bound<Key>, Bound<Key>) {
+        (Bound::Included(self.low), self.high.map_or(Bound::Unbounded, Bound::Excluded))
     }
 }
 

@@ -3,3 +3,5 @@
 pub(crate) mod bftl;
 pub(crate) mod btree;
 pub(crate) mod fd_tree;
+pub(crate) mod ibsf;
+pub(crate) mod lu_tree;

@@ -4,3 +4,4 @@ mod bftl;
 mod btree;
 mod fd_tree;
 mod suite;
+mod unit_buffers;
