@@ -13,6 +13,7 @@
 //! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
+//! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
 
 mod buffer;
@@ -35,5 +36,6 @@ pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
 pub use system::ibsf::{Ibsf, IbsfOptions};
+pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use update::buffered::UnitBufferDetails;

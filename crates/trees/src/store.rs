@@ -2,6 +2,7 @@
 
 pub(crate) mod anchor;
 pub(crate) mod extents;
+pub(crate) mod flash_buffers;
 pub(crate) mod in_place;
 pub(crate) mod node_units;
 pub(crate) mod superblock;

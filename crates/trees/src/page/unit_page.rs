@@ -12,7 +12,7 @@
 //! other apart.
 
 use super::header::{HEADER, Header, Kind, bytes_at, open, seal};
-use super::{Key, NodeId, Value};
+use super::{Change, Key, NodeId, Value};
 use crate::{Error, Result};
 
 const UNIT: usize = 25;
@@ -43,6 +43,26 @@ pub(crate) struct Unit {
     /// 0 where it has no meaning.
     pub key: Key,
     pub what: What,
+}
+
+impl Unit {
+    /// What an update does to a key of the node.
+    pub fn of(node: NodeId, key: Key, change: Change) -> Self {
+        let what = match change {
+            Change::Put(value) => What::Put(value),
+            Change::Remove => What::Remove,
+        };
+        Self { node, key, what }
+    }
+
+    /// Its key and what becomes of it, if it is an update.
+    pub fn change(&self) -> Option<(Key, Change)> {
+        match self.what {
+            What::Put(value) => Some((self.key, Change::Put(value))),
+            What::Remove => Some((self.key, Change::Remove)),
+            _ => None,
+        }
+    }
 }
 
 /// Units that fit on a page.

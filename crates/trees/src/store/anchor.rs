@@ -22,6 +22,7 @@ pub(crate) const PAGES: u64 = 2;
 pub(crate) enum Owner {
     FdTree = 1,
     Bftl = 2,
+    LaTree = 3,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,5 +3,6 @@
 mod bftl;
 mod btree;
 mod fd_tree;
+mod la_tree;
 mod suite;
 mod unit_buffers;
