@@ -13,6 +13,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// No count that only grows is ever so large: what says so is not to be believed.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Smallest page, in bytes.
 const PAGE_LEN_MIN: usize = 512;
 

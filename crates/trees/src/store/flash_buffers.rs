@@ -18,7 +18,7 @@
 use crate::page::unit_page::{self, Unit, What};
 use crate::page::{Change, Key, KeyRange, NodeId};
 use crate::store::anchor::Owner;
-use crate::store::extents::{ExtentFile, id_of};
+use crate::store::extents::{ExtentFile, NUMBER_MAX, id_of};
 use crate::{Counters, Error, Result};
 use psync::Volume;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -106,6 +106,9 @@ impl FlashBuffers {
         let [first, pages, next_number] = words[..] else {
             return Err(wrong("words of the anchor", format!("{words:?}")));
         };
+        if next_number > NUMBER_MAX {
+            return Err(wrong("words of the anchor", format!("{words:?}")));
+        }
         this.next_number = next_number;
         if pages == 0 {
             return Ok(this);

@@ -16,7 +16,7 @@ use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
 use crate::page::unit_page::{self, Unit};
 use crate::store::anchor::Owner;
-use crate::store::extents::{ExtentFile, id_of};
+use crate::store::extents::{ExtentFile, NUMBER_MAX, id_of};
 use crate::store::node_units::{apply, image, image_max, units_between};
 use crate::store::{NodeStore, Root};
 use crate::{Counters, Error, Result};
@@ -149,11 +149,13 @@ impl UnitStore {
     pub fn open(volume: Arc<dyn Volume>, name: &str, how: Scatter) -> Result<Self> {
         let mut this = Self::over(ExtentFile::open(volume, name, Owner::Bftl, how.sector_len)?, how)?;
         let words = this.file.anchor().words.clone();
-        let [root, level, next_id, sequence, ..] = words[..] else {
-            return Err(this.wrong("words of the anchor", "6", words.len()));
+        let sound = |words: &[u64]| words.len() == 6 && words[2].max(words[3]) <= NUMBER_MAX;
+        let (true, Ok(level)) = (sound(&words), u8::try_from(words.get(1).copied().unwrap_or(u64::MAX)))
+        else {
+            let found = format!("{words:?}");
+            return Err(Error::corrupt(name, 0, "words of the anchor", "those of a node table", found));
         };
-        let level = u8::try_from(level)
-            .map_err(|_| this.wrong("level of the root", "less than 256", level as usize))?;
+        let (root, next_id, sequence) = (words[0], words[2], words[3]);
         this.root = Root { id: NodeId(root), level };
         this.next_id = next_id;
         this.sequence = sequence;
@@ -197,10 +199,6 @@ impl UnitStore {
             }
         }
         Ok(this)
-    }
-
-    fn wrong(&self, what: &str, expected: &str, found: usize) -> Error {
-        Error::corrupt(self.file.name(), 0, what, expected, found)
     }
 
     /// After opening: only these nodes are in use. Verifies that no sector is missing.

@@ -21,7 +21,7 @@ use crate::log::unit_log::UnitLog;
 use crate::page::run_page::{Entry, entries_max};
 use crate::page::{Change, Key, Value};
 use crate::store::anchor::{Owner, words_max};
-use crate::store::extents::ExtentFile;
+use crate::store::extents::{ExtentFile, NUMBER_MAX};
 use crate::{Counters, Error, Result};
 use psync::Volume;
 use run::{Run, RunReader, RunWriter};
@@ -211,13 +211,16 @@ impl FdTree {
             Error::corrupt(FILE, 0, "words of the anchor", "a table of runs", found)
         };
         let (head, table) = anchor.words.split_at_checked(WORDS).ok_or_else(wrong)?;
-        if !table.len().is_multiple_of(WORDS_PER_RUN) || head[2] != (table.len() / WORDS_PER_RUN) as u64 {
+        let runs = (table.len() / WORDS_PER_RUN) as u64;
+        if !table.len().is_multiple_of(WORDS_PER_RUN) || head[2] != runs || head[1] > NUMBER_MAX {
             return Err(wrong());
         }
         self.next_number = head[1];
         for words in table.chunks_exact(WORDS_PER_RUN) {
             let run = Run { first: words[0], pages: words[1], entries: words[2], number: words[3] };
-            let end = run.first.checked_add(run.pages).filter(|_| run.pages > 0).ok_or_else(wrong)?;
+            let entries_max = run.pages.saturating_mul(entries_max(self.file.page_len()) as u64);
+            let sound = run.pages > 0 && run.entries <= entries_max;
+            let end = run.first.checked_add(run.pages).filter(|_| sound).ok_or_else(wrong)?;
             self.file.occupy(run.first..end)?;
             self.runs.push(run);
         }
