@@ -6,6 +6,7 @@ pub(crate) mod flash_buffers;
 pub(crate) mod in_place;
 pub(crate) mod node_units;
 pub(crate) mod superblock;
+pub(crate) mod unit_packing;
 pub(crate) mod unit_store;
 
 use crate::page::NodeId;
