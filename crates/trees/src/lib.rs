@@ -14,6 +14,11 @@
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
 //! | [`AsTree`] | AS B-tree, JISE 2014 | always at the end, in batches; a table says where | changed nodes, up to a batch |
 //! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
+//! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
+//! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
+//! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
+//! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
+//! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
 
 mod buffer;
 mod counters;
@@ -28,6 +33,7 @@ mod store;
 mod system;
 mod update;
 
+pub use buffer::unit_buffer::VictimPolicy;
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
@@ -37,8 +43,14 @@ pub use model::tuning::{Choice, tune_btree, tune_pio};
 pub use model::{equations, level_table, tuning};
 pub use page::{Key, Value};
 pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
+pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
+pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
+pub use system::ibsf::{Ibsf, IbsfOptions};
+pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
+pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};
+pub use update::buffered::UnitBufferDetails;

@@ -1,7 +1,10 @@
 //! Where nodes live: the seam between a tree's algorithms and how its pages reach the device.
 
+pub(crate) mod anchor;
 pub(crate) mod batch;
 pub(crate) mod commit_record;
+pub(crate) mod extents;
+pub(crate) mod flash_buffers;
 pub(crate) mod garbage_collection;
 pub(crate) mod in_place;
 pub(crate) mod last_segments;
@@ -10,11 +13,14 @@ pub(crate) mod log_page;
 pub(crate) mod log_recovery;
 pub(crate) mod map_checkpoint;
 pub(crate) mod mapping_table;
+pub(crate) mod node_units;
 pub(crate) mod out_of_place;
 pub(crate) mod placement;
 pub(crate) mod sequential;
 pub(crate) mod sub_files;
 pub(crate) mod superblock;
+pub(crate) mod unit_packing;
+pub(crate) mod unit_store;
 
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};

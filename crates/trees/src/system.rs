@@ -1,7 +1,12 @@
 //! The systems: each a composition of parts.
 
 pub(crate) mod as_btree;
+pub(crate) mod bftl;
 pub(crate) mod blink;
 pub(crate) mod btree;
 pub(crate) mod cb_tree;
+pub(crate) mod fd_tree;
+pub(crate) mod ibsf;
+pub(crate) mod la_tree;
+pub(crate) mod lu_tree;
 pub(crate) mod pio;

@@ -33,10 +33,28 @@ pub(crate) enum Kind {
     Leaf = 3,
     LeafSegment = 4,
     Blink = 5,
+    /// See `store/anchor.rs`.
+    Anchor = 32,
+    /// See `page/run_page.rs`.
+    Run = 33,
+    /// See `page/unit_page.rs`.
+    Units = 34,
+    /// See `log/unit_log.rs`.
+    Log = 35,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Superblock, Self::Inner, Self::Leaf, Self::LeafSegment, Self::Blink];
+    const ALL: [Self; 9] = [
+        Self::Superblock,
+        Self::Inner,
+        Self::Leaf,
+        Self::LeafSegment,
+        Self::Blink,
+        Self::Anchor,
+        Self::Run,
+        Self::Units,
+        Self::Log,
+    ];
 
     fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)

@@ -1,0 +1,191 @@
+//! A B+-tree in place behind a buffer of updates: when that is full, all units of a victim leaf go to the leaf at once.
+//!
+//! Invariant: what the buffer has for a key is newer than what the tree has.
+
+use crate::buffer::lru_pool::LruPool;
+use crate::buffer::unit_buffer::{UnitBuffer, VictimPolicy};
+use crate::page::node::{Node, Shape};
+use crate::page::{Change, Key, Value};
+use crate::read::reach::reach;
+use crate::read::walk::{Allow, walk};
+use crate::read::{scan, search_many};
+use crate::store::NodeStore;
+use crate::store::in_place::InPlaceStore;
+use crate::update::batch::{Nothing, update_leaf};
+use crate::update::bulk_load::bulk_load;
+use crate::update::single::{self, Events};
+use crate::{Checked, Counters, Error, Result};
+use psync::Volume;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What it is built with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BufferedOptions {
+    pub page_len: usize,
+    pub units: usize,
+    pub frames: usize,
+    pub keys_max: Option<usize>,
+    pub pio_max: usize,
+    pub policy: VictimPolicy,
+}
+
+/// What the buffer of an [`Ibsf`](crate::Ibsf) or [`LuTree`](crate::LuTree) has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnitBufferDetails {
+    /// Leaves that were committed because the buffer was full. Divide `units` by it: g, units per victim.
+    pub victims: u64,
+    /// Units that they had.
+    pub units: u64,
+    /// Leaves that were committed by [`Index::flush`](crate::Index::flush).
+    pub flushed: u64,
+    /// Updates that replaced a waiting one of the same key.
+    pub redundant: u64,
+    /// Times that a leaf's range was looked up to open a group.
+    pub groups_opened: u64,
+}
+
+/// See the module.
+pub(crate) struct Buffered {
+    nodes: LruPool,
+    buffer: UnitBuffer,
+    pio_max: usize,
+    events: Events,
+    details: UnitBufferDetails,
+}
+
+impl Buffered {
+    fn over(store: InPlaceStore, options: &BufferedOptions) -> Result<Self> {
+        let shape = Shape::of_page(options.page_len).limited(options.keys_max);
+        Ok(Self {
+            nodes: LruPool::new(store, shape, options.frames),
+            buffer: UnitBuffer::new(options.policy, options.units)?,
+            pio_max: options.pio_max.max(1),
+            events: Events::default(),
+            details: UnitBufferDetails::default(),
+        })
+    }
+
+    pub fn create(volume: Arc<dyn Volume>, file: &str, options: &BufferedOptions) -> Result<Self> {
+        let mut tree = Self::over(InPlaceStore::create(volume, file, options.page_len)?, options)?;
+        single::plant(&mut tree.nodes)?;
+        tree.flush()?;
+        Ok(tree)
+    }
+
+    pub fn recover(volume: Arc<dyn Volume>, file: &str, options: &BufferedOptions) -> Result<Self> {
+        let mut tree = Self::over(InPlaceStore::open(volume, file, options.page_len)?, options)?;
+        let mut used = HashSet::new();
+        walk(&tree.nodes, Allow::default(), &mut |id, _: &Node| {
+            used.insert(id);
+        })?;
+        tree.nodes.store_mut().keep_only(&used);
+        Ok(tree)
+    }
+
+    pub fn bulk_load(
+        volume: Arc<dyn Volume>,
+        file: &str,
+        options: &BufferedOptions,
+        fill: f64,
+        records: &mut dyn Iterator<Item = (Key, Value)>,
+    ) -> Result<Self> {
+        let mut tree = Self::over(InPlaceStore::create(volume, file, options.page_len)?, options)?;
+        bulk_load(&mut tree.nodes, fill, records)?;
+        tree.flush()?;
+        Ok(tree)
+    }
+
+    pub fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        let mut range = None;
+        if self.buffer.asks_for_range(key) {
+            self.details.groups_opened += 1;
+            range = Some(reach(&self.nodes, key, 0)?.range);
+        }
+        self.buffer.put(key, change, range);
+        while self.buffer.is_overfull() {
+            let victim =
+                self.buffer.victim().ok_or_else(|| Error::broken("a full buffer without a victim"))?;
+            self.details.victims += 1;
+            self.details.units += self.commit(victim)?;
+        }
+        Ok(())
+    }
+
+    /// Brings all units of the leaf that holds a key to it. Returns how many they were.
+    fn commit(&mut self, key: Key) -> Result<u64> {
+        let reach = reach(&self.nodes, key, 0)?;
+        let changes = self.buffer.take(reach.range);
+        update_leaf(&mut self.nodes, reach, &changes, &mut Nothing, &mut self.events)?;
+        Ok(changes.len() as u64)
+    }
+
+    pub fn search(&self, key: Key) -> Result<Option<Value>> {
+        match self.buffer.get(key) {
+            Some(change) => Ok(change.value()),
+            None => single::search(&self.nodes, key),
+        }
+    }
+
+    pub fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        let beyond: Vec<Key> = keys.iter().copied().filter(|key| self.buffer.get(*key).is_none()).collect();
+        let mut found = search_many::search_many(&self.nodes, &beyond, self.pio_max)?.into_iter();
+        let value = |key: &Key| match self.buffer.get(*key) {
+            Some(change) => change.value(),
+            None => found.next().flatten(),
+        };
+        Ok(keys.iter().map(value).collect())
+    }
+
+    pub fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut waiting = self.buffer.range(range.clone()).peekable();
+        let stored = scan::scan(&self.nodes, range.clone())?;
+        if waiting.peek().is_none() {
+            return Ok(stored);
+        }
+        let mut found: BTreeMap<Key, Value> = stored.into_iter().collect();
+        for (key, change) in waiting {
+            match change {
+                Change::Put(value) => found.insert(key, value),
+                Change::Remove => found.remove(&key),
+            };
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    pub fn flush(&mut self) -> Result<()> {
+        while let Some(key) = self.buffer.first_key() {
+            self.details.flushed += 1;
+            self.commit(key)?;
+        }
+        self.nodes.sync()
+    }
+
+    pub fn check(&self) -> Result<Checked> {
+        self.buffer.check()?;
+        let checked = walk(&self.nodes, Allow::default(), &mut |_, _| ())?;
+        let all = self.range(0..Key::MAX)?.len() as u64 + u64::from(self.search(Key::MAX)?.is_some());
+        Ok(Checked { records: all, ..checked })
+    }
+
+    pub fn stats(&self) -> Counters {
+        let nodes = self.nodes.counters();
+        Counters {
+            splits: self.events.splits,
+            merges: self.events.merges,
+            redistributions: self.events.redistributions,
+            flushes: self.details.victims + self.details.flushed,
+            height: u32::from(self.nodes.root().level) + 1,
+            memory: nodes.memory + self.buffer.memory(),
+            ..nodes
+        }
+    }
+
+    pub fn details(&self) -> UnitBufferDetails {
+        UnitBufferDetails { redundant: self.buffer.redundant(), ..self.details }
+    }
+}
