@@ -3,7 +3,15 @@
 //! | file | what |
 //! |---|---|
 //! | `page_map` | every logical page anywhere; a table of all of them in memory |
+//! | `block_map` | every logical page in its place in its block; a table of blocks |
+//! | `fmax` | the same with replacement blocks, and chains of them that are folded |
+//! | `fast` | the same with few log blocks that all blocks share, and merges |
+//! | `dftl` | as `page_map`, with the table on flash and a part of it in memory |
+//! | `block_mapped` | what `block_map`, `fmax` and `fast` share |
+//! | `mapping_cache` | the part of the table that `dftl` has in memory |
 //! | `garbage_collection` | which block to empty next |
+//! | `free_blocks` | blocks that nobody needs |
+//! | `scan` | what is found on flash when the power comes back |
 //! | `spare` | what a page's spare area says of it |
 //!
 //! Contract of [`Ftl`]:
@@ -16,8 +24,16 @@
 //! 5. everything done to flash goes through [`Flash`], which counts it and passes it on to the clock. What the host need
 //!    not wait for follows a call of [`Flash::answered`].
 
+pub mod block_map;
+mod block_mapped;
+pub mod dftl;
+pub mod fast;
+pub mod fmax;
+mod free_blocks;
 pub mod garbage_collection;
+mod mapping_cache;
 pub mod page_map;
+mod scan;
 pub(crate) mod spare;
 
 use crate::{Error, Flash, Geometry, Result};
@@ -63,6 +79,11 @@ pub trait Ftl: Send + std::fmt::Debug {
 
     /// Bytes of memory that a drive would need for the mapping.
     fn mapping_bytes(&self) -> usize;
+
+    /// How often each of its paths was taken since it was made or recovered, by name: merges, folds, cache misses.
+    fn events(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// What all layers are told.
