@@ -22,7 +22,7 @@
 //!
 //! Invariants: those of `block_mapped`, and
 //! 1. a logical block has one physical block at most;
-//! 2. two blocks are free before each rewrite: one to write to, one for recovery.
+//! 2. [`RESERVE`] blocks are free before each rewrite.
 
 use super::block_mapped::{BlockMapped, Placed, RESERVE, Remains, Source};
 use super::{Ftl, FtlOptions, LogicalPage};
@@ -54,7 +54,7 @@ impl BlockMap {
     /// On erased flash. Blocks that are bad already are left alone.
     ///
     /// # Errors
-    /// [`Error::Geometry`](crate::Error::Geometry) if the options cannot be, or there are fewer than two blocks besides those
+    /// [`Error::Geometry`](crate::Error::Geometry) if the options cannot be, or there are fewer than three blocks besides those
     /// that hold the logical pages.
     pub fn new(flash: &Flash, options: FtlOptions) -> Result<Self> {
         let base = BlockMapped::new(flash, options, 0)?;

@@ -16,8 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Free blocks that stay when one is taken for good: one to rewrite into, one for recovery if the power goes meanwhile.
-pub(super) const RESERVE: u32 = 2;
+/// Free blocks that stay when one is taken for good: one to rewrite into, one if a program fails there, and one for recovery if
+/// the power goes meanwhile.
+pub(super) const RESERVE: u32 = 3;
 
 /// A block whose pages are in their places.
 #[derive(Clone, Copy, Debug)]

@@ -351,21 +351,23 @@ impl Ftl for Fast {
             events: Events::default(),
         };
         layer.link_logs(others, &at);
-        for (logical, found) in placed {
-            match &found[..] {
-                [one] => layer.table[logical as usize] = Some(layer.base.closed(one)),
-                several => {
-                    layer.events.unites += 1;
-                    let united = layer.base.unite(flash, logical, several, &at)?;
-                    layer.table[logical as usize] = Some(united);
-                    for offset in 0..layer.base.geometry.pages_per_block {
-                        layer.log.remove(&layer.base.page(logical, offset));
-                    }
+        for (logical, mut found) in placed {
+            if found.len() > 1 {
+                match layer.unite(flash, logical, &found, &at) {
+                    Ok(()) => continue,
+                    // A drive at its end can still be read: all but one become log blocks.
+                    Err(Error::NoBlocks { .. }) => layer.link_logs(found.split_off(1), &at),
+                    Err(error) => return Err(error),
                 }
             }
+            layer.table[logical as usize] = found.first().map(|one| layer.base.closed(one));
         }
         while layer.random.len() > layer.random_max {
-            layer.merge_oldest(flash)?;
+            match layer.merge_oldest(flash) {
+                Ok(()) => {}
+                Err(Error::NoBlocks { .. }) => break,
+                Err(error) => return Err(error),
+            }
         }
         Ok(Box::new(layer))
     }
@@ -397,6 +399,17 @@ impl Ftl for Fast {
 }
 
 impl Fast {
+    /// Makes one data block of those that recovery found of a logical block.
+    fn unite(&mut self, flash: &mut Flash, logical: u32, found: &[FoundBlock], at: &[u32]) -> Result<()> {
+        let united = self.base.unite(flash, logical, found, at)?;
+        self.events.unites += 1;
+        self.table[logical as usize] = Some(united);
+        for offset in 0..self.base.geometry.pages_per_block {
+            self.log.remove(&self.base.page(logical, offset));
+        }
+        Ok(())
+    }
+
     /// Makes random log blocks of the blocks that recovery found with pages out of their places, the oldest first. Nothing is
     /// written to any.
     fn link_logs(&mut self, mut found: Vec<FoundBlock>, at: &[u32]) {

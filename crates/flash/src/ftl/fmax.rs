@@ -27,7 +27,7 @@
 //! Invariants: those of `block_mapped`, and
 //! 1. all pages of a physical block are of one logical block;
 //! 2. `moved` holds exactly the pages whose newest version is in a replacement block;
-//! 3. two blocks are free before each fold: one to write to, one for recovery.
+//! 3. [`RESERVE`] blocks are free before each fold that the host's page goes along with.
 
 use super::block_mapped::{BlockMapped, Placed, RESERVE, Remains, Source};
 use super::scan::FoundBlock;
@@ -96,7 +96,7 @@ impl Fmax {
     /// sources. Blocks that are bad already are left alone.
     ///
     /// # Errors
-    /// [`Error::Geometry`] if the options cannot be, or there are fewer than four blocks besides those that hold the logical
+    /// [`Error::Geometry`] if the options cannot be, or there are fewer than five blocks besides those that hold the logical
     /// pages.
     pub fn new(flash: &Flash, options: FtlOptions, replacements: u32) -> Result<Self> {
         if !(1..=REPLACEMENTS_MAX).contains(&replacements) {
@@ -303,7 +303,11 @@ impl Ftl for Fmax {
             let chain = &layer.chains[logical as usize];
             if chain.replacements.len() > layer.chain_max {
                 layer.events.unites += 1;
-                layer.fold(flash, logical, None)?;
+                match layer.fold(flash, logical, None) {
+                    // A drive at its end can still be read, from a longer chain.
+                    Ok(()) | Err(Error::NoBlocks { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(Box::new(layer))
