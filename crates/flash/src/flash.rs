@@ -148,20 +148,24 @@ impl Flash {
         Done(self.batch.add(kind, unit, bytes as u32, after.0))
     }
 
-    fn note_read(&mut self, origin: Origin, page: PageId, bytes: usize) -> Done {
-        match origin {
-            Origin::Host => self.counters.host_reads += 1,
-            Origin::Internal => self.counters.internal_reads += 1,
+    fn note_program(
+        &mut self,
+        origin: Origin,
+        page: PageId,
+        bytes: usize,
+        after: Done,
+        result: Result<()>,
+    ) -> Result<Done> {
+        if !carried_out(&result) {
+            return result.map(|()| Done::NOTHING);
         }
-        self.note(OperationKind::Read, self.nand.geometry().block_of(page), bytes, Done::NOTHING)
-    }
-
-    fn note_program(&mut self, origin: Origin, page: PageId, bytes: usize, after: Done) -> Done {
         match origin {
             Origin::Host => self.counters.host_programs += 1,
             Origin::Internal => self.counters.internal_programs += 1,
         }
-        self.note(OperationKind::Program, self.nand.geometry().block_of(page), bytes, after)
+        let block = self.nand.geometry().block_of(page);
+        let done = self.note(OperationKind::Program, block, bytes, after);
+        result.map(|()| done)
     }
 
     /// Reads part of a page.
@@ -169,13 +173,7 @@ impl Flash {
     /// # Errors
     /// As [`Nand::read`].
     pub fn read(&mut self, origin: Origin, page: PageId, offset: usize, buffer: &mut [u8]) -> Result<Done> {
-        let result = self.nand.read(page, offset, buffer);
-        if carried_out(&result) {
-            let done = self.note_read(origin, page, buffer.len());
-            result.map(|()| done)
-        } else {
-            result.map(|()| Done::NOTHING)
-        }
+        self.read_with_spare(origin, page, offset, buffer, &mut [])
     }
 
     /// Reads the first bytes of a page's spare area. Always internal.
@@ -183,13 +181,32 @@ impl Flash {
     /// # Errors
     /// As [`Nand::read_spare`].
     pub fn read_spare(&mut self, page: PageId, buffer: &mut [u8]) -> Result<Done> {
-        let result = self.nand.read_spare(page, buffer);
-        if carried_out(&result) {
-            let done = self.note_read(Origin::Internal, page, buffer.len());
-            result.map(|()| done)
-        } else {
-            result.map(|()| Done::NOTHING)
+        self.read_with_spare(Origin::Internal, page, 0, &mut [], buffer)
+    }
+
+    /// Reads part of a page and the first bytes of its spare area: one read.
+    ///
+    /// # Errors
+    /// As [`Nand::read`].
+    pub fn read_with_spare(
+        &mut self,
+        origin: Origin,
+        page: PageId,
+        offset: usize,
+        buffer: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Done> {
+        let result = self.nand.read_with_spare(page, offset, buffer, spare);
+        if !carried_out(&result) {
+            return result.map(|()| Done::NOTHING);
         }
+        match origin {
+            Origin::Host => self.counters.host_reads += 1,
+            Origin::Internal => self.counters.internal_reads += 1,
+        }
+        let block = self.nand.geometry().block_of(page);
+        let done = self.note(OperationKind::Read, block, buffer.len() + spare.len(), Done::NOTHING);
+        result.map(|()| done)
     }
 
     /// Programs a page, when `after` has ended.
@@ -205,12 +222,22 @@ impl Flash {
         after: Done,
     ) -> Result<Done> {
         let result = self.nand.program(page, data, spare);
-        if carried_out(&result) {
-            let done = self.note_program(origin, page, data.len() + spare.len(), after);
-            result.map(|()| done)
-        } else {
-            result.map(|()| Done::NOTHING)
-        }
+        self.note_program(origin, page, data.len() + spare.len(), after, result)
+    }
+
+    /// Programs a part of a page: bytes from an offset on, and bytes of the spare area from an offset on.
+    ///
+    /// # Errors
+    /// As [`Nand::program_part`].
+    pub fn program_part(
+        &mut self,
+        origin: Origin,
+        page: PageId,
+        (offset, data): (usize, &[u8]),
+        (spare_offset, spare): (usize, &[u8]),
+    ) -> Result<Done> {
+        let result = self.nand.program_part(page, offset, data, spare_offset, spare);
+        self.note_program(origin, page, data.len() + spare.len(), Done::NOTHING, result)
     }
 
     /// Reads a page and programs another with its bytes and its spare area. Always internal.
@@ -219,18 +246,18 @@ impl Flash {
     /// As [`Nand::copy`].
     pub fn copy(&mut self, from: PageId, to: PageId) -> Result<Done> {
         let result = self.nand.copy(from, to);
-        if carried_out(&result) {
-            let bytes = self.nand.geometry().page_bytes as usize;
-            let read = self.note_read(Origin::Internal, from, bytes);
-            // The source was unreadable: nothing was programmed.
-            if matches!(result, Err(Error::Unreadable { .. })) {
-                return result.map(|()| read);
-            }
-            let done = self.note_program(Origin::Internal, to, bytes, read);
-            result.map(|()| done)
-        } else {
-            result.map(|()| Done::NOTHING)
+        if !carried_out(&result) {
+            return result.map(|()| Done::NOTHING);
         }
+        let geometry = self.geometry();
+        self.counters.internal_reads += 1;
+        let bytes = geometry.page_bytes as usize;
+        let read = self.note(OperationKind::Read, geometry.block_of(from), bytes, Done::NOTHING);
+        // The source was unreadable: nothing was programmed.
+        if matches!(result, Err(Error::Unreadable { .. })) {
+            return result.map(|()| read);
+        }
+        self.note_program(Origin::Internal, to, bytes, read, result)
     }
 
     /// Erases a block when everything before in the task has ended.

@@ -5,6 +5,8 @@
 //! - [`Clock`] says how long it takes: channels are shared, dies are busy, and what does not collide goes on at the same
 //!   time. Nothing sleeps, and nothing is random: parallelism is an outcome.
 //! - [`Ftl`] makes logical pages out of physical ones; each way of doing so is one file in `ftl`.
+//! - [`Ssd`] puts these together and keeps files: a `psync` device and volume, on which stores run unchanged.
+//! - [`RawFlash`] is NAND and clock alone, for trees that manage flash themselves.
 //! - [`Flash`] is what a translation layer works on: the NAND, and the record of what was done to it, for the clock.
 
 pub mod ftl;
@@ -16,6 +18,8 @@ mod flash;
 mod geometry;
 mod nand;
 mod profile;
+mod raw;
+mod ssd;
 
 pub use batch::{Batch, Operation, OperationKind, RequestKind};
 pub use clock::Clock;
@@ -25,3 +29,5 @@ pub use ftl::{Ftl, FtlOptions, LogicalPage};
 pub use geometry::{BlockId, Geometry, PageId};
 pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
 pub use profile::{Profile, Timing};
+pub use raw::{PageProgram, PageRead, RawFlash};
+pub use ssd::{Latency, Request, Ssd};

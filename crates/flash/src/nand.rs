@@ -190,19 +190,45 @@ impl Nand {
     /// # Errors
     /// [`Error::Unreadable`], [`Error::PowerOff`]; [`Error::Misuse`] if the page does not have these bytes.
     pub fn read(&mut self, page: PageId, offset: usize, buffer: &mut [u8]) -> Result<()> {
+        self.read_with_spare(page, offset, buffer, &mut [])
+    }
+
+    /// Reads part of a page and the first bytes of its spare area: one read.
+    ///
+    /// # Errors
+    /// As [`Nand::read`].
+    pub fn read_with_spare(
+        &mut self,
+        page: PageId,
+        offset: usize,
+        buffer: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<()> {
         let (block, index) = self.check_page(page)?;
         let page_bytes = self.geometry.page_bytes as usize;
         if offset > page_bytes || buffer.len() > page_bytes - offset {
             let len = buffer.len();
             return self.misuse(page, || format!("bytes {offset} + {len} of a page of {page_bytes}"));
         }
-        self.begin_read()?;
-        match self.programs[page.0 as usize] {
-            0 => buffer.fill(0xff),
-            UNREADABLE => return Err(Error::Unreadable { block, index }),
-            _ => self.contents.read(block, index, offset, buffer),
+        if spare.len() > self.geometry.spare_bytes as usize {
+            return self.too_much_spare(page, spare.len());
         }
-        self.disturb(buffer);
+        if self.begin()? {
+            return Err(Error::PowerOff);
+        }
+        self.counters.reads += 1;
+        match self.programs[page.0 as usize] {
+            0 => {
+                buffer.fill(0xff);
+                spare.fill(0xff);
+            }
+            UNREADABLE => return Err(Error::Unreadable { block, index }),
+            _ => {
+                self.contents.read(block, index, offset, buffer);
+                self.contents.read_spare(block, index, spare);
+            }
+        }
+        self.disturb(if buffer.is_empty() { spare } else { buffer });
         Ok(())
     }
 
@@ -211,28 +237,7 @@ impl Nand {
     /// # Errors
     /// As [`Nand::read`].
     pub fn read_spare(&mut self, page: PageId, buffer: &mut [u8]) -> Result<()> {
-        let (block, index) = self.check_page(page)?;
-        let spare_bytes = self.geometry.spare_bytes as usize;
-        if buffer.len() > spare_bytes {
-            let len = buffer.len();
-            return self.misuse(page, || format!("{len} bytes of a spare area of {spare_bytes}"));
-        }
-        self.begin_read()?;
-        match self.programs[page.0 as usize] {
-            0 => buffer.fill(0xff),
-            UNREADABLE => return Err(Error::Unreadable { block, index }),
-            _ => self.contents.read_spare(block, index, buffer),
-        }
-        self.disturb(buffer);
-        Ok(())
-    }
-
-    fn begin_read(&mut self) -> Result<()> {
-        if self.begin()? {
-            return Err(Error::PowerOff);
-        }
-        self.counters.reads += 1;
-        Ok(())
+        self.read_with_spare(page, 0, &mut [], buffer)
     }
 
     /// Flips bits, as often as the faults say.
@@ -371,7 +376,10 @@ impl Nand {
         if programs > 0 || self.programs[from.0 as usize] == 0 {
             return self.misuse(from, || "copies go from a programmed page to a free one".to_owned());
         }
-        self.begin_read()?;
+        if self.begin()? {
+            return Err(Error::PowerOff);
+        }
+        self.counters.reads += 1;
         let cut = self.begin()?;
         self.contents.copy((source, source_index), (block, index));
         if self.faults.bits > 0.0 && self.chance.random_bool(self.faults.bits) {

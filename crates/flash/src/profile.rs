@@ -3,6 +3,7 @@
 //! docs/flash.md names a source for each figure.
 
 use crate::{Error, Geometry, Order, Result, Rules};
+use psync::Rate;
 use std::time::Duration;
 
 /// How long things take. See docs/flash.md for what waits for what.
@@ -24,6 +25,8 @@ pub struct Timing {
     pub controller_read: Duration,
     /// The controller's time for a write, during which it does nothing else.
     pub controller_write: Duration,
+    /// What it costs the controller to turn from a read to a write, or back.
+    pub controller_turn: Duration,
     /// What each request costs besides, at the host and on the way, side by side with others.
     pub host_overhead: Duration,
     /// What the host link moves in a second, in bytes; at least 1,000,000. Counts as the controller's time.
@@ -52,6 +55,7 @@ impl Timing {
             self.bus_turn,
             self.controller_read,
             self.controller_write,
+            self.controller_turn,
             self.host_overhead,
         ];
         if durations.iter().any(|duration| *duration > Duration::from_secs(10)) {
@@ -96,13 +100,14 @@ impl Profile {
         };
         let timing = Timing {
             read: micros(50),
-            program: micros(250),
+            program: micros(220),
             erase: micros(1500),
-            bus_bytes_per_second: 166_000_000,
+            bus_bytes_per_second: 200_000_000,
             bus_command: Duration::from_nanos(300),
-            bus_turn: micros(15),
-            controller_read: Duration::from_nanos(500),
-            controller_write: Duration::from_nanos(500),
+            bus_turn: Duration::from_nanos(200),
+            controller_read: micros(4),
+            controller_write: micros(4),
+            controller_turn: micros(2),
             host_overhead: micros(5),
             host_bytes_per_second: 3_000_000_000,
             queue_depth: 256,
@@ -110,8 +115,8 @@ impl Profile {
         Self::named("ssdsim", geometry, timing)
     }
 
-    /// Single-level flash of 2007, as the papers on in-page logging have it: pages of 2 KiB, programmed in parts and in any
-    /// order.
+    /// Single-level flash of 2007, as the papers on in-page logging have it: one chip with pages of 2 KiB, which are
+    /// programmed in up to four parts, and may be left out.
     pub fn slc_2007() -> Self {
         let geometry = Geometry {
             channels: 1,
@@ -123,15 +128,16 @@ impl Profile {
             spare_bytes: 64,
         };
         let timing = Timing {
-            // 80 us with its transfer at 40 MB/s.
-            read: micros(25),
-            program: micros(145),
+            // With their transfer, 80 us and 200 us.
+            read: micros(28),
+            program: micros(148),
             erase: micros(1500),
             bus_bytes_per_second: 40_000_000,
             bus_command: Duration::from_nanos(300),
-            bus_turn: Duration::ZERO,
+            bus_turn: Duration::from_nanos(200),
             controller_read: Duration::ZERO,
             controller_write: Duration::ZERO,
+            controller_turn: Duration::ZERO,
             host_overhead: micros(5),
             host_bytes_per_second: 300_000_000,
             queue_depth: 1,
@@ -139,4 +145,182 @@ impl Profile {
         let rules = Rules { order: Order::Ascending, programs_max: 4, ..Rules::default() };
         Self { rules, ..Self::named("slc-2007", geometry, timing) }
     }
+
+    /// Multi-level flash of 2010: a small drive of 4 channels with pages of 4 KiB.
+    pub fn mlc_2010() -> Self {
+        let geometry = Geometry {
+            channels: 4,
+            dies_per_channel: 2,
+            planes: 2,
+            blocks_per_plane: 256,
+            pages_per_block: 128,
+            page_bytes: 4096,
+            spare_bytes: 224,
+        };
+        let timing = Timing {
+            read: micros(60),
+            program: micros(800),
+            erase: micros(3000),
+            bus_bytes_per_second: 166_000_000,
+            bus_command: Duration::from_nanos(300),
+            bus_turn: Duration::from_nanos(200),
+            controller_read: micros(2),
+            controller_write: micros(2),
+            controller_turn: Duration::ZERO,
+            host_overhead: micros(5),
+            host_bytes_per_second: 280_000_000,
+            queue_depth: 32,
+        };
+        Self::named("mlc-2010", geometry, timing)
+    }
+
+    /// The OpenSSD board (Jasmine, Barefoot controller) as measured in the CB-tree paper: one request at a time, and pages
+    /// of 32 KiB, because two planes of two chips with pages of 8 KiB are always used as one.
+    pub fn open_ssd() -> Self {
+        let geometry = Geometry {
+            channels: 4,
+            dies_per_channel: 2,
+            planes: 1,
+            blocks_per_plane: 128,
+            pages_per_block: 128,
+            page_bytes: 32_768,
+            spare_bytes: 512,
+        };
+        let timing = Timing {
+            read: micros(70),
+            program: micros(950),
+            erase: micros(3000),
+            bus_bytes_per_second: 320_000_000,
+            bus_command: Duration::from_nanos(300),
+            bus_turn: Duration::from_nanos(200),
+            // The firmware runs on one core of 87.5 MHz.
+            controller_read: micros(270),
+            controller_write: micros(270),
+            controller_turn: Duration::ZERO,
+            host_overhead: micros(5),
+            host_bytes_per_second: 280_000_000,
+            queue_depth: 1,
+        };
+        Self::named("openssd", geometry, timing)
+    }
+
+    /// Triple-level flash of 2020: a drive of 8 channels with pages of 16 KiB.
+    pub fn tlc_2020() -> Self {
+        let geometry = Geometry {
+            channels: 8,
+            dies_per_channel: 4,
+            planes: 2,
+            blocks_per_plane: 32,
+            pages_per_block: 256,
+            page_bytes: 16_384,
+            spare_bytes: 2048,
+        };
+        let timing = Timing {
+            read: micros(60),
+            program: micros(700),
+            erase: micros(5000),
+            bus_bytes_per_second: 1_200_000_000,
+            bus_command: Duration::from_nanos(300),
+            bus_turn: Duration::from_nanos(200),
+            controller_read: Duration::from_nanos(1500),
+            controller_write: Duration::from_nanos(1500),
+            controller_turn: Duration::ZERO,
+            host_overhead: micros(5),
+            host_bytes_per_second: 3_500_000_000,
+            queue_depth: 1024,
+        };
+        Self::named("tlc-2020", geometry, timing)
+    }
+
+    /// A disk of 2026 behind a virtual machine: [`Profile::fitted`] to rates of random 4 KiB requests measured there.
+    pub fn host() -> Self {
+        let rate = |(depth, iops): &(usize, f64)| Rate { bytes: 4096, depth: *depth, iops: *iops };
+        let reads: Vec<_> = HOST_READS.iter().map(rate).collect();
+        let writes: Vec<_> = HOST_WRITES.iter().map(rate).collect();
+        let fitted = Self::fitted(&reads, &writes, HOST_BYTES_PER_SECOND);
+        fitted.expect("these rates can be fitted: a test does")
+    }
+
+    /// A drive that behaves like a measured disk, as far as rates by depth go.
+    ///
+    /// # Errors
+    /// As [`Profile::fitted`].
+    pub fn from_measured(disk: &psync::Profile) -> Result<Self> {
+        Self::fitted(&disk.read_rate, &disk.write_rate, disk.read_bandwidth as u64)
+    }
+
+    /// A drive with these rates of random 4 KiB requests; other sizes among them are left out. `bytes_per_second` is what
+    /// the disk moves at most.
+    ///
+    /// A set of n requests is taken to last `n * s + l`: s is the time of what does one request after the other (the
+    /// controller), l of what goes on side by side (the rest). Both by least squares of the relative error.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] if there are not rates of at least two depths, all above 0, each for reads and writes.
+    pub fn fitted(reads: &[Rate], writes: &[Rate], bytes_per_second: u64) -> Result<Self> {
+        let (read_each, read_once) = fit(reads, "reads")?;
+        let (write_each, write_once) = fit(writes, "writes")?;
+        let geometry = Geometry {
+            channels: 16,
+            dies_per_channel: 4,
+            planes: 4,
+            blocks_per_plane: 64,
+            pages_per_block: 128,
+            page_bytes: 4096,
+            spare_bytes: 128,
+        };
+        let host_bytes_per_second = bytes_per_second.max(1_000_000);
+        let bus_bytes_per_second = 1_200_000_000;
+        let (bus_command, host_overhead) = (Duration::from_nanos(300), micros(5));
+        let transfer = 4096.0 / bus_bytes_per_second as f64 + (bus_command + host_overhead).as_secs_f64();
+        let link = 4096.0 / host_bytes_per_second as f64;
+        let seconds = |seconds: f64| Duration::from_nanos((seconds.clamp(0.0, 1.0) * 1e9) as u64);
+        let timing = Timing {
+            read: seconds(read_once - transfer).max(micros(1)),
+            program: seconds(write_once - transfer).max(micros(1)),
+            erase: micros(1000),
+            bus_bytes_per_second,
+            bus_command,
+            bus_turn: Duration::from_nanos(200),
+            controller_read: seconds(read_each - link),
+            controller_write: seconds(write_each - link),
+            controller_turn: Duration::ZERO,
+            host_overhead,
+            host_bytes_per_second,
+            queue_depth: 1024,
+        };
+        Ok(Self::named("host", geometry, timing))
+    }
+}
+
+/// Random reads of 4 KiB a second by depth, of one psync set after the other (see docs/flash.md for the disk).
+const HOST_READS: [(usize, f64); 6] =
+    [(1, 18_000.0), (4, 46_000.0), (16, 76_000.0), (32, 84_000.0), (64, 88_000.0), (128, 90_000.0)];
+/// Random writes.
+const HOST_WRITES: [(usize, f64); 4] = [(1, 15_000.0), (8, 51_000.0), (32, 68_000.0), (64, 76_000.0)];
+const HOST_BYTES_PER_SECOND: u64 = 2_800_000_000;
+
+/// Seconds for each request of a set, and for the set besides.
+fn fit(rates: &[Rate], what: &str) -> Result<(f64, f64)> {
+    let points: Vec<_> = rates
+        .iter()
+        .filter(|rate| rate.bytes == 4096 && rate.iops > 0.0 && rate.depth > 0)
+        .map(|rate| (rate.depth as f64, rate.depth as f64 / rate.iops))
+        .collect();
+    // Minimizes the sum of ((n s + l) / t - 1)^2: two linear equations.
+    let (mut nn, mut n1, mut ones, mut nt, mut t1) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (n, t) in points {
+        nn += n * n / (t * t);
+        n1 += n / (t * t);
+        ones += 1.0 / (t * t);
+        nt += n / t;
+        t1 += 1.0 / t;
+    }
+    let determinant = nn * ones - n1 * n1;
+    if determinant <= nn * ones * 1e-9 {
+        return Err(Error::Geometry(format!("{what} of 4 KiB at two depths at least are needed for a fit")));
+    }
+    let each = (nt * ones - n1 * t1) / determinant;
+    let once = (nn * t1 - n1 * nt) / determinant;
+    Ok((each.max(1e-9), once.max(1e-9)))
 }

@@ -14,6 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidy", &[]),
 ];
 
+/// What tests may use besides, where the crate is there to be built upon by it: dev-dependencies only.
+const TEST_ARROWS: &[(&str, &[&str])] = &[("flash", &["sapwood"])];
+
 const WHY: &str =
     "arrows between crates go one way, so that each can be understood and used without those above it";
 
@@ -41,9 +44,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             );
             continue;
         };
-        for dependency in dependencies(&manifest) {
+        let in_tests = TEST_ARROWS.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, more)| more);
+        for (dependency, for_tests) in dependencies(&manifest) {
             let ours = ARROWS.iter().any(|(known, _)| *known == dependency);
-            if ours && dependency != name && !allowed.contains(&dependency.as_str()) {
+            let may = allowed.contains(&dependency.as_str())
+                || (for_tests && in_tests.contains(&dependency.as_str()));
+            if ours && dependency != name && !may {
                 let line =
                     file.lines().find(|(_, line)| line.starts_with(&dependency)).map_or(1, |(line, _)| line);
                 add(
@@ -57,8 +63,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Packages that a manifest depends on, by their real names, everywhere a manifest can say so.
-fn dependencies(manifest: &toml::Table) -> Vec<String> {
+/// Packages that a manifest depends on, by their real names, everywhere a manifest can say so, and whether for tests alone.
+fn dependencies(manifest: &toml::Table) -> Vec<(String, bool)> {
     let mut tables = vec![manifest];
     let targets = manifest.get("target").and_then(toml::Value::as_table);
     tables.extend(targets.into_iter().flat_map(|targets| targets.values()).filter_map(toml::Value::as_table));
@@ -68,7 +74,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
             let Some(entries) = table.get(kind).and_then(toml::Value::as_table) else { continue };
             for (name, entry) in entries {
                 let renamed = entry.get("package").and_then(toml::Value::as_str);
-                names.push(renamed.unwrap_or(name).to_owned());
+                names.push((renamed.unwrap_or(name).to_owned(), kind == "dev-dependencies"));
             }
         }
     }
@@ -91,6 +97,10 @@ mod tests {
                 "[package]\nname = \"sapwood\"\n[target.'cfg(unix)'.dev-dependencies]\nx = { package = \"lab\" }",
             ),
             ("crates/new/Cargo.toml", "[package]\nname = \"new\""),
+            (
+                "crates/flash/Cargo.toml",
+                "[package]\nname = \"flash\"\n[dependencies]\nsapwood = \"1\"\n[dev-dependencies]\nsapwood = \"1\"",
+            ),
             ("crates/lab/Cargo.toml", "[package]\nname = \"lab\"\n[dependencies]\nsapwood.workspace = true"),
         ]);
         let found: Vec<_> = check(&tree).into_iter().map(|found| (found.line, found.what)).collect();
@@ -100,6 +110,7 @@ mod tests {
                 (4, "psync depends on sapwood".to_owned()),
                 (1, "sapwood depends on lab".to_owned()),
                 (1, "crate \"new\" is not in the table".to_owned()),
+                (4, "flash depends on sapwood".to_owned()),
             ]
         );
     }

@@ -294,6 +294,8 @@ impl PageMap {
         }
         if std::mem::take(&mut self.failing[block.0 as usize]) {
             self.bad += 1;
+            // Recovery does not look into bad blocks: the copies must be there first.
+            flash.fence();
             flash.nand_mut().mark_bad(block)?;
             return Ok(true);
         }

@@ -1,0 +1,62 @@
+//! The engine runs on a simulated drive unchanged: it loads, flushes, loses power, and finds everything again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use flash::{FtlOptions, Geometry, Profile, RequestKind, Ssd};
+use sapwood::Database;
+use std::sync::Arc;
+
+fn open(drive: &Ssd) -> sapwood::Result<Database> {
+    Database::builder().memory(4 << 20).open_on(Arc::new(drive.clone()))
+}
+
+fn value(key: u32, round: u32) -> Vec<u8> {
+    format!("value {key} of round {round} ").repeat(5).into_bytes()
+}
+
+#[test]
+fn a_database_loads_flushes_loses_power_and_is_found_again() {
+    let profile = Profile::ssdsim();
+    let geometry = Geometry { blocks_per_plane: 8, pages_per_block: 64, ..profile.geometry };
+    let mut drive = Ssd::new(Profile { geometry, ..profile }, FtlOptions::default(), 1).unwrap();
+    let mut rounds = vec![0_u32; 5000];
+    for round in 1..5 {
+        let db = open(&drive).unwrap();
+        let data = db.keyspace("data").unwrap();
+        for key in 0..rounds.len() as u32 {
+            if key % round == 0 {
+                data.insert(key.to_be_bytes(), value(key, round)).unwrap();
+                rounds[key as usize] = round;
+            }
+        }
+        db.flush().unwrap();
+        // Committed and not flushed: in the log alone.
+        for key in (0..100).filter(|key| key % round == 0) {
+            data.insert(key.to_be_bytes(), value(key, 100 + round)).unwrap();
+            rounds[key as usize] = 100 + round;
+        }
+        drive.cut_power_at(u64::from(round) * 7);
+        // These may be found or not.
+        let unsure = (4000..5000_u32).find(|key| data.insert(key.to_be_bytes(), b"unsure").is_err()).unwrap();
+        let found = drive.power_loss(u64::from(round)).unwrap();
+        drop((data, db));
+        drive = found;
+        let db = open(&drive).unwrap();
+        let data = db.keyspace("data").unwrap();
+        for key in 0..rounds.len() as u32 {
+            let found = data.get(key.to_be_bytes()).unwrap().unwrap();
+            let acknowledged = (4000..unsure).contains(&key);
+            if key == unsure && found[..] == *b"unsure" || acknowledged {
+                assert_eq!(&found[..], b"unsure", "round {round}, key {key}");
+                data.insert(key.to_be_bytes(), value(key, rounds[key as usize])).unwrap();
+            } else {
+                assert_eq!(found[..], value(key, rounds[key as usize]), "round {round}, key {key}");
+            }
+        }
+        db.close().unwrap();
+    }
+    let counters = drive.flash_counters();
+    let reads = drive.latency(RequestKind::Read);
+    println!("{counters:?} in {:?}, reads {reads:?}", drive.now());
+    assert!(counters.host_programs > 1000 && reads.count > 100 && reads.p50.as_micros() >= 50);
+}
