@@ -314,3 +314,62 @@ impl BlockMapped {
         (self.pages as usize).div_ceil(8) + self.logical_blocks() as usize * size_of::<u32>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Faults, Rules};
+
+    const GEOMETRY: Geometry = Geometry {
+        channels: 1,
+        dies_per_channel: 1,
+        planes: 1,
+        blocks_per_plane: 16,
+        pages_per_block: 4,
+        page_bytes: 512,
+        spare_bytes: 16,
+    };
+
+    #[test]
+    fn a_page_that_cannot_be_copied_stays_lost_until_it_is_written_again() {
+        let mut flash = Flash::new(GEOMETRY, Rules::default(), 0).unwrap();
+        let options = FtlOptions { over_provision: 0.28, ..FtlOptions::default() };
+        let mut base = BlockMapped::new(&flash, options, 0).unwrap();
+        // The first page of a block is spoilt, where one thinks that page 4 stands.
+        let mut old = Placed::open(base.free.take(&mut flash).unwrap());
+        flash.nand_mut().set_faults(Faults { program: 1.0, ..Faults::default() });
+        assert!(!base.append(&mut flash, &mut old, 1, Source::Host(&[7; 512])).unwrap() && old.closed);
+        flash.nand_mut().set_faults(Faults::default());
+        base.written(4);
+        let spoilt = GEOMETRY.page(old.block, 0);
+        let fresh = base
+            .rewrite(&mut flash, 1, 2, |base, offset| match offset {
+                0 => base.keep(4, spoilt),
+                _ => Source::Host(&[8; 512]),
+            })
+            .unwrap();
+        base.written(5);
+        base.free.release(&mut flash, old.block).unwrap();
+        assert!(flash.nand().is_bad(old.block), "a program failed in it");
+        let [lost, kept] = [0, 1].map(|index| GEOMETRY.page(fresh.block, index));
+        let unreadable = Err(Error::Unreadable { block: fresh.block, index: 0 });
+        let mut found = [0; 512];
+        assert_eq!(base.read(&mut flash, LogicalPage(4), lost, 0, &mut found), unreadable);
+        assert_eq!(base.read(&mut flash, LogicalPage(5), kept, 0, &mut found), Ok(()));
+        assert_eq!(found, [8; 512]);
+        // It stays so when the power has gone, and when it is copied again.
+        flash.settle();
+        flash.nand_mut().power_loss(1);
+        let (mut base, remains) = base.recovered(&mut flash).unwrap();
+        assert_eq!((remains.placed.len(), remains.others.len()), (1, 0));
+        assert_eq!(remains.at[4..6], [lost.0, kept.0]);
+        assert_eq!(base.read(&mut flash, LogicalPage(4), lost, 0, &mut found), unreadable);
+        let again = base
+            .rewrite(&mut flash, 1, 2, |base, offset| base.keep(4 + offset, [lost, kept][offset as usize]));
+        let [lost, kept] = [0, 1].map(|index| GEOMETRY.page(again.as_ref().unwrap().block, index));
+        assert!(base.read(&mut flash, LogicalPage(4), lost, 0, &mut found).is_err());
+        base.written(4);
+        assert_eq!(base.read(&mut flash, LogicalPage(5), kept, 0, &mut found), Ok(()));
+        assert_eq!(found, [8; 512]);
+    }
+}
