@@ -8,6 +8,7 @@
 //! | `fast` | the same with few log blocks that all blocks share, and merges |
 //! | `dftl` | as `page_map`, with the table on flash and a part of it in memory |
 //! | `block_mapped` | what `block_map`, `fmax` and `fast` share |
+//! | `page_blocks` | the blocks of `dftl`: where pages go, and which block to empty |
 //! | `mapping_cache` | the part of the table that `dftl` has in memory |
 //! | `garbage_collection` | which block to empty next |
 //! | `free_blocks` | blocks that nobody needs |
@@ -32,6 +33,7 @@ pub mod fmax;
 mod free_blocks;
 pub mod garbage_collection;
 mod mapping_cache;
+mod page_blocks;
 pub mod page_map;
 mod scan;
 pub(crate) mod spare;

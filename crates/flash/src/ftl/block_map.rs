@@ -22,7 +22,7 @@
 //!
 //! Invariants: those of `block_mapped`, and
 //! 1. a logical block has one physical block at most;
-//! 2. [`RESERVE`] blocks are free before each rewrite.
+//! 2. three blocks are free before each rewrite: one to write to, one if a program fails there, one for recovery.
 
 use super::block_mapped::{BlockMapped, Placed, RESERVE, Remains, Source};
 use super::{Ftl, FtlOptions, LogicalPage};

@@ -25,14 +25,14 @@
 //!
 //! Invariants:
 //! 1. what a logical page's entry says, in the cache or else in its translation page, is where its newest version is;
-//! 2. `owner` says of each physical page whose it is, or nobody's; a block's count of valid pages is that of its owned pages;
-//! 3. when a request begins, [`RESERVE`] blocks are free: two for what it writes itself and two for the collection that
-//!    follows, or recovery;
+//! 2. each page whose entry says so, and no other, is owned (see `page_blocks`);
+//! 3. when a request begins, five blocks are free (`RESERVE`): two for what it writes itself, two for the collection that
+//!    follows, or recovery, and one in case a program fails;
 //! 4. no block that was begun before a power loss is gone on with.
 
 use super::free_blocks::FreeBlocks;
-use super::garbage_collection::Candidates;
 use super::mapping_cache::MappingCache;
+use super::page_blocks::{PageBlocks, Stream};
 use super::scan::{Scan, kind};
 use super::spare::Spare;
 use super::{Ftl, FtlOptions, LogicalPage, check_page};
@@ -44,7 +44,7 @@ const NONE: u32 = u32::MAX;
 /// The share of all entries that is cached, by default.
 pub const CACHED: f64 = 0.05;
 
-/// See invariant 3; one more in case a program fails.
+/// See invariant 3.
 const RESERVE: u32 = 5;
 
 /// The host's writes stop here, so that its reads can go on.
@@ -52,34 +52,6 @@ const LAST_BLOCKS: u32 = 3;
 
 /// Bytes of an entry in memory: logical and physical page.
 const ENTRY: usize = 8;
-
-/// A block that is being written to.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    block: u32,
-    next: u32,
-}
-
-/// Pages of a kind, spread over some open blocks.
-#[derive(Clone, Debug)]
-struct Stream {
-    slots: Vec<Open>,
-    table: bool,
-}
-
-impl Stream {
-    fn new(slots: u32, table: bool) -> Self {
-        Self { slots: vec![Open { block: NONE, next: 0 }; slots as usize], table }
-    }
-}
-
-/// Which stream a page goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
-    Host,
-    Copies,
-    Tables,
-}
 
 /// How often what was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,24 +86,11 @@ pub struct Dftl {
     /// By translation page: where it is.
     directory: Vec<u32>,
     cache: MappingCache,
-    /// By physical page: whose it is. A drive finds it in the spare area, which comes with each copy, and needs but a bit to
-    /// say whether the page is valid; that bit alone is counted as memory.
-    owner: Vec<u32>,
-    /// By block: whether it holds translation pages.
-    is_table: Vec<bool>,
-    /// By block: the version when it was closed.
-    closed: Vec<u64>,
-    data: Candidates,
-    tables: Candidates,
-    free: FreeBlocks,
+    blocks: PageBlocks,
     free_target: u32,
-    host_stream: Stream,
-    copy_stream: Stream,
-    table_stream: Stream,
     turn: usize,
     /// Goes on only between requests and between collections, each of which is to open one block for translation pages at most.
     table_turn: usize,
-    version: u64,
     events: Events,
 }
 
@@ -153,13 +112,10 @@ impl Dftl {
         }
         let pages = options.logical_pages(&flash.geometry());
         let capacity = ((f64::from(pages) * cached) as usize).max(2);
-        let mut layer = Self::without_blocks(flash.geometry(), options, capacity)?;
-        layer.free = FreeBlocks::all(flash);
-        Ok(layer)
+        Self::with(flash.geometry(), options, capacity, FreeBlocks::all(flash))
     }
 
-    /// Knows of no block yet.
-    fn without_blocks(geometry: Geometry, options: FtlOptions, capacity: usize) -> Result<Self> {
+    fn with(geometry: Geometry, options: FtlOptions, capacity: usize, free: FreeBlocks) -> Result<Self> {
         options.check()?;
         let pages = options.logical_pages(&geometry);
         let entries = geometry.page_bytes / 4;
@@ -167,8 +123,9 @@ impl Dftl {
         let spare = geometry.blocks() - (pages + tables).div_ceil(geometry.pages_per_block);
         // Open blocks are not to eat up the over-provision.
         let slots = |share: u32| (spare / share).clamp(1, geometry.units());
-        let (host, copies, table) = (slots(4), slots(8), slots(16));
-        let needed = host + copies + table + RESERVE + 1;
+        // By stream: the host's pages, copies, translation pages.
+        let slots = [slots(4), slots(8), slots(16)];
+        let needed = slots.iter().sum::<u32>() + RESERVE + 1;
         if spare < needed {
             return Err(Error::Geometry(format!(
                 "over-provision of {spare} blocks of {}, mapping table not counted; at least {needed}: take more blocks or a \
@@ -176,7 +133,6 @@ impl Dftl {
                 geometry.blocks()
             )));
         }
-        let blocks = geometry.blocks();
         Ok(Self {
             options,
             geometry,
@@ -184,110 +140,12 @@ impl Dftl {
             entries,
             directory: vec![NONE; tables as usize],
             cache: MappingCache::new(capacity),
-            owner: vec![NONE; geometry.pages() as usize],
-            is_table: vec![false; blocks as usize],
-            closed: vec![0; blocks as usize],
-            data: Candidates::new(blocks, geometry.pages_per_block),
-            tables: Candidates::new(blocks, geometry.pages_per_block),
-            free: FreeBlocks::none(&geometry),
+            blocks: PageBlocks::new(geometry, options.victims, free, slots),
             free_target: options.free_blocks(&geometry).max(RESERVE),
-            host_stream: Stream::new(host, false),
-            copy_stream: Stream::new(copies, false),
-            table_stream: Stream::new(table, true),
             turn: 0,
             table_turn: 0,
-            version: 1,
             events: Events::default(),
         })
-    }
-
-    fn candidates(&mut self, block: BlockId) -> &mut Candidates {
-        if self.is_table[block.0 as usize] { &mut self.tables } else { &mut self.data }
-    }
-
-    fn close(&mut self, block: BlockId) {
-        let version = self.version;
-        self.closed[block.0 as usize] = version;
-        self.candidates(block).offer(block, version);
-    }
-
-    fn stream(&mut self, to: To) -> &mut Stream {
-        match to {
-            To::Host => &mut self.host_stream,
-            To::Copies => &mut self.copy_stream,
-            To::Tables => &mut self.table_stream,
-        }
-    }
-
-    /// The next page of a stream's `slot`-th open block.
-    fn next_page(&mut self, flash: &mut Flash, to: To, slot: usize) -> Result<PageId> {
-        let pages_per_block = self.geometry.pages_per_block;
-        let stream = self.stream(to);
-        let (slot, table) = (slot % stream.slots.len(), stream.table);
-        let open = stream.slots[slot];
-        if open.block == NONE || open.next == pages_per_block {
-            if open.block != NONE {
-                self.stream(to).slots[slot] = Open { block: NONE, next: 0 };
-                self.close(BlockId(open.block));
-            }
-            let block = self.free.take(flash)?;
-            self.is_table[block.0 as usize] = table;
-            self.stream(to).slots[slot] = Open { block: block.0, next: 0 };
-        }
-        let open = &mut self.stream(to).slots[slot];
-        open.next += 1;
-        let (block, index) = (BlockId(open.block), open.next - 1);
-        Ok(self.geometry.page(block, index))
-    }
-
-    /// A program failed: the block is written to no more, and is bad once it is empty.
-    fn retire(&mut self, to: To, page: PageId) {
-        let block = self.geometry.block_of(page);
-        self.free.note_failure(block);
-        for slot in self.stream(to).slots.iter_mut().filter(|slot| slot.block == block.0) {
-            *slot = Open { block: NONE, next: 0 };
-        }
-        self.close(block);
-    }
-
-    /// Programs or copies something to a page of a stream; if that fails, to another.
-    fn place(
-        &mut self,
-        flash: &mut Flash,
-        to: To,
-        slot: usize,
-        mut put: impl FnMut(&mut Flash, PageId) -> Result<Done>,
-    ) -> Result<PageId> {
-        loop {
-            let at = self.next_page(flash, to, slot)?;
-            match put(flash, at) {
-                Ok(_) => return Ok(at),
-                Err(Error::ProgramFailed { .. }) => self.retire(to, at),
-                Err(Error::Unreadable { block, index }) => {
-                    // Nothing was programmed.
-                    let unused = self.geometry.block_of(at).0;
-                    for slot in &mut self.stream(to).slots {
-                        slot.next -= u32::from(slot.block == unused);
-                    }
-                    return Err(Error::Unreadable { block, index });
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn own(&mut self, at: PageId, number: u32) {
-        self.owner[at.0 as usize] = number;
-        let block = self.geometry.block_of(at);
-        self.candidates(block).gain(block);
-    }
-
-    fn disown(&mut self, at: u32) {
-        if at != NONE {
-            self.owner[at as usize] = NONE;
-            let block = self.geometry.block_of(PageId(at));
-            self.candidates(block).lose(block);
-        }
     }
 
     /// The logical pages whose entries stand in a translation page.
@@ -295,31 +153,31 @@ impl Dftl {
         table * self.entries..(table + 1) * self.entries
     }
 
-    /// Reads entries from a translation page: `buffer.len()` bytes from the `first`-th on. None if it was never written.
-    fn read_table(&mut self, flash: &mut Flash, table: u32, buffer: &mut [u8]) -> Result<()> {
+    /// Reads a translation page; one that was never written says that nothing is anywhere.
+    fn read_table(&mut self, flash: &mut Flash, table: u32, bytes: &mut [u8]) -> Result<Done> {
         match self.directory[table as usize] {
-            NONE => buffer.fill(0xff),
+            NONE => {
+                bytes.fill(0xff);
+                Ok(Done::NOTHING)
+            }
             at => {
-                flash.read(Origin::Internal, PageId(at), 0, buffer)?;
                 self.events.table_reads += 1;
-                // What follows needs what it says.
-                flash.wait();
+                flash.read(Origin::Internal, PageId(at), 0, bytes)
             }
         }
-        Ok(())
     }
 
-    /// Writes a translation page anew.
-    fn write_table(&mut self, flash: &mut Flash, table: u32, bytes: &[u8]) -> Result<()> {
-        let spare = Spare { number: table, version: self.version, kind: kind::TABLE }.encode();
-        let at = self.place(flash, To::Tables, self.table_turn, |flash, at| {
-            flash.program(Origin::Internal, at, bytes, &spare, Done::NOTHING)
+    /// Writes a translation page anew, when `after` has ended.
+    fn write_table(&mut self, flash: &mut Flash, table: u32, bytes: &[u8], after: Done) -> Result<()> {
+        let spare = Spare { number: table, version: self.blocks.version, kind: kind::TABLE }.encode();
+        let at = self.blocks.place(flash, Stream::Tables, self.table_turn, |flash, at| {
+            flash.program(Origin::Internal, at, bytes, &spare, after)
         })?;
-        self.version += 1;
+        self.blocks.version += 1;
         self.events.table_writes += 1;
         let old = std::mem::replace(&mut self.directory[table as usize], at.0);
-        self.disown(old);
-        self.own(at, table);
+        self.blocks.disown(old);
+        self.blocks.own(at, table);
         Ok(())
     }
 
@@ -327,7 +185,7 @@ impl Dftl {
     /// were dirty.
     fn write_back(&mut self, flash: &mut Flash, table: u32, moved: &[(u32, u32)]) -> Result<usize> {
         let mut bytes = vec![0; self.geometry.page_bytes as usize];
-        self.read_table(flash, table, &mut bytes)?;
+        let read = self.read_table(flash, table, &mut bytes)?;
         let range = self.range(table);
         let mut dirty = 0;
         for (page, at) in moved.iter().copied().chain(self.cache.dirty(range.clone()).inspect(|_| dirty += 1))
@@ -335,7 +193,7 @@ impl Dftl {
             let offset = (page - range.start) as usize * 4;
             bytes[offset..offset + 4].copy_from_slice(&at.to_le_bytes());
         }
-        self.write_table(flash, table, &bytes)?;
+        self.write_table(flash, table, &bytes, read)?;
         self.cache.clean(range);
         Ok(dirty)
     }
@@ -346,6 +204,8 @@ impl Dftl {
         // All of the flash page crosses the bus.
         let mut bytes = vec![0; self.geometry.page_bytes as usize];
         self.read_table(flash, page / self.entries, &mut bytes)?;
+        // What follows needs what it says.
+        flash.wait();
         let mut entry = [0; 4];
         entry.copy_from_slice(&bytes[offset..offset + 4]);
         Ok(u32::from_le_bytes(entry))
@@ -379,53 +239,39 @@ impl Dftl {
         Ok(at)
     }
 
-    /// Chooses the block whose collection gains most free pages, translation pages that it makes necessary counted.
-    fn choose(&mut self) -> Option<BlockId> {
-        let (victims, now) = (self.options.victims, self.version);
-        let data = self.data.take(victims, now);
-        let table = self.tables.take(victims, now);
-        let (Some(data), Some(table)) = (data, table) else { return data.or(table) };
-        let cost_data = self.data.valid(data) + self.tables_behind(data).len() as u32;
-        let (chosen, other) =
-            if cost_data < self.tables.valid(table) { (data, table) } else { (table, data) };
-        let since = self.closed[other.0 as usize];
-        self.candidates(other).offer(other, since);
-        Some(chosen)
-    }
-
-    /// Translation pages that would have to be written if the block's pages were moved.
-    fn tables_behind(&self, block: BlockId) -> Vec<u32> {
-        let pages = (0..self.geometry.pages_per_block)
-            .map(|index| self.owner[self.geometry.page(block, index).0 as usize])
-            .filter(|page| *page != NONE && !self.cache.holds(*page));
-        let mut tables: Vec<u32> = pages.map(|page| page / self.entries).collect();
+    /// How many translation pages would have to be written if the block's pages were moved.
+    fn tables_behind(cache: &MappingCache, entries: u32, blocks: &PageBlocks, block: BlockId) -> u32 {
+        let pages = blocks.owned(block).map(|(_, page)| page).filter(|page| !cache.holds(*page));
+        let mut tables: Vec<u32> = pages.map(|page| page / entries).collect();
         tables.sort_unstable();
         tables.dedup();
-        tables
+        tables.len() as u32
     }
 
     /// Collects until enough blocks are free. In twice as many steps as there are blocks they are, or nothing can be gained.
     fn collect(&mut self, flash: &mut Flash, target: u32) -> Result<()> {
         for _ in 0..2 * self.geometry.blocks() {
-            if self.free.len() >= target {
+            if self.blocks.free.len() >= target {
                 return Ok(());
             }
-            let Some(victim) = self.choose() else { return Err(self.free.exhausted()) };
+            let (cache, entries) = (&self.cache, self.entries);
+            let victim =
+                self.blocks.choose(|blocks, block| Self::tables_behind(cache, entries, blocks, block));
+            let Some(victim) = victim else { return Err(self.blocks.free.exhausted()) };
             self.empty(flash, victim)?;
         }
-        Err(self.free.exhausted())
+        Err(self.blocks.free.exhausted())
     }
 
     /// Moves all valid pages of a block elsewhere, and erases it.
     fn empty(&mut self, flash: &mut Flash, victim: BlockId) -> Result<()> {
         let mut moved = Vec::new();
-        let table = self.is_table[victim.0 as usize];
+        let table = self.blocks.is_table(victim);
         self.table_turn += 1;
         let result = self.move_pages(flash, victim, table, &mut moved);
         let updated = self.update_tables(flash, &moved);
         if let Err(error) = result.and(updated) {
-            let since = self.closed[victim.0 as usize];
-            self.candidates(victim).offer(victim, since);
+            self.blocks.offer_again(victim);
             return Err(error);
         }
         if table {
@@ -433,8 +279,8 @@ impl Dftl {
         } else {
             self.events.data_collections += 1;
         }
-        if self.candidates(victim).valid(victim) == 0 {
-            self.free.release(flash, victim)?;
+        if self.blocks.valid(victim) == 0 {
+            self.blocks.free.release(flash, victim)?;
         }
         Ok(())
     }
@@ -446,22 +292,18 @@ impl Dftl {
         table: bool,
         moved: &mut Vec<(u32, u32)>,
     ) -> Result<()> {
-        let to = if table { To::Tables } else { To::Copies };
+        let to = if table { Stream::Tables } else { Stream::Copies };
         // One open block for all, so that one new one is enough.
         let slot = self.geometry.unit_of(victim) as usize;
-        for index in 0..self.geometry.pages_per_block {
-            let from = self.geometry.page(victim, index);
-            let number = self.owner[from.0 as usize];
-            if number == NONE {
-                continue;
-            }
-            let at = match self.place(flash, to, slot, |flash, at| flash.copy(from, at)) {
+        let owned: Vec<_> = self.blocks.owned(victim).collect();
+        for (from, number) in owned {
+            let at = match self.blocks.place(flash, to, slot, |flash, at| flash.copy(from, at)) {
                 // Nobody can move it. It stays where it is, so that the loss is told to whoever reads it.
                 Err(Error::Unreadable { .. }) => continue,
                 result => result?,
             };
-            self.disown(from.0);
-            self.own(at, number);
+            self.blocks.disown(from.0);
+            self.blocks.own(at, number);
             if table {
                 self.directory[number as usize] = at.0;
             } else if self.cache.change(number, at.0) {
@@ -513,7 +355,7 @@ impl Ftl for Dftl {
 
     fn read(&mut self, flash: &mut Flash, page: LogicalPage, offset: usize, buffer: &mut [u8]) -> Result<()> {
         check_page(page, self.pages)?;
-        let free = self.free.len();
+        let free = self.blocks.free.len();
         let at = match self.look_up(flash, page.0) {
             // A drive at its end can still be read: without a place in the cache.
             Err(Error::NoBlocks { .. }) => self.load(flash, page.0)?,
@@ -525,23 +367,23 @@ impl Ftl for Dftl {
                 flash.read(Origin::Host, PageId(at), offset, buffer)?;
             }
         }
-        if self.free.len() < free { self.tidy_up(flash) } else { Ok(()) }
+        if self.blocks.free.len() < free { self.tidy_up(flash) } else { Ok(()) }
     }
 
     fn write(&mut self, flash: &mut Flash, page: LogicalPage, data: &[u8]) -> Result<()> {
         check_page(page, self.pages)?;
-        if self.free.len() < LAST_BLOCKS {
+        if self.blocks.free.len() < LAST_BLOCKS {
             self.collect(flash, RESERVE)?;
         }
         let old = self.look_up(flash, page.0)?;
-        let spare = Spare { number: page.0, version: self.version, kind: kind::DATA }.encode();
+        let spare = Spare { number: page.0, version: self.blocks.version, kind: kind::DATA }.encode();
         self.turn += 1;
-        let at = self.place(flash, To::Host, self.turn, |flash, at| {
+        let at = self.blocks.place(flash, Stream::Host, self.turn, |flash, at| {
             flash.program(Origin::Host, at, data, &spare, Done::NOTHING)
         })?;
-        self.version += 1;
-        self.disown(old);
-        self.own(at, page.0);
+        self.blocks.version += 1;
+        self.blocks.disown(old);
+        self.blocks.own(at, page.0);
         self.cache.put(page.0, at.0, true);
         self.tidy_up(flash)
     }
@@ -550,29 +392,28 @@ impl Ftl for Dftl {
         check_page(page, self.pages)?;
         let old = self.look_up(flash, page.0)?;
         if old != NONE {
-            self.disown(old);
+            self.blocks.disown(old);
             self.cache.put(page.0, NONE, true);
         }
         self.tidy_up(flash)
     }
 
     fn recovered(&self, flash: &mut Flash) -> Result<Box<dyn Ftl>> {
-        let mut found = Self::without_blocks(self.geometry, self.options, self.cache.capacity())?;
         let Scan { blocks, free, version } = Scan::of(flash)?;
-        (found.free, found.version) = (free, version);
+        let mut found = Self::with(self.geometry, self.options, self.cache.capacity(), free)?;
+        found.blocks.version = version;
         let mut truth = vec![NONE; found.pages as usize];
         for one in &blocks {
             let table = one.pages.iter().any(|page| page.spare.kind == kind::TABLE);
-            found.is_table[one.block.0 as usize] = table;
+            found.blocks.add_found(one.block, table);
             for page in one.pages.iter().filter(|page| page.newest) {
                 let places = if table { &mut found.directory } else { &mut truth };
                 let place = places.get_mut(page.spare.number as usize);
                 if let Some(place) = place.filter(|place| **place == NONE) {
                     *place = page.at.0;
-                    found.own(page.at, page.spare.number);
+                    found.blocks.own(page.at, page.spare.number);
                 }
             }
-            found.candidates(one.block).offer(one.block, 0);
         }
         flash.begin_task();
         found.correct_tables(flash, &truth)?;
@@ -582,7 +423,8 @@ impl Ftl for Dftl {
         }
     }
 
-    /// The directory, the cache, and a bit for each physical page.
+    /// The directory, the cache, and a bit for each physical page, whether it is valid. Whose it is stands in the spare area, which
+    /// comes with each copy; that the simulation keeps it in memory saves it reading that once more.
     fn mapping_bytes(&self) -> usize {
         let directory = self.directory.len() * size_of::<u32>();
         directory + self.cache.capacity() * ENTRY + (self.geometry.pages() as usize).div_ceil(8)
@@ -613,19 +455,19 @@ impl Dftl {
         let page_bytes = self.geometry.page_bytes as usize;
         for (table, entries) in (0..).zip(truth.chunks(self.entries as usize)) {
             let mut says = vec![0; page_bytes];
-            self.read_table(flash, table, &mut says)?;
+            let read = self.read_table(flash, table, &mut says)?;
             let mut right: Vec<u8> = entries.iter().flat_map(|at| at.to_le_bytes()).collect();
             right.resize(page_bytes, 0xff);
             if says == right {
                 continue;
             }
             self.events.recovered_tables += 1;
-            while self.free.len() < 2
-                && let Some(victim) = self.tables.take(self.options.victims, self.version)
+            while self.blocks.free.len() < 2
+                && let Some(victim) = self.blocks.choose_table()
             {
                 self.empty(flash, victim)?;
             }
-            match self.write_table(flash, table, &right) {
+            match self.write_table(flash, table, &right, read) {
                 Err(Error::NoBlocks { .. }) => {
                     // At its end the drive can still be read: the cache keeps them, whatever its size.
                     let pages = self.range(table).zip(entries).zip(says.chunks(4));

@@ -27,7 +27,8 @@
 //! Invariants: those of `block_mapped`, and
 //! 1. all pages of a physical block are of one logical block;
 //! 2. `moved` holds exactly the pages whose newest version is in a replacement block;
-//! 3. [`RESERVE`] blocks are free before each fold that the host's page goes along with.
+//! 3. three blocks are free before each fold that the host's page goes along with: one to write to, one if a program fails
+//!    there, one for recovery.
 
 use super::block_mapped::{BlockMapped, Placed, RESERVE, Remains, Source};
 use super::scan::FoundBlock;
