@@ -15,6 +15,17 @@
 //! | `scan` | what is found on flash when the power comes back |
 //! | `spare` | what a page's spare area says of it |
 //!
+//! What an overwrite costs, besides the program of the host's page, where `v` is the share of valid pages in a block that is
+//! collected, and `n` the pages of a block (examples/layers.rs measures it):
+//!
+//! | | random | in order | memory for the mapping |
+//! |---|---|---|---|
+//! | `page_map` | `v / (1 - v)` copies | none | 4 bytes a page |
+//! | `block_map` | `n - 1` copies, 1 erase | the same | 4 bytes a block, a bit a page |
+//! | `fmax` | a fold (`n - 1` copies, an erase for each block of the chain) for as many pages as a replacement block got | 1/n erase | besides, 2 bytes for each page of a replacement block |
+//! | `fast` | `a n` copies, `a + 1` erases for `n` pages | 1/n erase | besides, 8 bytes for each page of a log block |
+//! | `dftl` | as `page_map`; a read for a miss; a read and a program for a dirty eviction, and for each translation page that collection must correct | a read for a miss | 8 bytes for each cached entry, a bit a physical page |
+//!
 //! Contract of [`Ftl`]:
 //! 1. a logical page reads as what was last written to it, and as zeros if nothing was, or it was trimmed;
 //! 2. a write is all or nothing: whatever is found after power loss of a page whose write had not returned is

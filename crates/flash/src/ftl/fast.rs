@@ -35,7 +35,7 @@
 //! Invariants: those of `block_mapped`, and
 //! 1. `log` holds exactly the pages whose newest version is in a random log block;
 //! 2. of other pages, the sequential log block's version is newer than the data block's;
-//! 3. no first page of a logical block is ever in a random log block, while its logical block has a data block or not;
+//! 3. no first page of a logical block is ever in a random log block;
 //! 4. a merge copies only what stands elsewhere until it has ended, so that recovery takes for free what it had begun.
 
 use super::block_mapped::{BlockMapped, NONE, Placed, RESERVE, Remains, Source};

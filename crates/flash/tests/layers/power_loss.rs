@@ -2,7 +2,7 @@
 //! `LAYER_LIVES` for more.
 
 use crate::harness::{Kind, SMALL, content, options, read, trim, version_of, write};
-use flash::{Error, Faults, Flash, Ftl, Rules};
+use flash::{Error, Faults, Flash, Ftl, Geometry, Rules};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -35,7 +35,11 @@ struct Drive {
 
 impl Drive {
     fn new(kind: Kind, seed: u64, faults: Faults) -> Self {
-        let mut flash = Flash::new(SMALL, Rules::default(), seed).unwrap();
+        // As many blocks in two units, in one, in six.
+        let (channels, planes) = [(2, 1), (1, 1), (2, 3)][seed as usize % 3];
+        let blocks_per_plane = SMALL.blocks() / channels / planes;
+        let geometry = Geometry { channels, planes, blocks_per_plane, ..SMALL };
+        let mut flash = Flash::new(geometry, Rules::default(), seed).unwrap();
         flash.nand_mut().set_faults(faults);
         let layer = kind.make(&flash, options()).unwrap();
         let known = Known { versions: vec![0], trimmed: false };
