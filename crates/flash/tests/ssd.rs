@@ -225,6 +225,23 @@ fn bytes_behind_the_durable_end_are_zeros_when_the_file_grows() {
 }
 
 #[test]
+fn what_a_file_was_cut_from_is_used_again_only_after_a_commit() {
+    let drive = Ssd::new(small(12), options(), 1).unwrap();
+    let file = drive.open("a", access()).unwrap();
+    drive.write(&[Write { file, offset: 0, data: &[1; 700] }]).unwrap();
+    drive.sync(file).unwrap();
+    drive.resize(file, 600).unwrap();
+    let other = drive.open("b", access()).unwrap();
+    // All that is free: the first file has two pages, and the cut one has a third.
+    for page in 0..drive.capacity() / 512 - 3 {
+        drive.write(&[Write { file: other, offset: page * 512, data: &[2; 512] }]).unwrap();
+    }
+    assert_eq!(whole(&drive.power_loss(0).unwrap(), "a"), [1; 700]);
+    drive.sync(file).unwrap();
+    assert_eq!(whole(&drive.power_loss(0).unwrap(), "a"), [1; 600]);
+}
+
+#[test]
 fn a_full_drive_says_so_and_space_comes_back() {
     let drive = Ssd::new(small(12), options(), 1).unwrap();
     let file = drive.open("a", access()).unwrap();
@@ -242,6 +259,14 @@ fn a_full_drive_says_so_and_space_comes_back() {
     }
     let found = drive.power_loss(3).unwrap();
     assert_eq!(whole(&found, "a")[..1536], [[9; 512], [1; 512], [0; 512]].concat());
+}
+
+#[test]
+fn a_drive_of_tags_refuses_to_lose_power() {
+    let profile = small(12);
+    let rules = flash::Rules { content: flash::Content::Tags, ..profile.rules };
+    let drive = Ssd::new(Profile { rules, ..profile }, options(), 1).unwrap();
+    assert!(matches!(drive.power_loss(0), Err(Error::Invalid(_))));
 }
 
 #[test]
