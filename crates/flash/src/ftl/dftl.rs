@@ -23,6 +23,9 @@
 //! Recovery reads all spare areas and believes nothing else: what translation pages say is compared with it, and those that
 //! are behind are written anew.
 //!
+//! A translation page that cannot be read any more is put together again from the spare areas of all valid data pages. If one of
+//! these cannot be read either, the page whose it was reads as zeros.
+//!
 //! Invariants:
 //! 1. what a logical page's entry says, in the cache or else in its translation page, is where its newest version is;
 //! 2. each page whose entry says so, and no other, is owned (see `page_blocks`);
@@ -34,7 +37,7 @@ use super::free_blocks::FreeBlocks;
 use super::mapping_cache::MappingCache;
 use super::page_blocks::{PageBlocks, Stream};
 use super::scan::{Scan, kind};
-use super::spare::Spare;
+use super::spare::{Found, SPARE, Spare};
 use super::{Ftl, FtlOptions, LogicalPage, check_page};
 use crate::{BlockId, Content, Done, Error, Flash, Geometry, Origin, PageId, Result};
 use std::collections::BTreeMap;
@@ -73,6 +76,8 @@ struct Events {
     lazy_updates: u64,
     /// Translation pages that recovery found to be behind.
     recovered_tables: u64,
+    /// Translation pages that could not be read.
+    rebuilt_tables: u64,
 }
 
 /// See the module.
@@ -162,9 +167,34 @@ impl Dftl {
             }
             at => {
                 self.events.table_reads += 1;
-                flash.read(Origin::Internal, PageId(at), 0, bytes)
+                match flash.read(Origin::Internal, PageId(at), 0, bytes) {
+                    Err(Error::Unreadable { .. }) => self.rebuild_table(flash, table, bytes),
+                    result => result,
+                }
             }
         }
+    }
+
+    /// Puts a translation page that cannot be read together again, from the spare areas of all valid data pages.
+    fn rebuild_table(&mut self, flash: &mut Flash, table: u32, bytes: &mut [u8]) -> Result<Done> {
+        let range = self.range(table);
+        bytes.fill(0xff);
+        for block in (0..self.geometry.blocks()).map(BlockId).filter(|block| !self.blocks.is_table(*block)) {
+            for (at, _) in self.blocks.owned(block) {
+                let mut spare = [0; SPARE];
+                match flash.read_spare(at, &mut spare).map(|_| Spare::decode(&spare)) {
+                    Ok(Found::Valid(spare)) if range.contains(&spare.number) => {
+                        let offset = (spare.number - range.start) as usize * 4;
+                        bytes[offset..offset + 4].copy_from_slice(&at.0.to_le_bytes());
+                    }
+                    Ok(_) | Err(Error::Unreadable { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.events.rebuilt_tables += 1;
+        self.write_table(flash, table, bytes, Done::NOTHING)?;
+        Ok(Done::NOTHING)
     }
 
     /// Writes a translation page anew, when `after` has ended.
@@ -279,10 +309,11 @@ impl Dftl {
         } else {
             self.events.data_collections += 1;
         }
-        if self.blocks.valid(victim) == 0 {
-            self.blocks.free.release(flash, victim)?;
+        if self.blocks.valid(victim) > 0 {
+            self.blocks.keep_stuck(victim);
+            return Ok(());
         }
-        Ok(())
+        self.blocks.free.release(flash, victim)
     }
 
     fn move_pages(
@@ -444,6 +475,7 @@ impl Ftl for Dftl {
             ("collection_updates", events.collection_updates),
             ("lazy_updates", events.lazy_updates),
             ("recovered_tables", events.recovered_tables),
+            ("rebuilt_tables", events.rebuilt_tables),
         ]
     }
 }

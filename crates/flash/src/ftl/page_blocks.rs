@@ -45,6 +45,8 @@ pub(super) struct PageBlocks {
     is_table: Vec<bool>,
     /// By block: the version when it was closed.
     closed: Vec<u64>,
+    /// Blocks with a page that can be neither read nor moved, until it is overwritten.
+    stuck: Vec<BlockId>,
     data: Candidates,
     tables: Candidates,
     /// By stream.
@@ -63,6 +65,7 @@ impl PageBlocks {
             owner: vec![NONE; geometry.pages() as usize],
             is_table: vec![false; blocks as usize],
             closed: vec![0; blocks as usize],
+            stuck: Vec::new(),
             data: Candidates::new(blocks, geometry.pages_per_block),
             tables: Candidates::new(blocks, geometry.pages_per_block),
             slots: slots.map(|count| vec![CLOSED; count as usize]),
@@ -112,6 +115,11 @@ impl PageBlocks {
     pub(super) fn offer_again(&mut self, block: BlockId) {
         let since = self.closed[block.0 as usize];
         self.candidates(block).offer(block, since);
+    }
+
+    /// A block that was chosen cannot be emptied; it is chosen again when nobody owns a page of it any more.
+    pub(super) fn keep_stuck(&mut self, block: BlockId) {
+        self.stuck.push(block);
     }
 
     /// Recovery found a block, of one of the two kinds. Nothing more is written to it.
@@ -170,6 +178,9 @@ impl PageBlocks {
 
     /// Chooses the block that costs least to empty: a page for each valid one, and for a data block as many as `tables` says.
     pub(super) fn choose(&mut self, tables: impl Fn(&Self, BlockId) -> u32) -> Option<BlockId> {
+        if let Some(freed) = self.stuck.iter().position(|block| self.valid(*block) == 0) {
+            return Some(self.stuck.swap_remove(freed));
+        }
         let data = self.data.take(self.victims, self.version);
         let table = self.choose_table();
         let (Some(data), Some(table)) = (data, table) else { return data.or(table) };
