@@ -26,6 +26,30 @@
 //! | `fast` | `a n` copies, `a + 1` erases for `n` pages | 1/n erase | besides, 8 bytes for each page of a log block |
 //! | `dftl` | as `page_map`; a read for a miss; a read and a program for a dirty eviction, and for each translation page that collection must correct | a read for a miss | 8 bytes for each cached entry, a bit a physical page |
 //!
+//! ```
+//! use flash::ftl::fast::{Fast, LOG_BLOCKS};
+//! use flash::{Flash, Ftl, FtlOptions, LogicalPage, Profile, Rules, Ssd};
+//!
+//! let profile = Profile::slc_2007();
+//! let mut flash = Flash::new(profile.geometry, Rules::default(), 1)?;
+//! let mut layer = Fast::new(&flash, FtlOptions::default(), LOG_BLOCKS)?;
+//! for page in (0..64).chain([9]) {
+//!     layer.write(&mut flash, LogicalPage(page), &[page as u8; 2048])?;
+//! }
+//! assert!(layer.events().contains(&("random", 1)), "page 9 went to a log block");
+//! flash.settle();
+//! flash.nand_mut().power_loss(7);
+//! let mut found = [0; 4];
+//! layer.recovered(&mut flash)?.read(&mut flash, LogicalPage(9), 100, &mut found)?;
+//! assert_eq!(found, [9; 4]);
+//!
+//! // Or a whole drive on any of them:
+//! let make = |flash: &Flash| Ok(Box::new(Fast::new(flash, FtlOptions::default(), LOG_BLOCKS)?) as _);
+//! let drive = Ssd::with_ftl(profile, 1, make)?;
+//! # assert!(drive.capacity() > 0);
+//! # Ok::<(), flash::Error>(())
+//! ```
+//!
 //! Contract of [`Ftl`]:
 //! 1. a logical page reads as what was last written to it, and as zeros if nothing was, or it was trimmed;
 //! 2. a write is all or nothing: whatever is found after power loss of a page whose write had not returned is
