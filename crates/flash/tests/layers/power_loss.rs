@@ -35,10 +35,10 @@ struct Drive {
 
 impl Drive {
     fn new(kind: Kind, seed: u64, faults: Faults) -> Self {
-        // As many blocks in two units, in one, in six.
-        let (channels, planes) = [(2, 1), (1, 1), (2, 3)][seed as usize % 3];
+        // As many blocks in two units, in one, in six, and larger ones.
+        let (channels, planes, pages_per_block) = [(2, 1, 8), (1, 1, 16), (2, 3, 8)][seed as usize % 3];
         let blocks_per_plane = SMALL.blocks() / channels / planes;
-        let geometry = Geometry { channels, planes, blocks_per_plane, ..SMALL };
+        let geometry = Geometry { channels, planes, blocks_per_plane, pages_per_block, ..SMALL };
         let mut flash = Flash::new(geometry, Rules::default(), seed).unwrap();
         flash.nand_mut().set_faults(faults);
         let layer = kind.make(&flash, options()).unwrap();
@@ -96,6 +96,7 @@ impl Drive {
     /// Writes until the power goes.
     fn work(&mut self) -> Option<()> {
         let pages = self.known.len() as u32;
+        let block = self.flash.geometry().pages_per_block;
         let hot = self.rng.random_range(1..=pages);
         loop {
             for _ in 0..self.rng.random_range(1..6) {
@@ -105,15 +106,15 @@ impl Drive {
                     0..4 => self.trim(page)?,
                     4..6 => {
                         // A whole logical block.
-                        let first = page / 8 * 8;
-                        for page in first..(first + 8).min(pages) {
+                        let first = page / block * block;
+                        for page in first..(first + block).min(pages) {
                             self.trim(page)?;
                         }
                     }
                     6..20 => self.read(page)?,
                     20..30 => {
-                        let first = page / 8 * 8;
-                        for page in first..(first + self.rng.random_range(1..12)).min(pages) {
+                        let first = page / block * block;
+                        for page in first..(first + self.rng.random_range(1..block * 3 / 2)).min(pages) {
                             self.write(page)?;
                         }
                     }
