@@ -66,7 +66,9 @@ fn pages_gone_bad_are_told_of_and_harm_no_other() {
         }
         // Any that hold something.
         let spoilt = (0..).map(|_| PageId(rng.random_range(0..SMALL.pages())));
-        assert_eq!(spoilt.filter(|page| flash.nand_mut().spoil(*page).is_ok()).take(3).count(), 3);
+        let spoilt: Vec<_> = spoilt.filter(|page| flash.nand_mut().spoil(*page).is_ok()).take(3).collect();
+        let erases = |flash: &Flash, page: &PageId| flash.nand().erases(SMALL.block_of(*page));
+        let before: Vec<_> = spoilt.iter().map(|page| erases(&flash, page)).collect();
         let mut lost: Vec<u32> = Vec::new();
         for page in 0..pages {
             match read(&mut *layer, &mut flash, page) {
@@ -96,6 +98,19 @@ fn pages_gone_bad_are_told_of_and_harm_no_other() {
             lost.retain(|lost| *lost != page);
             flash.settle();
         }
+        // Their blocks are used again once nobody needs anything of them.
+        for version in u64::from(10 * pages)..u64::from(20 * pages) {
+            let page = version as u32 % pages;
+            write(&mut *layer, &mut flash, page, &content(page, version)).unwrap();
+            versions[page as usize] = version;
+            flash.settle();
+        }
+        let after = spoilt.iter().map(|page| erases(&flash, page));
+        assert!(
+            after.zip(&before).all(|(after, before)| after > *before),
+            "{story}: a block is lost for good"
+        );
+        lost.clear();
         for again in [false, true] {
             for page in (0..pages).filter(|page| !lost.contains(page)) {
                 let found = read(&mut *layer, &mut flash, page)

@@ -288,7 +288,7 @@ fn dftl() {
 #[test]
 fn power_loss_while_blocks_fail() {
     // So many that each drive comes to its end.
-    let faults = Faults { program: 0.001, ..NO_FAULTS };
+    let faults = Faults { program: 0.001, erase: 0.01, ..NO_FAULTS };
     for kind in [Kind::PageMap, Kind::BlockMap, Kind::Fmax(1), Kind::Fast(0.08), Kind::Dftl(0.05)] {
         lives(kind, count(), faults, LATE);
     }
