@@ -3,8 +3,52 @@
 //! | file | what |
 //! |---|---|
 //! | `page_map` | every logical page anywhere; a table of all of them in memory |
+//! | `block_map` | every logical page in its place in its block; a table of blocks |
+//! | `fmax` | the same with replacement blocks, and chains of them that are folded |
+//! | `fast` | the same with few log blocks that all blocks share, and merges |
+//! | `dftl` | as `page_map`, with the table on flash and a part of it in memory |
+//! | `block_mapped` | what `block_map`, `fmax` and `fast` share |
+//! | `page_blocks` | the blocks of `dftl`: where pages go, and which block to empty |
+//! | `mapping_cache` | the part of the table that `dftl` has in memory |
 //! | `garbage_collection` | which block to empty next |
+//! | `free_blocks` | blocks that nobody needs |
+//! | `scan` | what is found on flash when the power comes back |
 //! | `spare` | what a page's spare area says of it |
+//!
+//! What an overwrite costs, besides the program of the host's page, where `v` is the share of valid pages in a block that is
+//! collected, and `n` the pages of a block (examples/layers.rs measures it):
+//!
+//! | | random | in order | memory for the mapping |
+//! |---|---|---|---|
+//! | `page_map` | `v / (1 - v)` copies | none | 4 bytes a page |
+//! | `block_map` | `n - 1` copies, 1 erase | the same | 4 bytes a block, a bit a page |
+//! | `fmax` | a fold (`n - 1` copies, an erase for each block of the chain) for as many pages as a replacement block got | 1/n erase | besides, 2 bytes for each page of a replacement block |
+//! | `fast` | `a n` copies, `a + 1` erases for `n` pages | 1/n erase | besides, 8 bytes for each page of a log block |
+//! | `dftl` | as `page_map`; a read for a miss; a read and a program for a dirty eviction, and for each translation page that collection must correct | a read for a miss | 8 bytes for each cached entry, a bit a physical page |
+//!
+//! ```
+//! use flash::ftl::fast::{Fast, LOG_BLOCKS};
+//! use flash::{Flash, Ftl, FtlOptions, LogicalPage, Profile, Rules, Ssd};
+//!
+//! let profile = Profile::slc_2007();
+//! let mut flash = Flash::new(profile.geometry, Rules::default(), 1)?;
+//! let mut layer = Fast::new(&flash, FtlOptions::default(), LOG_BLOCKS)?;
+//! for page in (0..64).chain([9]) {
+//!     layer.write(&mut flash, LogicalPage(page), &[page as u8; 2048])?;
+//! }
+//! assert!(layer.events().contains(&("random", 1)), "page 9 went to a log block");
+//! flash.settle();
+//! flash.nand_mut().power_loss(7);
+//! let mut found = [0; 4];
+//! layer.recovered(&mut flash)?.read(&mut flash, LogicalPage(9), 100, &mut found)?;
+//! assert_eq!(found, [9; 4]);
+//!
+//! // Or a whole drive on any of them:
+//! let make = |flash: &Flash| Ok(Box::new(Fast::new(flash, FtlOptions::default(), LOG_BLOCKS)?) as _);
+//! let drive = Ssd::with_ftl(profile, 1, make)?;
+//! # assert!(drive.capacity() > 0);
+//! # Ok::<(), flash::Error>(())
+//! ```
 //!
 //! Contract of [`Ftl`]:
 //! 1. a logical page reads as what was last written to it, and as zeros if nothing was, or it was trimmed;
@@ -16,8 +60,17 @@
 //! 5. everything done to flash goes through [`Flash`], which counts it and passes it on to the clock. What the host need
 //!    not wait for follows a call of [`Flash::answered`].
 
+pub mod block_map;
+mod block_mapped;
+pub mod dftl;
+pub mod fast;
+pub mod fmax;
+mod free_blocks;
 pub mod garbage_collection;
+mod mapping_cache;
+mod page_blocks;
 pub mod page_map;
+mod scan;
 pub(crate) mod spare;
 
 use crate::{BlockId, Error, Flash, Geometry, Result};
@@ -69,6 +122,11 @@ pub trait Ftl: Send + std::fmt::Debug {
 
     /// Bytes of memory that a drive would need for the mapping.
     fn mapping_bytes(&self) -> usize;
+
+    /// How often each of its paths was taken since it was made or recovered, by name: merges, folds, cache misses.
+    fn events(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// What all layers are told.
