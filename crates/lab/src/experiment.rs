@@ -13,6 +13,7 @@ mod e05_file_per_thread;
 mod e06_context_switches;
 mod e07_processes;
 mod e08_sequential_random;
+mod e09_openssd;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -276,6 +277,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e06_context_switches::ContextSwitches,
         &e07_processes::Processes,
         &e08_sequential_random::SequentialRandom,
+        &e09_openssd::OpenSsd,
         &e40_channels::Channels,
     ]
 }
