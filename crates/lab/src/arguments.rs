@@ -13,7 +13,7 @@ A first session:
   sapwood-lab report                    one page with all pictures: lab-results/report.html
 
 Each experiment comes from a paper, and ends in a line such as
-  E2 disk: holds
+  E2: holds (disk; 4 of 4 claims hold)
 or `does not hold` or `not applicable`, with the figures on which that rests. Results go to
 standard output, progress to standard error. Simulated times and wall-clock times are never
 compared with each other.

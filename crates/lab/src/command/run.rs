@@ -19,6 +19,16 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
     interrupt::watch();
     let laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
+    // Whoever wants JSON there wants nothing else there.
+    let json_is_output = arguments.json.as_deref() == Some(Path::new("-"));
+    let say = |text: &dyn std::fmt::Display| {
+        if json_is_output {
+            tell(text);
+            Ok(())
+        } else {
+            print(text)
+        }
+    };
     let load = crate::record::load_note();
     let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
     let asked = !arguments.device.is_empty();
@@ -29,13 +39,13 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
             let id = experiment.card().id();
             if let Some(why) = experiment.card().absence(device) {
                 if asked {
-                    print(format_args!("{id} {device}: not applicable ({why})"))?;
+                    say(&format_args!("{id}: not applicable ({device}: {why})"))?;
                 }
                 continue;
             }
             match one(experiment, device, arguments, &laboratory, load.as_deref()) {
                 Ok(record) => {
-                    tell_verdict(experiment, &record)?;
+                    say(&verdict(experiment, &record))?;
                     records.push(record);
                 }
                 Err(failure @ (Failure::Interrupted | Failure::Closed)) => return Err(failure),
@@ -108,25 +118,31 @@ fn one(
     Ok(record)
 }
 
-fn tell_verdict(experiment: &dyn Experiment, record: &Record) -> Result<()> {
+/// All that people are told of a record; the last line is the verdict.
+fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
     let card = experiment.card();
     let (id, device) = (card.id(), record.device);
-    print(format_args!("{id} {}, {device}: {}", card.title, card.source))?;
-    for note in &record.notes {
-        print(format_args!("  note: {note}"))?;
+    let mut lines = vec![format!("{id} {}, {device}: {}", card.title, card.source)];
+    lines.extend(record.notes.iter().map(|note| format!("  note: {note}")));
+    lines.push(checks(&record.judgement));
+    let mut causes: Vec<&str> = Vec::new();
+    for check in &record.judgement.checks {
+        if let Some(cause) = card.cause(device, &check.key)
+            && matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable)
+            && !causes.contains(&cause)
+        {
+            causes.push(cause);
+        }
     }
-    print(checks(&record.judgement))?;
-    let open = record
-        .judgement
-        .checks
-        .iter()
-        .filter(|check| matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable));
-    let mut causes: Vec<&str> = open.filter_map(|check| card.cause(device, &check.key)).collect();
-    causes.dedup();
-    for cause in causes {
-        print(format_args!("  cause: {cause}"))?;
-    }
-    print(format_args!("{id} {device}: {}\n", record.verdict()))
+    lines.extend(causes.iter().map(|cause| format!("  cause: {cause}")));
+    let of = |outcome| record.judgement.checks.iter().filter(|check| check.outcome == outcome).count();
+    let (hold, fail) = (of(Outcome::Holds), of(Outcome::Fails));
+    let claims = match hold + fail {
+        0 => "no claim is judged here".to_owned(),
+        claims => format!("{hold} of {claims} claims hold"),
+    };
+    lines.push(format!("{id}: {} ({device}; {claims})\n", record.verdict()));
+    lines.join("\n")
 }
 
 /// The checks, a line or two each.

@@ -28,8 +28,9 @@ static CARD: Card = Card {
             device: Device::Disk,
             key: "",
             text: "Today's controllers reorder, suspend programs for reads, and take writes into a buffer of their own, and a \
-               virtual disk puts its host before the flash; so a disk is reported and not judged. Below 1, mingling is \
-               even faster: reads and writes then pass through different bottlenecks, and a mingled set uses both at once.",
+               virtual disk puts its host before the flash; so a disk is reported and not judged. A ratio \
+               below 1 says that mingling is even faster, presumably because reads and writes meet different limits of the \
+               host, and a mingled set waits for both at the same time instead of for one after the other.",
         },
         Cause {
             device: Device::Ssdsim,
