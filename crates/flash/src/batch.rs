@@ -87,9 +87,16 @@ impl Batch {
             self.begin_request(RequestKind::Command, 0);
             return;
         }
-        self.tasks.push(self.operations.len() as u32);
         self.stage = false;
         self.background = false;
+        // A task without operations is the one that begins now.
+        let first = self.operations.len() as u32;
+        let empty = self.tasks.last() == Some(&first);
+        let own =
+            self.requests.last().is_some_and(|request| (request.first_task as usize) < self.tasks.len());
+        if !(empty && own) {
+            self.tasks.push(first);
+        }
     }
 
     /// What follows in this task begins when all before it in this task has ended.

@@ -127,6 +127,21 @@ impl Nand {
         Ok(())
     }
 
+    /// Makes what a page holds unreadable, as leaking charge would.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is no such page, or nothing in it.
+    pub fn spoil(&mut self, page: PageId) -> Result<()> {
+        self.check_page(page)?;
+        match &mut self.programs[page.0 as usize] {
+            0 => self.misuse(page, || "a free page cannot be spoilt".to_owned()),
+            programs => {
+                *programs = UNREADABLE;
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a block is bad (or does not exist).
     pub fn is_bad(&self, block: BlockId) -> bool {
         self.blocks.get(block.0 as usize).is_none_or(|state| state.bad)

@@ -198,7 +198,7 @@ impl Profile {
             controller_write: micros(270),
             controller_turn: Duration::ZERO,
             host_overhead: micros(5),
-            host_bytes_per_second: 280_000_000,
+            host_bytes_per_second: 260_000_000,
             queue_depth: 1,
         };
         Self::named("openssd", geometry, timing)

@@ -225,6 +225,23 @@ fn bytes_behind_the_durable_end_are_zeros_when_the_file_grows() {
 }
 
 #[test]
+fn what_a_file_was_cut_from_is_used_again_only_after_a_commit() {
+    let drive = Ssd::new(small(12), options(), 1).unwrap();
+    let file = drive.open("a", access()).unwrap();
+    drive.write(&[Write { file, offset: 0, data: &[1; 700] }]).unwrap();
+    drive.sync(file).unwrap();
+    drive.resize(file, 600).unwrap();
+    let other = drive.open("b", access()).unwrap();
+    // All that is free: the first file has two pages, and the cut one has a third.
+    for page in 0..drive.capacity() / 512 - 3 {
+        drive.write(&[Write { file: other, offset: page * 512, data: &[2; 512] }]).unwrap();
+    }
+    assert_eq!(whole(&drive.power_loss(0).unwrap(), "a"), [1; 700]);
+    drive.sync(file).unwrap();
+    assert_eq!(whole(&drive.power_loss(0).unwrap(), "a"), [1; 600]);
+}
+
+#[test]
 fn a_full_drive_says_so_and_space_comes_back() {
     let drive = Ssd::new(small(12), options(), 1).unwrap();
     let file = drive.open("a", access()).unwrap();

@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! 1. valid pages are counted for every block, candidates are only those that were offered;
-//! 2. candidates hang in one list for each count of valid pages, so that greedy choosing takes constant time.
+//! 2. candidates hang in one list for each count of valid pages, so that greedy choosing takes constant time; of equals it
+//!    takes the one that came to its count first, or some would never be taken and others wear out.
 
 use crate::BlockId;
 
@@ -40,6 +41,8 @@ pub(crate) struct Candidates {
     blocks: Vec<State>,
     /// By count of valid pages: the first candidate.
     heads: Vec<u32>,
+    /// And the last one, which came first.
+    tails: Vec<u32>,
     /// No candidate has fewer valid pages.
     lowest: usize,
 }
@@ -50,6 +53,7 @@ impl Candidates {
         Self {
             blocks: vec![state; blocks as usize],
             heads: vec![NONE; pages_per_block as usize + 1],
+            tails: vec![NONE; pages_per_block as usize + 1],
             lowest: pages_per_block as usize + 1,
         }
     }
@@ -82,8 +86,9 @@ impl Candidates {
     fn link(&mut self, block: BlockId) {
         let valid = self.blocks[block.0 as usize].valid as usize;
         let head = self.heads[valid];
-        if head != NONE {
-            self.blocks[head as usize].previous = block.0;
+        match head {
+            NONE => self.tails[valid] = block.0,
+            _ => self.blocks[head as usize].previous = block.0,
         }
         let state = &mut self.blocks[block.0 as usize];
         (state.next, state.previous) = (head, NONE);
@@ -97,8 +102,9 @@ impl Candidates {
             NONE => self.heads[valid as usize] = next,
             _ => self.blocks[previous as usize].next = next,
         }
-        if next != NONE {
-            self.blocks[next as usize].previous = previous;
+        match next {
+            NONE => self.tails[valid as usize] = previous,
+            _ => self.blocks[next as usize].previous = previous,
         }
     }
 
@@ -127,7 +133,7 @@ impl Candidates {
         while self.lowest < full && self.heads[self.lowest] == NONE {
             self.lowest += 1;
         }
-        (self.lowest < full).then(|| BlockId(self.heads[self.lowest]))
+        (self.lowest < full).then(|| BlockId(self.tails[self.lowest]))
     }
 
     fn best_ratio(&self, now: u64) -> Option<BlockId> {
@@ -169,6 +175,15 @@ mod tests {
         list.lose(BlockId(2));
         assert_eq!(list.take(Victims::Greedy, 9), Some(BlockId(2)));
         assert_eq!(list.take(Victims::Greedy, 9), None);
+    }
+
+    #[test]
+    fn of_equals_the_first_is_taken() {
+        let mut list = candidates(&[1, 2, 2, 1, 1]);
+        list.lose(BlockId(1));
+        let order: Vec<_> =
+            std::iter::from_fn(|| list.take(Victims::Greedy, 9)).map(|block| block.0).collect();
+        assert_eq!(order, [0, 3, 4, 1, 2]);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct PageMap {
     suspect: Vec<bool>,
     /// Blocks in which a program failed: bad as soon as they are empty.
     failing: Vec<bool>,
+    /// Blocks with a page that can be neither read nor moved, until it is overwritten.
+    stuck: Vec<BlockId>,
     bad: u32,
     /// Blocks that take host pages in turn, and those that take copies.
     host: Vec<Open>,
@@ -122,6 +124,7 @@ impl PageMap {
             free_target: options.free_blocks(&geometry),
             suspect: vec![false; geometry.blocks() as usize],
             failing: vec![false; geometry.blocks() as usize],
+            stuck: Vec::new(),
             bad: 0,
             host: slots(4),
             copies: slots(8),
@@ -248,8 +251,13 @@ impl PageMap {
         if let Some(victim) = self.victim {
             return Ok(victim);
         }
-        let Some(block) = self.candidates.take(self.options.victims, self.version) else {
-            return Err(self.no_blocks());
+        let freed = self.stuck.iter().position(|block| self.candidates.valid(*block) == 0);
+        let block = match freed {
+            Some(at) => self.stuck.swap_remove(at),
+            None => match self.candidates.take(self.options.victims, self.version) {
+                Some(block) => block,
+                None => return Err(self.no_blocks()),
+            },
         };
         let valid = self.candidates.valid(block);
         let gain = self.geometry.pages_per_block - valid;
@@ -290,6 +298,7 @@ impl PageMap {
         }
         self.victim = None;
         if self.candidates.valid(block) > 0 {
+            self.stuck.push(block);
             return Ok(true);
         }
         if std::mem::take(&mut self.failing[block.0 as usize]) {

@@ -35,7 +35,7 @@ pub(super) enum Change {
 }
 
 /// Pages of a file that are looked up together.
-const CHUNK: u64 = 256;
+const CHUNK: u64 = 1024;
 const NONE: u32 = u32::MAX;
 
 /// One file.
