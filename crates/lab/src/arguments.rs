@@ -32,7 +32,8 @@ Records go to --results: for each experiment and device a .json (all of it), a .
 and a .svg (the picture). On a disk each point is measured 5 times, on a simulated drive 3
 times with different seeds; the median counts, least and most are shown.
 A disk is measured through a scratch directory in --dir, which is removed afterwards; --scale ci
-takes 2 GiB of space, the others 8 GiB.";
+takes 2 GiB of space, the others 8 GiB. Other work on the machine spoils a disk's figures; where
+it cannot be stopped, run with real-time priority (as root on Linux: chrt -r 10 sapwood-lab run …).";
 
 /// Runs the published experiments on flash again, and says which of their claims hold here.
 #[derive(Debug, Parser)]

@@ -261,7 +261,7 @@ impl<S: Study> Experiment for S {
             Measured::Wall(_) => Wall::NAME,
             Measured::Simulated(_) => Simulated::NAME,
         };
-        chart.title = format!("{} on {device}, {clock} time", chart.title);
+        chart.title = format!("{} ({device}, {clock} time)", chart.title);
         Ok(chart)
     }
 }

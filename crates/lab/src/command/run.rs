@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
             print(text)
         }
     };
-    let load = crate::record::load_note();
+    let conditions = crate::record::conditions();
     let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
     let asked = !arguments.device.is_empty();
     let mut records = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
                 }
                 continue;
             }
-            match one(experiment, device, arguments, &laboratory, load.as_deref()) {
+            match one(experiment, device, arguments, &laboratory, &conditions) {
                 Ok(record) => {
                     say(&verdict(experiment, &record))?;
                     records.push(record);
@@ -99,7 +99,7 @@ fn one(
     device: Device,
     arguments: &Run,
     laboratory: &Laboratory,
-    load: Option<&str>,
+    conditions: &[String],
 ) -> Result<Record> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let began = Instant::now();
@@ -112,7 +112,7 @@ fn one(
     record.seconds = began.elapsed().as_secs_f64();
     if device == Device::Disk {
         record.notes = laboratory.disk_notes();
-        record.notes.extend(load.map(str::to_owned));
+        record.notes.extend_from_slice(conditions);
     }
     record.save(&arguments.results)?;
     Ok(record)
@@ -127,7 +127,7 @@ fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
     lines.push(checks(&record.judgement));
     let mut causes: Vec<&str> = Vec::new();
     for check in &record.judgement.checks {
-        if let Some(cause) = card.cause(device, &check.key)
+        if let Some(cause) = record.cause(&check.key)
             && matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable)
             && !causes.contains(&cause)
         {

@@ -31,8 +31,8 @@ static CARD: Card = Card {
             device: Device::Disk,
             key: "",
             text: "The gain that is asked of a disk here (3.5) already reckons with a virtual disk, whose host caps requests a \
-               second: five times was measured when it was idle. Whoever else works on the same host takes from it, \
-               which shows as a wide range between the runs.",
+               second: five times was measured when it was idle. Whoever else uses it, on this machine or its host, \
+               takes from it, which shows as a wide range between the runs.",
         },
         Cause {
             device: Device::Ssdsim,

@@ -31,10 +31,10 @@ static CARD: Card = Card {
     causes: &[Cause {
         device: Device::Disk,
         key: "equal",
-        text: "One psync caller waits for the slowest of its set before it asks for more, and submits from one processor; \
-               threads ask anew as soon as each is answered. Two lines of the picture take the difference apart on the same \
-               disk: threads that wait for each other after every request show what the waiting costs, two psync \
-               callers with half a set each what a second caller brings back.",
+        text: "One psync caller waits for the slowest of its set before it asks for more, and hands its set over on one \
+               processor (4 to 5 us a request); threads ask anew as soon as each is answered, on all processors. Two lines \
+               take the difference apart on the same disk: threads that wait for each other after every request lose \
+               about as much, and two psync callers with half a set each win some of it back.",
     }],
 };
 
