@@ -26,6 +26,7 @@ Examples:
   sapwood-lab run E2
   sapwood-lab run io-size depth --device disk --dir /mnt/fast-disk
   sapwood-lab run all --scale ci
+  sapwood-lab run depth --device disk --backend libaio
   sapwood-lab run E2 --json - | jq .[0].judgement
 
 Records go to --results: for each experiment and device a .json (all of it), a .csv (the rows)
@@ -79,6 +80,9 @@ pub(crate) struct Run {
     /// Directory on the disk to measure
     #[arg(long, value_name = "D", default_value = ".")]
     pub dir: PathBuf,
+    /// How psync reaches the disk: auto, io_uring, libaio or threads
+    #[arg(long, default_value = "auto")]
+    pub backend: psync::Backend,
     /// Directory for the records
     #[arg(long, value_name = "D", default_value = "lab-results")]
     pub results: PathBuf,

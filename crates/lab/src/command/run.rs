@@ -18,7 +18,7 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
     interrupt::watch();
-    let laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
+    let laboratory = Laboratory::new(&arguments.dir, arguments.backend, &program, arguments.scale);
     // Whoever wants JSON there wants nothing else there.
     let json_is_output = arguments.json.as_deref() == Some(Path::new("-"));
     let say = |text: &dyn std::fmt::Display| {

@@ -31,6 +31,8 @@ fn what_is_not_there_is_a_usage_error_with_a_hint() {
     lab(dir.path(), &["run"]).expect(2);
     lab(dir.path(), &["run", "E2", "--device", "tape"]).expect(2);
     lab(dir.path(), &["run", "E2", "--scale", "huge"]).expect(2);
+    let answer = lab(dir.path(), &["run", "E2", "--backend", "tape"]).expect(2);
+    assert!(answer.errors.contains("auto, io_uring, libaio, threads"), "{}", answer.errors);
     lab(dir.path(), &["walk"]).expect(2);
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was made");
 }
