@@ -324,3 +324,76 @@ fn fit(rates: &[Rate], what: &str) -> Result<(f64, f64)> {
     let once = (nn * t1 - n1 * nt) / determinant;
     Ok((each.max(1e-9), once.max(1e-9)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rates of sets that take `each` us a request and `once` us besides.
+    fn rates(each: f64, once: f64) -> Vec<Rate> {
+        let depths = [1, 4, 32, 128];
+        let rate = |depth: usize| {
+            let n = depth as f64;
+            Rate { bytes: 4096, depth, iops: n / (n * each + once) * 1e6 }
+        };
+        depths.map(rate).to_vec()
+    }
+
+    #[test]
+    fn a_fit_finds_what_takes_turns_and_what_does_not() {
+        let mut reads = rates(10.0, 40.0);
+        reads.push(Rate { bytes: 16_384, depth: 1, iops: 1.0 });
+        let drive = Profile::fitted(&reads, &rates(20.0, 60.0), 4_096_000_000).unwrap();
+        let near = |found: Duration, micros: f64| (found.as_secs_f64() * 1e6 - micros).abs() < 0.01;
+        // The link takes 1 us, the host 5, the channel 3.413 and 0.3.
+        assert!(near(drive.timing.controller_read, 9.0), "{:?}", drive.timing);
+        assert!(near(drive.timing.read, 40.0 - 8.713), "{:?}", drive.timing);
+        assert!(near(drive.timing.controller_write, 19.0), "{:?}", drive.timing);
+        assert!(near(drive.timing.program, 60.0 - 8.713), "{:?}", drive.timing);
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_is_refused() {
+        let good = rates(10.0, 40.0);
+        for few in [&[][..], &good[..1], &[good[1], good[1]], &[Rate { iops: 0.0, ..good[0] }, good[1]]] {
+            assert!(matches!(Profile::fitted(few, &good, 1 << 30), Err(Error::Geometry(_))), "{few:?}");
+            assert!(matches!(Profile::fitted(&good, few, 1 << 30), Err(Error::Geometry(_))), "{few:?}");
+        }
+    }
+
+    #[test]
+    fn a_measured_profile_makes_a_drive() {
+        let latency = psync::Latency { bytes: 4096, mean_us: 1.0, p50_us: 1.0, p99_us: 1.0 };
+        let disk = psync::Profile {
+            format: 1,
+            directory: String::new(),
+            measured_at: 0,
+            backend: psync::Backend::Auto,
+            direct: true,
+            alignment: 4096,
+            read_latency: vec![],
+            write_latency: vec![],
+            read_rate: rates(10.0, 40.0),
+            write_rate: rates(20.0, 60.0),
+            read_bandwidth: 4.096e9,
+            write_bandwidth: 1e9,
+            sync_latency: latency,
+        };
+        let drive = Profile::from_measured(&disk).unwrap();
+        assert_eq!(drive.timing.host_bytes_per_second, 4_096_000_000);
+        assert_eq!((drive.timing.controller_read.as_nanos() + 5) / 10, 900);
+    }
+
+    #[test]
+    fn impossible_timings_are_refused() {
+        let good = Profile::host().timing;
+        good.check().unwrap();
+        for wrong in [
+            Timing { queue_depth: 0, ..good },
+            Timing { bus_bytes_per_second: 0, ..good },
+            Timing { erase: Duration::from_secs(11), ..good },
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Geometry(_))), "{wrong:?}");
+        }
+    }
+}

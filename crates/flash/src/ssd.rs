@@ -194,6 +194,7 @@ impl Ssd {
     ///
     /// # Errors
     /// What keeps the drive from coming back: [`crate::Error::NoBlocks`], or a fault that was planned.
+    /// [`Error::Invalid`] with [`Content::Tags`](crate::Content::Tags), which keeps too little of the files' journal.
     pub fn power_loss(&self, seed: u64) -> psync::Result<Self> {
         Ok(Self::from_state(self.state.lock().after_power_loss(seed)?))
     }

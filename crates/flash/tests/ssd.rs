@@ -262,6 +262,14 @@ fn a_full_drive_says_so_and_space_comes_back() {
 }
 
 #[test]
+fn a_drive_of_tags_refuses_to_lose_power() {
+    let profile = small(12);
+    let rules = flash::Rules { content: flash::Content::Tags, ..profile.rules };
+    let drive = Ssd::new(Profile { rules, ..profile }, options(), 1).unwrap();
+    assert!(matches!(drive.power_loss(0), Err(Error::Invalid(_))));
+}
+
+#[test]
 fn the_same_calls_take_the_same_time() {
     let run = |seed| {
         let drive = Ssd::new(small(12), options(), seed).unwrap();

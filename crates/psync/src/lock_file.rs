@@ -38,12 +38,11 @@ pub(crate) fn take(directory: &Path, kind: LockKind, holder: &str) -> Result<Loc
         LockKind::Shared => file.try_lock_shared(),
     };
     match taken {
-        Ok(()) if kind == LockKind::Exclusive => {
-            let held = Held(file);
+        Ok(()) => {
+            let held = Held { file, kind };
             held.say(holder);
             Ok(Lock::new(held))
         }
-        Ok(()) => Ok(Lock::new(file)),
         Err(TryLockError::WouldBlock) => {
             let holder = found_holder(&file);
             Err(Error::Locked { volume: directory.display().to_string(), holder })
@@ -56,13 +55,19 @@ fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// An exclusive lock, which takes its holder's name along when it goes.
-struct Held(File);
+/// The lock. An exclusive one takes its holder's name along when it goes.
+struct Held {
+    file: File,
+    kind: LockKind,
+}
 
 impl Held {
     /// For messages only: a holder that cannot be named still holds.
     fn say(&self, holder: &str) {
-        let said = self.0.set_len(0).and_then(|()| (&self.0).write_all(holder.as_bytes()));
+        if self.kind == LockKind::Shared {
+            return;
+        }
+        let said = self.file.set_len(0).and_then(|()| (&self.file).write_all(holder.as_bytes()));
         if let Err(error) = said {
             tracing::debug!(%error, "the holder could not be written to {NAME}");
         }
@@ -72,6 +77,10 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.say("");
+        // Closing is not enough: a child that is being started right now holds a copy of the descriptor until its exec.
+        if let Err(error) = self.file.unlock() {
+            tracing::debug!(%error, "{NAME} stays locked until every copy of its descriptor is closed");
+        }
     }
 }
 
@@ -79,6 +88,7 @@ impl Drop for Held {
 fn found_holder(file: &File) -> String {
     // If sharing is possible, then only sharers hold it, and the text is that of a writer who died.
     if file.try_lock_shared().is_ok() {
+        let _ = file.unlock();
         return "one or more readers".to_owned();
     }
     let mut text = Vec::new();

@@ -111,6 +111,31 @@ fn backends_are_called_the_same_everywhere() {
     assert!(unknown.contains("io_uring, libaio, threads"), "{unknown}");
 }
 
+/// A child inherits every descriptor and drops them with its exec, a moment later: it must not keep the lock meanwhile.
+#[test]
+fn a_released_lock_is_free_while_children_are_being_started() {
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Threads, 4);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let began = std::time::Instant::now();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while began.elapsed().as_secs() < 1 {
+                for kind in [LockKind::Exclusive, LockKind::Shared] {
+                    drop(disk.lock(kind, "a parent").unwrap());
+                }
+            }
+        }));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        outcome.unwrap();
+    });
+}
+
 #[test]
 fn the_lock_keeps_others_away_and_names_the_holder() {
     let dir = scratch();

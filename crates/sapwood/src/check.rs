@@ -276,7 +276,8 @@ impl Check<'_> {
         let guard = engine.manifest.lock();
         let Some(manifest) = guard.as_ref() else { return Ok(()) };
         let current: Current = manifest.current();
-        match manifest::replay(&*engine.volume, &current, &Arc::default()) {
+        let data_len = engine.volume.len(engine.data)?;
+        match manifest::replay(&*engine.volume, &current, data_len, &Arc::default()) {
             Ok(replayed) if replayed.version.epoch == engine.state.load().version.epoch => Ok(()),
             Ok(replayed) => {
                 let epoch = engine.state.load().version.epoch;

@@ -67,7 +67,7 @@ pub enum Error {
         supported: u32,
     },
     /// Another process has the database open.
-    #[error("{path} is in use by {holder}; only one process can write to a database at a time")]
+    #[error("{path} is in use by {holder}; who writes to a database has it alone: wait until it is closed")]
     Locked {
         /// The directory.
         path: String,

@@ -48,7 +48,13 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     }
     let current = Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
     let slots: Arc<Slots> = Arc::default();
-    let replayed = manifest::replay(&*volume, &current, &slots)?;
+    let data_len = volume
+        .list()?
+        .iter()
+        .find(|entry| entry.name == pager::FILE)
+        .map(|entry| entry.len)
+        .ok_or_else(|| Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"))?;
+    let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
     let engine = start(&volume, current, replayed, slots, options, path)?;
     Ok((engine, lock))
 }
@@ -62,8 +68,19 @@ fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
     let entries = volume.list()?;
     Ok(match foreign(&entries) {
         Some(reason) => Error::NotADatabase { path: path.into(), reason },
-        None => Error::Missing { path: path.into() },
+        None => lost_current(&entries).unwrap_or_else(|| Error::Missing { path: path.into() }),
     })
+}
+
+/// Damage, if what is here without a `CURRENT` was a database once, and not only a creation that was cut short: what
+/// that leaves is small.
+fn lost_current(entries: &[Entry]) -> Option<Error> {
+    let was_used = |entry: &&Entry| {
+        entry.name != "LOCK" && (entry.len > LEFTOVER_MAX || (entry.name == pager::FILE && entry.len > 0))
+    };
+    let found = entries.iter().find(was_used)?;
+    let what = format!("it is missing, but {:?} with {} bytes is here", found.name, found.len);
+    Some(Error::corrupt(current::FILE, 0, what, "a file", "none"))
 }
 
 /// How one can tell that the directory holds something else.
@@ -104,13 +121,8 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     if let Some(reason) = foreign(entries) {
         return Err(Error::NotADatabase { path: path.into(), reason });
     }
-    for entry in entries.iter().filter(|entry| entry.name != "LOCK") {
-        // What a creation that was cut short leaves is small. Anything more was a database once.
-        let leftover = entry.len <= LEFTOVER_MAX && (entry.name != pager::FILE || entry.len == 0);
-        if !leftover {
-            let what = format!("it is missing, but {:?} with {} bytes is here", entry.name, entry.len);
-            return Err(Error::corrupt(current::FILE, 0, what, "a file", "none"));
-        }
+    if let Some(damage) = lost_current(entries) {
+        return Err(damage);
     }
     for entry in entries.iter().filter(|entry| entry.name != "LOCK") {
         volume.remove(&entry.name)?;
@@ -141,14 +153,7 @@ fn start(
 ) -> Result<Engine> {
     let read_only = options.is_read_only();
     let version = Arc::new(replayed.version.clone());
-    let data = volume
-        .open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })
-        .map_err(|error| match error {
-            psync::Error::NotFound { .. } => {
-                Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none")
-            }
-            other => other.into(),
-        })?;
+    let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
     let cache = shares.cache(version.table.memory());
@@ -182,11 +187,8 @@ fn start(
     let writer =
         Writer::new(Arc::clone(volume), data, slots, current.span, shares.writer, open, next_segment);
     *engine.writer.get_mut() = Some(writer);
-    let tail = {
-        let mut probe = |_: Record| Ok(());
-        wal::replay(&**volume, current.database, low, high, &mut probe)?
-    };
-    wal::settle(&**volume, &tail)?;
+    let mut tail = wal::replay(&**volume, current.database, low, high, &mut |_| Ok(()))?;
+    wal::settle(&**volume, &mut tail)?;
     *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
         // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
         // them (see `wal/settle.rs`). A fresh file settles both.
@@ -278,18 +280,8 @@ fn replay_into(
 fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<()> {
     let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
         Some(wal) => wal,
-        None => {
-            // Before files go that the manifest asks for.
-            if engine.state.load().version.wal_high > tail.generation {
-                let edit = Edit { wal_high: Some(tail.generation), ..Edit::default() };
-                engine.publish(edit, &[], false)?;
-            }
-            let generations = wal::list(&**volume)?;
-            for generation in generations.iter().filter(|generation| **generation > tail.generation) {
-                volume.remove(&wal::file_name(*generation))?;
-            }
-            WalWriter::create(Arc::clone(volume), database, tail)?
-        }
+        // Generations that nothing continues are void from here on, and go with the next flush.
+        None => WalWriter::create(Arc::clone(volume), database, tail)?,
     };
     let generation = wal.generation();
     *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });

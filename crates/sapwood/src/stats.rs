@@ -2,6 +2,8 @@
 //! serializes).
 
 use crate::engine::Engine;
+use crate::store::manifest::{self, Manifest};
+use crate::wal;
 use psync::Counters;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -68,6 +70,8 @@ pub struct SpaceStats {
     pub segments: u64,
     /// The manifest.
     pub manifest: u64,
+    /// Files of the log.
+    pub log: u64,
 }
 
 /// Reads of nodes since the database was opened.
@@ -123,11 +127,12 @@ impl Engine {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (log_bytes, log_syncs) =
             self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
-        let (manifest, manifest_bytes) = self
-            .manifest
-            .lock()
-            .as_ref()
-            .map_or((0, 0), |manifest| (manifest.len(), manifest.bytes_written()));
+        let manifest_bytes = self.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
+        // From the directory, so that a reader knows them as well. A directory that cannot be listed has other worries.
+        let files = self.volume.list().unwrap_or_default();
+        let bytes_of = |is_one: &dyn Fn(&str) -> bool| -> u64 {
+            files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
+        };
         let pager = &self.pager.counters;
         let (live, used) = (version.live_bytes(), version.used_bytes());
         Stats {
@@ -153,7 +158,8 @@ impl Engine {
                 amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
                 nodes: version.table.count(),
                 segments: version.segments.count() as u64,
-                manifest,
+                manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
+                log: bytes_of(&|name| wal::generation_of(name).is_some()),
             },
             reads: ReadStats {
                 cache_hits: get(&pager.hits),
@@ -211,13 +217,14 @@ impl std::fmt::Display for Stats {
         let (space, memory) = (&self.space, &self.memory);
         writeln!(
             f,
-            "space    {} live in {} nodes, {} used in {} segments ({:.2} x), manifest {}",
+            "space    {} live in {} nodes, {} used in {} segments ({:.2} x), manifest {}, log {}",
             Size(space.live),
             space.nodes,
             Size(space.used),
             space.segments,
             space.amplification,
-            Size(space.manifest)
+            Size(space.manifest),
+            Size(space.log)
         )?;
         writeln!(
             f,
@@ -238,6 +245,9 @@ impl std::fmt::Display for Stats {
             reads.psync_groups,
             Size(reads.bytes)
         )?;
+        if (writes.log_bytes, writes.flushes) == (0, 0) {
+            return write!(f, "writes   none since it was opened");
+        }
         writeln!(
             f,
             "writes   log {} ({} syncs), data {} (collector {}), manifest {}",

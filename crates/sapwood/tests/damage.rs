@@ -214,6 +214,20 @@ fn other_peoples_directories_are_left_alone() {
 }
 
 #[test]
+fn a_database_without_current_is_damaged_for_writers_and_readers() {
+    let (volume, _) = built(4);
+    volume.remove_file("CURRENT").expect("is there");
+    let writable = open(&volume).expect_err("no CURRENT");
+    let read_only = Database::builder()
+        .read_only(true)
+        .open_on(Arc::new(volume.clone()) as Arc<dyn psync::Volume>)
+        .expect_err("no CURRENT");
+    for error in [writable, read_only] {
+        assert!(matches!(&error, Error::Corrupt { file, .. } if file == "CURRENT"), "{error}");
+    }
+}
+
+#[test]
 fn a_newer_format_is_told_from_damage() {
     let (volume, _) = built(4);
     edit_file(&volume, "CURRENT", |bytes| {

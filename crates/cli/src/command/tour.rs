@@ -6,6 +6,7 @@ mod real_data;
 
 use crate::arguments::Tour;
 use crate::failure::{Failure, Result};
+use crate::output::print;
 use crate::progress::{Progress, human_bytes};
 use psync::{Backend, ProfileOptions};
 use rand::rngs::StdRng;
@@ -31,42 +32,42 @@ pub(crate) fn run(options: &Tour) -> Result<()> {
     let scratch =
         tempfile::Builder::new().prefix("sapwood-tour-").tempdir_in(&options.dir).map_err(cannot)?;
     let mut table = Vec::new();
-    heading(1, "The disk: what it gives for how many requests at a time");
+    heading(1, "The disk: what it gives for how many requests at a time")?;
     let probe = ProfileOptions {
         backend: Backend::Auto,
         file_bytes: 512 << 20,
         time_per_point: Duration::from_millis(60),
     };
     let profile = super::probe::measure(scratch.path(), &probe)?;
-    println!("{profile}\n");
-    println!(
+    print(format_args!("{profile}\n"))?;
+    print(format_args!(
         "One request at a time leaves most of it idle: 64 at a time are {:.1} times as many a second.",
         profile.iops_read(64) / profile.iops_read(1).max(1.0)
-    );
+    ))?;
     let path = scratch.path().join("tour.db");
-    heading(2, "A real data set");
+    heading(2, "A real data set")?;
     load_real(&path)?;
-    heading(3, "More than fits into memory");
+    heading(3, "More than fits into memory")?;
     load_synthetic(&path, &mut table)?;
-    heading(4, "Cold reads: one key after the other, and 64 at a time");
+    heading(4, "Cold reads: one key after the other, and 64 at a time")?;
     compare_gets(&path, &profile, &mut table)?;
-    heading(5, "A range of a million records: leaf by leaf, and in parallel");
+    heading(5, "A range of a million records: leaf by leaf, and in parallel")?;
     compare_scans(&path, &mut table)?;
-    heading(6, "SIGKILL in the middle of writing");
+    heading(6, "SIGKILL in the middle of writing")?;
     kill::show(scratch.path(), &mut table)?;
-    println!("\nIn short");
+    print(format_args!("\nIn short"))?;
     let width = table.iter().map(|(what, _)| what.len()).max().unwrap_or(0);
     for (what, figure) in &table {
-        println!("  {what:<width$}  {figure}");
+        print(format_args!("  {what:<width$}  {figure}"))?;
     }
-    println!(
+    print(format_args!(
         "\nRead on: README.md for the library, ARCHITECTURE.md for how it works, `sapwood --help` for your own data."
-    );
+    ))?;
     Ok(())
 }
 
-fn heading(number: u32, text: &str) {
-    println!("\n[{number}/6] {text}\n");
+fn heading(number: u32, text: &str) -> Result<()> {
+    print(format_args!("\n[{number}/6] {text}\n"))
 }
 
 fn open(path: &Path, pio_max: usize) -> Result<Database> {
@@ -75,7 +76,7 @@ fn open(path: &Path, pio_max: usize) -> Result<Database> {
 
 fn load_real(path: &Path) -> Result<()> {
     let data = real_data::find();
-    println!("{}: {} records, {}", data.what, data.records.len(), human_bytes(data.bytes));
+    print(format_args!("{}: {} records, {}", data.what, data.records.len(), human_bytes(data.bytes)))?;
     let db = open(path, GROUP)?;
     let keyspace = db.keyspace("real")?;
     let began = Instant::now();
@@ -93,18 +94,18 @@ fn load_real(path: &Path) -> Result<()> {
     db.flush()?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    println!(
+    print(format_args!(
         "loaded and durable in {seconds:.2} s ({} a second)",
         human_bytes((loaded as f64 / seconds) as u64)
-    );
+    ))?;
     if let Some((key, _)) = data.records.get(data.records.len() / 2) {
         let shown = keyspace.get(key)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&shown);
         let first: String = text.lines().next().unwrap_or_default().chars().take(70).collect();
-        println!("get {:?}: {first} ...", String::from_utf8_lossy(key));
+        print(format_args!("get {:?}: {first} ...", String::from_utf8_lossy(key)))?;
         let prefix = &key[..key.len().min(4)];
         let count = keyspace.prefix(prefix).count();
-        println!("prefix {:?}: {count} records", String::from_utf8_lossy(prefix));
+        print(format_args!("prefix {:?}: {count} records", String::from_utf8_lossy(prefix)))?;
     }
     Ok(())
 }
@@ -117,11 +118,11 @@ fn key(number: u64) -> [u8; 16] {
 
 fn load_synthetic(path: &Path, table: &mut Vec<(String, String)>) -> Result<()> {
     let total = RECORDS * RECORD_BYTES;
-    println!(
+    print(format_args!(
         "{RECORDS} records of {RECORD_BYTES} bytes, {}, into a database with {} of memory",
         human_bytes(total),
         human_bytes(MEMORY)
-    );
+    ))?;
     let db = open(path, GROUP)?;
     let keyspace = db.keyspace("synthetic")?;
     let mut rng = StdRng::seed_from_u64(1);
@@ -142,7 +143,9 @@ fn load_synthetic(path: &Path, table: &mut Vec<(String, String)>) -> Result<()> 
     progress.finish();
     let rate = RECORDS as f64 / began.elapsed().as_secs_f64();
     let written = (db.stats().device.bytes_written - before.device.bytes_written) as f64 / total as f64;
-    println!("{rate:.0} records a second; {written:.2} bytes written for each byte loaded, log included");
+    print(format_args!(
+        "{rate:.0} records a second; {written:.2} bytes written for each byte loaded, log included"
+    ))?;
     table.push(("sorted load".into(), format!("{rate:.0} records/s, {written:.2} bytes written a byte")));
     db.close()?;
     Ok(())
@@ -202,23 +205,23 @@ fn compare_gets(path: &Path, profile: &psync::Profile, table: &mut Vec<(String, 
     }
     let rounds = ROUNDS as f64;
     let line = |what: &str, cost: &Cost| {
-        println!(
+        print(format_args!(
             "  {what:<24} {:>6.2} ms  {:>5.1} reads in {:>4.1} psync groups  {:>7.0} keys/s",
             cost.seconds / rounds * 1e3,
             cost.requests as f64 / rounds,
             cost.groups as f64 / rounds,
             GROUP as f64 * rounds / cost.seconds
-        );
+        ))
     };
-    println!("64 random keys, mean of {ROUNDS} rounds:");
-    line("64 single gets", &single);
-    line("one multi_get of 64", &multi);
+    print(format_args!("64 random keys, mean of {ROUNDS} rounds:"))?;
+    line("64 single gets", &single)?;
+    line("one multi_get of 64", &multi)?;
     let ratio = single.seconds / multi.seconds;
     let rate = multi.requests as f64 / multi.seconds;
-    println!(
+    print(format_args!(
         "{ratio:.1} times faster; {rate:.0} reads a second, while the disk gave {:.0} of 4 KiB at depth 64 a minute ago",
         profile.iops_read(64)
-    );
+    ))?;
     table.push((
         "multi_get of 64".into(),
         format!("{:.0} keys/s, {ratio:.1} x single gets", GROUP as f64 * rounds / multi.seconds),
@@ -248,14 +251,14 @@ fn compare_scans(path: &Path, table: &mut Vec<(String, String)>) -> Result<()> {
             Ok(())
         })?;
         let rate = count as f64 / cost.seconds;
-        println!(
+        print(format_args!(
             "  {what:<24} {:>6.2} s   {:>6} reads in {:>6} psync groups  {rate:>9.0} records/s",
             cost.seconds, cost.requests, cost.groups
-        );
+        ))?;
         rates.push(rate);
     }
     if let [slow, fast] = rates[..] {
-        println!("{:.1} times faster", fast / slow);
+        print(format_args!("{:.1} times faster", fast / slow))?;
         table.push((
             "scan of a million".into(),
             format!("{fast:.0} records/s, {:.1} x leaf by leaf", fast / slow),

@@ -13,7 +13,8 @@ pub enum Content {
     /// All of it.
     #[default]
     Full,
-    /// Its first 16 bytes, and the spare area; the rest reads as zeros. For drives larger than memory.
+    /// Its first 16 bytes, and the spare area; the rest reads as zeros. For measuring drives larger
+    /// than memory: files on such a drive read as zeros, and are gone after power loss.
     Tags,
 }
 

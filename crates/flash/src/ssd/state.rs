@@ -4,7 +4,7 @@ use super::files::{Files, Number};
 use super::journal::{Journal, Pages};
 use super::latency::Latencies;
 use super::{FILE_MAX, Request};
-use crate::{Clock, Error as FlashError, Flash, Ftl, LogicalPage, Profile, RequestKind};
+use crate::{Clock, Content, Error as FlashError, Flash, Ftl, LogicalPage, Profile, RequestKind};
 use psync::{Access, Counters, Error, FileId, LockKind, Read, Result, Write};
 use std::collections::HashMap;
 use std::io;
@@ -124,6 +124,10 @@ impl State {
     }
 
     pub(super) fn after_power_loss(&self, seed: u64) -> Result<Self> {
+        if self.profile.rules.content == Content::Tags {
+            let what = "the journal of files is not kept with Content::Tags; power loss needs Content::Full";
+            return Err(Error::Invalid(format!("{}: {what}", self.describe())));
+        }
         let mut flash = self.flash.clone();
         flash.nand_mut().power_loss(seed);
         flash.settle();
@@ -141,6 +145,8 @@ impl State {
     /// Brings back the files from the journal.
     fn recover(&mut self) -> crate::Result<()> {
         let page_bytes = self.profile.geometry.page_bytes;
+        // The layer first, and then what it gives to read.
+        self.pass_time();
         let (flash, layer) = (&mut self.flash, &mut self.layer);
         let changes = self.journal.recover(|page| {
             let mut bytes = vec![0; page_bytes as usize];
@@ -158,6 +164,7 @@ impl State {
             self.write_pages(&pages)?;
         }
         self.pass_time();
+        self.latencies.clear();
         Ok(())
     }
 

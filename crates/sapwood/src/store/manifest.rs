@@ -28,8 +28,10 @@
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
+use crate::node::HEADER as NODE_HEADER;
 use crate::store::current::{Current, FORMAT};
 use crate::store::edit::Edit;
+use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
 use psync::{Access, FileId, Read, Volume, Write};
@@ -52,7 +54,8 @@ pub(crate) fn file_name(number: u64) -> String {
 
 /// The number in a manifest's name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
-    name.strip_prefix("manifest-")?.parse().ok()
+    let number = name.strip_prefix("manifest-")?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
 }
 
 /// Appends edits to the manifest.
@@ -161,11 +164,6 @@ impl Manifest {
             self.current = current;
         }
         Ok(())
-    }
-
-    /// Bytes in the file.
-    pub fn len(&self) -> u64 {
-        self.len
     }
 
     /// Bytes written since it was opened.
@@ -283,7 +281,12 @@ fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record>
 }
 
 /// Reads the manifest that `current` names. `slots` is where its segments get their slots from.
-pub(crate) fn replay(volume: &dyn Volume, current: &Current, slots: &Arc<Slots>) -> Result<Replayed> {
+pub(crate) fn replay(
+    volume: &dyn Volume,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+) -> Result<Replayed> {
     let name = file_name(current.manifest);
     let file = volume.open(&name, Access::default()).map_err(|error| match error {
         psync::Error::NotFound { .. } => {
@@ -293,7 +296,7 @@ pub(crate) fn replay(volume: &dyn Volume, current: &Current, slots: &Arc<Slots>)
     })?;
     let bytes = read_all(volume, file);
     volume.close(file)?;
-    decode(&bytes?, &name, current, slots)
+    decode(&bytes?, &name, current, data_len, slots)
 }
 
 fn read_all(volume: &dyn Volume, file: FileId) -> Result<Vec<u8>> {
@@ -305,8 +308,33 @@ fn read_all(volume: &dyn Volume, file: FileId) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The decoder proper.
-pub(crate) fn decode(bytes: &[u8], name: &str, current: &Current, slots: &Arc<Slots>) -> Result<Replayed> {
+/// Whether the data file ever had room for what an edit speaks of. If not: how long it would have to be, and for what.
+fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
+    if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
+        return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
+    }
+    let slots = data_len / span + SLOTS_BEGUN;
+    let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || *number >= u64::MAX / span / 2;
+    match edit.segments.iter().find(outside) {
+        Some((number, slot)) => {
+            Err((u64::from(*slot).saturating_mul(span), format!("segment {number} in slot {slot}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Slots that can have been begun behind the end of the data file.
+const SLOTS_BEGUN: u64 = 1 << 16;
+
+/// The decoder proper. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments
+/// have there been room for.
+pub(crate) fn decode(
+    bytes: &[u8],
+    name: &str,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+) -> Result<Replayed> {
     let mut reader = Reader::new(bytes);
     let mut header = || {
         Some((
@@ -358,6 +386,10 @@ pub(crate) fn decode(bytes: &[u8], name: &str, current: &Current, slots: &Arc<Sl
         }
         let edit = record.edit.map_err(|section| {
             Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
+        })?;
+        within_bounds(&edit, current.span, data_len).map_err(|(needed, what)| {
+            let expected = format!("room for {what} of {name}, byte {offset}: at least {needed} bytes");
+            Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
         })?;
         let mut claim = |number, slot| {
             if slots.claim(slot) {

@@ -1,206 +1,341 @@
-//! The bytes of the log.
+//! What log files are made of, byte for byte: the header of a generation and the head of a record.
 //!
-//! ```text
-//! wal-G = header record*
-//!
-//! header (72 bytes)                            record
-//! offset size                                  offset size
-//!      0    8  magic "SapWAL1\n"                    0    4  magic "SapR"
-//!      8    4  format version                       4    4  len of the body
-//!     12   16  database id                          8    4  CRC-32C, see below
-//!     28    8  generation                          12    4  epoch of the writer
-//!     36    8  base: LSN of this file's byte 0     16    8  first sequence number
-//!     44    8  length of the generation before     24    8  durable: LSN below which all was known to be durable
-//!     52    8  durable: as in a record             32    4  count of operations
-//!     60    8  sequence number that comes first    36  len  body: operations
-//!     68    4  CRC-32C of bytes 0..68
-//! ```
-//! LSN, the log sequence number, counts the bytes of all generations since the database was created, in so far as they
-//! are valid.
-//!
-//! A record's CRC covers database id, generation, the record's offset, and its bytes from 12 on: a record of another
-//! database, file or place is none.
-//!
-//! The *durable* claim is what tells a torn tail from damage: what a later record or header claims to be durable
-//! was acknowledged, and must be there.
+//! Invariants:
+//! 1. A record is valid at one place only: its checksum is seeded with the database, the generation and the offset,
+//!    so that what lies in the wrong file, at the wrong offset or comes from another database is not taken for one.
+//! 2. The head has a checksum of its own, which covers the body's. So a length is believed only after it was
+//!    checked, and a head testifies to what was durable (see [`Head::durable`]) even if its body is damaged.
+//! 3. Nothing testifies to its own durability: a header's or record's claim is never above its own position.
+//! 4. Decoding takes bytes from an enemy: it neither panics nor allocates more than a message.
+//! 5. Every later format keeps the header's first 80 bytes where they are, with the checksum over them, so that this
+//!    program can tell a newer file from a damaged one.
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
+use crate::error::Error;
 use crate::operation::SeqNo;
+use std::fmt;
 
+/// Bytes of a generation's header.
+pub(crate) const HEADER_LEN: usize = 80;
+/// Bytes of a record before its body.
+pub(crate) const HEAD_LEN: usize = 40;
+/// The longest body a record can have, in bytes.
+pub(crate) const BODY_LEN_MAX: usize = 64 << 20;
+/// The log format that is written here, and the newest that is read.
 pub(crate) const FORMAT: u32 = 1;
-const FILE_MAGIC: &[u8; 8] = b"SapWAL1\n";
-pub(crate) const FILE_HEADER: usize = 72;
-pub(crate) const RECORD_MAGIC: &[u8; 4] = b"SapR";
-pub(crate) const RECORD_HEADER: usize = 36;
-/// No batch is longer.
-pub(crate) const BODY_MAX: usize = 64 << 20;
 
-/// A place in the log of all generations, in bytes.
-pub(crate) type Lsn = u64;
+const HEADER_MAGIC: [u8; 8] = *b"SapwdLog";
+/// Not text, and not UTF-8 either: rare in bodies, which are searched for it after damage.
+pub(crate) const RECORD_MAGIC: [u8; 4] = [0xf6, b'W', 0xb1, b'R'];
 
-/// Name of a generation's file.
-pub(crate) fn file_name(generation: u64) -> String {
-    format!("wal-{generation:010}")
+const _: () = assert!(BODY_LEN_MAX <= u32::MAX as usize, "a body's length is a u32");
+
+/// A position in the log: bytes over all generations since the database was created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lsn(pub u64);
+
+impl Lsn {
+    /// The position `bytes` further on. Saturates: positions come from files, and a saturated one fits nowhere.
+    pub fn plus(self, bytes: u64) -> Self {
+        Self(self.0.saturating_add(bytes))
+    }
 }
 
-/// The generation in a file's name.
-pub(crate) fn generation_of(name: &str) -> Option<u64> {
-    name.strip_prefix("wal-")?.parse().ok()
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
 }
 
-/// See the drawing.
+/// Why some bytes are not what they should be. With file and offset it becomes [`Error::Corrupt`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub what: &'static str,
+    pub expected: String,
+    pub found: String,
+}
+
+impl Flaw {
+    pub fn new(what: &'static str, expected: impl ToString, found: impl ToString) -> Self {
+        Self { what, expected: expected.to_string(), found: found.to_string() }
+    }
+
+    pub fn at(self, file: impl Into<String>, offset: u64) -> Error {
+        Error::corrupt(file, offset, self.what, self.expected, self.found)
+    }
+}
+
+/// Why some bytes are not a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderFlaw {
+    /// Never completely written, or damaged: only the caller can know which.
+    Broken(Flaw),
+    /// Sound, but of a later format.
+    Newer(u32),
+}
+
+/// The beginning of every log file. Integers are little-endian.
+///
+/// ```text
+/// offset  bytes
+///  0      8      magic "SapwdLog"
+///  8      4      format version
+/// 12      4      CRC-32C of bytes 0..12 and 16..80
+/// 16     16      database id
+/// 32      8      generation, as in the file's name
+/// 40      8      base: LSN of this file's first byte
+/// 48      8      the generation that this one continues; 0 if none. Those in between are void
+/// 56      8      valid bytes of that generation with its header; 0 if none
+/// 64      8      durable: everything below this LSN was durable when the header was made; at most base
+/// 72      8      sequence number that comes first
+/// 80             the first record
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub database: DatabaseId,
     pub generation: u64,
     pub base: Lsn,
+    pub previous_generation: u64,
     pub previous_len: u64,
     pub durable: Lsn,
     pub first_seq: SeqNo,
 }
 
-/// Why a header is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BadHeader {
-    /// Cut off or never whole.
-    Torn {
-        expected: String,
-        found: String,
-    },
-    Newer(u32),
-}
-
 impl Header {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(FILE_HEADER);
-        out.extend_from_slice(FILE_MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
-        out.extend_from_slice(&self.database.0);
-        for field in [self.generation, self.base, self.previous_len, self.durable, self.first_seq] {
-            out.extend_from_slice(&field.to_le_bytes());
-        }
-        let crc = crc32c::crc32c(&out);
-        out.extend_from_slice(&crc.to_le_bytes());
-        out
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0..8].copy_from_slice(&HEADER_MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.database.0);
+        bytes[32..40].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.base.0.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.previous_generation.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.previous_len.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.durable.0.to_le_bytes());
+        bytes[72..80].copy_from_slice(&self.first_seq.to_le_bytes());
+        let crc = header_crc(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
     }
 
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
-        let torn = |expected: String, found: String| Err(BadHeader::Torn { expected, found });
-        let mut reader = Reader::new(bytes);
-        let mut parse = || {
-            let (magic, format, database) = (reader.array::<8>()?, reader.u32()?, reader.array::<16>()?);
-            let fields = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
-            Some((magic, format, database, fields, reader.u32()?))
+    /// Takes the header from the first bytes of a file.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, HeaderFlaw> {
+        let broken = |flaw| Err(HeaderFlaw::Broken(flaw));
+        let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
+            return broken(Flaw::new("the log header is cut off", HEADER_LEN, bytes.len()));
         };
-        let Some((magic, format, database, fields, crc)) = parse() else {
-            return torn(format!("{FILE_HEADER} bytes"), format!("{} bytes", bytes.len()));
+        let fields = |bytes: &[u8]| {
+            let mut reader = Reader::new(bytes);
+            let magic = reader.array::<8>()?;
+            let (format, crc) = (reader.u32()?, reader.u32()?);
+            let header = Self {
+                database: DatabaseId(reader.array()?),
+                generation: reader.u64()?,
+                base: Lsn(reader.u64()?),
+                previous_generation: reader.u64()?,
+                previous_len: reader.u64()?,
+                durable: Lsn(reader.u64()?),
+                first_seq: reader.u64()?,
+            };
+            Some((magic, format, crc, header))
         };
-        let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
-        if magic != *FILE_MAGIC || crc != actual {
-            return torn(format!("checksum {crc:08x}"), format!("{actual:08x}"));
+        let Some((magic, format, crc, header)) = fields(bytes) else {
+            return broken(Flaw::new("the log header is cut off", HEADER_LEN, bytes.len()));
+        };
+        if magic != HEADER_MAGIC {
+            return broken(Flaw::new("the magic of a log file", hex(&HEADER_MAGIC), hex(&magic)));
         }
-        if format != FORMAT {
-            return Err(BadHeader::Newer(format));
+        let computed = header_crc(bytes);
+        if crc != computed {
+            return broken(Flaw::new("the log header's checksum", hex32(computed), hex32(crc)));
         }
-        let [generation, base, previous_len, durable, first_seq] = fields;
-        Ok(Self { database: DatabaseId(database), generation, base, previous_len, durable, first_seq })
+        if format > FORMAT {
+            return Err(HeaderFlaw::Newer(format));
+        }
+        Ok(header)
+    }
+
+    /// Whether this header belongs into the log of `database` as `generation`, and makes sense by itself.
+    pub fn check(&self, database: DatabaseId, generation: u64) -> std::result::Result<(), Flaw> {
+        if self.database != database {
+            return Err(Flaw::new("the log file belongs to another database", database, self.database));
+        }
+        if self.generation != generation {
+            return Err(Flaw::new("the log file's generation", generation, self.generation));
+        }
+        if self.previous_generation >= generation {
+            return Err(Flaw::new(
+                "the generation that this log file continues",
+                format!("less than {generation}"),
+                self.previous_generation,
+            ));
+        }
+        if self.durable > self.base {
+            return Err(Flaw::new(
+                "what was durable when the log file was made",
+                format!("at most {}", self.base),
+                self.durable,
+            ));
+        }
+        Ok(())
     }
 }
 
-/// The head of a record.
+fn header_crc(bytes: &[u8; HEADER_LEN]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
+}
+
+/// Where a record lies: the seed of its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub len: u32,
-    pub crc: u32,
-    pub epoch: u32,
-    pub first_seq: SeqNo,
-    pub durable: Lsn,
-    pub count: u32,
-}
-
-impl Head {
-    /// The head at the beginning of `bytes`, if it looks like one. Its CRC is still to be checked.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
-        if reader.array::<4>()? != *RECORD_MAGIC {
-            return None;
-        }
-        let head = Self {
-            len: reader.u32()?,
-            crc: reader.u32()?,
-            epoch: reader.u32()?,
-            first_seq: reader.u64()?,
-            durable: reader.u64()?,
-            count: reader.u32()?,
-        };
-        let fits = head.len as usize <= BODY_MAX
-            && head.count > 0
-            && head.count <= head.len
-            && head.first_seq.checked_add(u64::from(head.count)).is_some();
-        fits.then_some(head)
-    }
-
-    pub fn record_len(&self) -> usize {
-        RECORD_HEADER + self.len as usize
-    }
-}
-
-/// Where a record stands, which its checksum covers.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub database: DatabaseId,
     pub generation: u64,
+    /// From the beginning of the generation's file, in bytes.
     pub offset: u64,
 }
 
 impl Place {
-    /// The CRC of a whole record (its own CRC field is not looked at).
-    pub fn checksum(&self, record: &[u8]) -> u32 {
-        let mut crc = crc32c::crc32c(&self.database.0);
-        crc = crc32c::crc32c_append(crc, &self.generation.to_le_bytes());
-        crc = crc32c::crc32c_append(crc, &self.offset.to_le_bytes());
-        crc32c::crc32c_append(crc, record.get(12..).unwrap_or_default())
+    fn seed(&self) -> u32 {
+        let crc = crc32c::crc32c(&self.database.0);
+        let crc = crc32c::crc32c_append(crc, &self.generation.to_le_bytes());
+        crc32c::crc32c_append(crc, &self.offset.to_le_bytes())
+    }
+}
+
+/// The beginning of a record; its body follows. Integers are little-endian.
+///
+/// ```text
+/// offset  bytes
+///  0      4      magic f6 57 b1 52
+///  4      4      CRC-32C of database id, generation, offset of this record in the file, and bytes 8..40
+///  8      4      length of the body in bytes, at most 64 MiB
+/// 12      4      CRC-32C of the body
+/// 16      4      operations in the body: the sequence numbers it takes, at least 1
+/// 20      4      epoch of the writer: never goes down, and up after each attempt to write that failed
+/// 24      8      first sequence number
+/// 32      8      durable: everything below this LSN was durable when the record was made
+/// 40             the body
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub len: u32,
+    pub body_crc: u32,
+    pub count: u32,
+    pub epoch: u32,
+    pub first_seq: SeqNo,
+    pub durable: Lsn,
+}
+
+impl Head {
+    pub fn encode(&self, place: &Place) -> [u8; HEAD_LEN] {
+        let mut bytes = [0; HEAD_LEN];
+        bytes[0..4].copy_from_slice(&RECORD_MAGIC);
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.body_crc.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.count.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.first_seq.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
+        let crc = crc32c::crc32c_append(place.seed(), &bytes[8..]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        bytes
     }
 
-    /// Appends a record.
-    pub fn encode(
-        &self,
-        out: &mut Vec<u8>,
-        epoch: u32,
-        durable: Lsn,
-        first_seq: SeqNo,
-        count: u32,
-        body: &[u8],
-    ) {
-        let start = out.len();
-        out.reserve(RECORD_HEADER + body.len());
-        out.extend_from_slice(RECORD_MAGIC);
-        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&epoch.to_le_bytes());
-        out.extend_from_slice(&first_seq.to_le_bytes());
-        out.extend_from_slice(&durable.to_le_bytes());
-        out.extend_from_slice(&count.to_le_bytes());
-        out.extend_from_slice(body);
-        let crc = self.checksum(&out[start..]);
-        out[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
+    /// Takes the head of a record from its first bytes. What it says is then what was written, at this place.
+    pub fn decode(bytes: &[u8], place: &Place) -> std::result::Result<Self, Flaw> {
+        let cut = || Flaw::new("the log record is cut off", format!("{HEAD_LEN} bytes of head"), bytes.len());
+        let bytes = bytes.first_chunk::<HEAD_LEN>().ok_or_else(cut)?;
+        let fields = |bytes: &[u8]| {
+            let mut reader = Reader::new(bytes);
+            let magic = reader.array::<4>()?;
+            let crc = reader.u32()?;
+            let head = Self {
+                len: reader.u32()?,
+                body_crc: reader.u32()?,
+                count: reader.u32()?,
+                epoch: reader.u32()?,
+                first_seq: reader.u64()?,
+                durable: Lsn(reader.u64()?),
+            };
+            Some((magic, crc, head))
+        };
+        let (magic, crc, head) = fields(bytes).ok_or_else(cut)?;
+        if magic != RECORD_MAGIC {
+            return Err(Flaw::new("the magic of a log record", hex(&RECORD_MAGIC), hex(&magic)));
+        }
+        let computed = crc32c::crc32c_append(place.seed(), &bytes[8..]);
+        if crc != computed {
+            return Err(Flaw::new("the checksum of a log record's head", hex32(computed), hex32(crc)));
+        }
+        if head.len as usize > BODY_LEN_MAX {
+            let most = format!("at most {BODY_LEN_MAX}");
+            return Err(Flaw::new("the length of a log record's body", most, head.len));
+        }
+        if head.count == 0 || head.first_seq.checked_add(u64::from(head.count)).is_none() {
+            let found = format!("{} from {}", head.count, head.first_seq);
+            return Err(Flaw::new("the sequence numbers of a log record", "at least one, below 2^64", found));
+        }
+        Ok(head)
     }
+
+    /// Bytes of head and body.
+    pub fn record_len(&self) -> u64 {
+        HEAD_LEN as u64 + u64::from(self.len)
+    }
+
+    /// The sequence number after the record's last. ([`Head::decode`] has seen to it that there is one.)
+    pub fn next_seq(&self) -> SeqNo {
+        self.first_seq.saturating_add(u64::from(self.count))
+    }
+
+    pub fn check_body(&self, body: &[u8]) -> std::result::Result<(), Flaw> {
+        let crc = crc32c::crc32c(body);
+        if crc != self.body_crc {
+            return Err(Flaw::new("the checksum of a log record's body", hex32(self.body_crc), hex32(crc)));
+        }
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hex32(crc: u32) -> String {
+    format!("{crc:#010x}")
 }
 
 /// A log of records whose bodies are pieces of `bytes`, each piece behind its length: for fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
-    let header = Header { database, generation: 1, base: 0, previous_len: 0, durable: 0, first_seq: 1 };
-    let mut file = header.encode();
+    let header = Header {
+        database,
+        generation: 1,
+        base: Lsn(0),
+        previous_generation: 0,
+        previous_len: 0,
+        durable: Lsn(0),
+        first_seq: 1,
+    };
+    let mut file = header.encode().to_vec();
     let mut rest = bytes;
-    let mut seq = 1;
+    let mut first_seq = 1;
     while let [len, count, after @ ..] = rest {
         let (body, later) = after.split_at(after.len().min(usize::from(*len)));
         rest = later;
+        let head = Head {
+            len: body.len() as u32,
+            body_crc: crc32c::crc32c(body),
+            count: u32::from(*count),
+            epoch: 1,
+            first_seq,
+            durable: Lsn(u64::from(*count) * 16),
+        };
         let place = Place { database, generation: 1, offset: file.len() as u64 };
-        place.encode(&mut file, 1, u64::from(*count) * 16, seq, u32::from(*count), body);
-        seq += u64::from(*count);
+        file.extend_from_slice(&head.encode(&place));
+        file.extend_from_slice(body);
+        first_seq += u64::from(*count);
     }
     file
 }
@@ -208,59 +343,107 @@ pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    const HEADER: Header = Header {
-        database: DatabaseId([7; 16]),
-        generation: 3,
-        base: 1000,
-        previous_len: 500,
-        durable: 900,
-        first_seq: 42,
-    };
+    const DATABASE: DatabaseId = DatabaseId(*b"0123456789abcdef");
 
-    #[test]
-    fn golden_header_and_every_flipped_bit() {
-        let bytes = HEADER.encode();
-        assert_eq!(bytes.len(), FILE_HEADER);
-        assert_eq!(&bytes[..12], b"SapWAL1\n\x01\0\0\0");
-        assert_eq!(bytes[28], 3);
-        assert_eq!(Header::decode(&bytes), Ok(HEADER));
-        for bit in 0..8 * FILE_HEADER {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Header::decode(&flipped), Err(BadHeader::Torn { .. })), "bit {bit}");
+    fn header() -> Header {
+        Header {
+            database: DATABASE,
+            generation: 7,
+            base: Lsn(0x1122_3344),
+            previous_generation: 5,
+            previous_len: 0x556,
+            durable: Lsn(0x1122),
+            first_seq: 0x4455,
         }
     }
 
+    fn head() -> Head {
+        Head {
+            len: 5,
+            body_crc: crc32c::crc32c(b"hello"),
+            count: 3,
+            epoch: 2,
+            first_seq: 0x0102_0304,
+            durable: Lsn(0x99),
+        }
+    }
+
+    const PLACE: Place = Place { database: DATABASE, generation: 7, offset: 72 };
+
     #[test]
-    fn golden_record_valid_in_its_place_only() {
-        let place = Place { database: DatabaseId([7; 16]), generation: 3, offset: 72 };
-        let mut bytes = Vec::new();
-        place.encode(&mut bytes, 1, 72, 42, 2, b"body");
-        assert_eq!(&bytes[..8], b"SapR\x04\0\0\0");
-        assert_eq!(&bytes[36..], b"body");
-        let head = Head::decode(&bytes).unwrap();
-        assert_eq!((head.first_seq, head.durable, head.count, head.epoch), (42, 72, 2, 1));
-        assert_eq!(place.checksum(&bytes), head.crc);
-        for other in [
-            Place { offset: 73, ..place },
-            Place { generation: 4, ..place },
-            Place { database: DatabaseId([8; 16]), ..place },
+    fn the_header_has_these_bytes() {
+        let expected = "53617077644c6f6701000000d6ceb8d530313233343536373839616263646566070000000000000044332211000000000500000000000000560500000000000022110000000000005544000000000000";
+        assert_eq!(hex(&header().encode()), expected);
+        assert_eq!(Header::decode(&header().encode()), Ok(header()));
+    }
+
+    #[test]
+    fn the_head_of_a_record_has_these_bytes() {
+        let expected = "f657b15247f39578050000004cbb719a030000000200000004030201000000009900000000000000";
+        assert_eq!(hex(&head().encode(&PLACE)), expected);
+        assert_eq!(Head::decode(&head().encode(&PLACE), &PLACE), Ok(head()));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_seen() {
+        let sound = header().encode();
+        for bit in 0..HEADER_LEN * 8 {
+            let mut bytes = sound;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Header::decode(&bytes), Err(HeaderFlaw::Broken(_))), "bit {bit}");
+        }
+        let sound = head().encode(&PLACE);
+        for bit in 0..HEAD_LEN * 8 {
+            let mut bytes = sound;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Head::decode(&bytes, &PLACE).is_err(), "bit {bit}");
+        }
+        assert!(head().check_body(b"hello").is_ok());
+        assert!(head().check_body(b"hellp").is_err());
+    }
+
+    #[test]
+    fn a_record_is_valid_at_its_own_place_only() {
+        let bytes = head().encode(&PLACE);
+        assert!(Head::decode(&bytes, &Place { offset: 73, ..PLACE }).is_err());
+        assert!(Head::decode(&bytes, &Place { generation: 8, ..PLACE }).is_err());
+        let other = DatabaseId(*b"0123456789abcdeF");
+        assert!(Head::decode(&bytes, &Place { database: other, ..PLACE }).is_err());
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let mut bytes = header().encode();
+        bytes[8] = 9;
+        let crc = header_crc(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Err(HeaderFlaw::Newer(9)));
+    }
+
+    #[test]
+    fn sound_checksums_do_not_excuse_nonsense() {
+        for nonsense in [
+            Head { len: BODY_LEN_MAX as u32 + 1, ..head() },
+            Head { count: 0, ..head() },
+            Head { first_seq: u64::MAX - 1, ..head() },
         ] {
-            assert_ne!(other.checksum(&bytes), head.crc);
+            assert!(Head::decode(&nonsense.encode(&PLACE), &PLACE).is_err(), "{nonsense:?}");
         }
+        assert!(header().check(DATABASE, 7).is_ok());
+        assert!(header().check(DATABASE, 8).is_err());
+        assert!(header().check(DatabaseId([0; 16]), 7).is_err());
+        assert!(Header { previous_generation: 7, ..header() }.check(DATABASE, 7).is_err());
+        assert!(Header { durable: Lsn(0x1122_3345), ..header() }.check(DATABASE, 7).is_err());
     }
 
-    proptest! {
-        #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = Header::decode(&bytes);
-            let mut with_magic = RECORD_MAGIC.to_vec();
-            with_magic.extend(bytes);
-            if let Some(head) = Head::decode(&with_magic) {
-                prop_assert!(head.len as usize <= BODY_MAX && head.count > 0);
-            }
+    #[test]
+    fn too_short_is_refused_at_every_length() {
+        for len in 0..HEADER_LEN {
+            assert!(Header::decode(&header().encode()[..len]).is_err());
+        }
+        for len in 0..HEAD_LEN {
+            assert!(Head::decode(&head().encode(&PLACE)[..len], &PLACE).is_err());
         }
     }
 }

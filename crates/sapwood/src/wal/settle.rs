@@ -1,43 +1,47 @@
 //! Makes what was found in the log durable, before anything is built upon it.
 //!
 //! A sync is not enough: if an earlier process got an error from its sync, the kernel counts the pages as clean although
-//! they never reached the medium, shows them to every reader, and no later sync writes them. So what nobody claims to be
-//! durable is written again, with the bytes that it has, and then synced.
+//! they never reached the medium, shows them to every reader, and no later sync writes them. So what nobody testifies to
+//! be durable is written again, with the bytes that it has, and then synced.
 
-use crate::error::Result;
-use crate::wal::reader::Tail;
-use crate::wal::record::{FILE_HEADER, file_name};
+use super::file_name;
+use super::reader::Tail;
+use crate::error::{Error, Result};
 use psync::{Access, FileId, Read, Volume, Write};
 
 /// Bytes that are written again at a time.
-const WINDOW: u64 = 1 << 20;
+const WINDOW_LEN: u64 = 1 << 20;
 
-/// Writes everything at and above `tail.claimed` again, and the header of the last generation, and syncs it.
-pub(crate) fn settle(volume: &dyn Volume, tail: &Tail) -> Result<()> {
-    for (generation, base, len) in &tail.files {
-        let is_last = *generation == tail.generation;
-        let doubtful = tail.claimed.saturating_sub(*base);
-        if doubtful >= *len && !is_last {
+/// Writes everything at and above `tail.durable` again, syncs it, and notes that all of the log is durable. Says how many
+/// syncs it took. Does nothing a second time.
+pub(crate) fn settle(volume: &dyn Volume, tail: &mut Tail) -> Result<u64> {
+    let mut syncs = 0;
+    for span in &tail.spans {
+        let from = tail.durable.0.saturating_sub(span.base.0);
+        if from >= span.len {
             continue;
         }
-        let file = volume.open(&file_name(*generation), Access { write: true, ..Access::default() })?;
-        let mut settled = if is_last { rewrite(volume, file, 0, FILE_HEADER as u64) } else { Ok(()) };
-        let mut at = doubtful;
-        while settled.is_ok() && at < *len {
-            let end = (at + WINDOW).min(*len);
-            settled = rewrite(volume, file, at, end);
-            at = end;
-        }
-        let settled = settled.and_then(|()| volume.sync(file));
-        volume.close(file)?;
-        settled?;
+        let file = volume.open(&file_name(span.generation), Access { write: true, ..Access::default() })?;
+        let result = rewrite(volume, file, from, span.len);
+        let _ = volume.close(file);
+        result?;
+        syncs += 1;
     }
-    volume.sync_directory()?;
-    Ok(())
+    if syncs > 0 {
+        volume.sync_directory().map_err(Error::undecided)?;
+        syncs += 1;
+    }
+    tail.durable = tail.end;
+    Ok(syncs)
 }
 
-fn rewrite(volume: &dyn Volume, file: FileId, start: u64, end: u64) -> psync::Result<()> {
-    let mut bytes = vec![0; (end - start) as usize];
-    volume.read(&mut [Read { file, offset: start, buffer: &mut bytes }])?;
-    volume.write(&[Write { file, offset: start, data: &bytes }])
+fn rewrite(volume: &dyn Volume, file: FileId, mut from: u64, to: u64) -> Result<()> {
+    let mut bytes = Vec::new();
+    while from < to {
+        bytes.resize((to - from).min(WINDOW_LEN) as usize, 0);
+        volume.read(&mut [Read { file, offset: from, buffer: &mut bytes }])?;
+        volume.write(&[Write { file, offset: from, data: &bytes }])?;
+        from += bytes.len() as u64;
+    }
+    volume.sync(file).map_err(Error::undecided)
 }

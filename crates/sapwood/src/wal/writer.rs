@@ -1,35 +1,84 @@
-//! Writes the log. Used by one thread at a time: the leader of a group of commits.
+//! Writing the log: records gather in memory, go to the page cache in one write, and are durable after a sync.
 //!
-//! ```text
-//! append ──▶ pending ──write──▶ page cache ──sync──▶ durable
-//!               ▲                  │ disk full: nothing was written; retract what is refused
-//!               └──────────────────┘
-//! ```
-//!
-//! Invariants:
-//! 1. Records lie behind each other without gap, in the order of their sequence numbers.
-//! 2. What is left in the file of a write that failed never becomes part of the log: the next write has a higher
-//!    epoch, and epochs never go down.
-//! 3. `durable` claims only what a sync that succeeded has covered, older generations included.
+//! Invariants (with those of [`super`]):
+//! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
+//! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well.
+//! 3. `write` is all or nothing: for want of space everything stays pending and the file is as it was.
+//! 4. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
+//!    not [`Error::DiskFull`], since its pages may be lost.
 
-use crate::bytecode::Reader;
+use super::chain::holds_no_record;
+use super::reader::list;
+use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
+use super::settle::settle;
+use super::verify::verify;
+use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::wal::reader::{self, Tail};
-use crate::wal::record::{FILE_HEADER, Header, Lsn, Place, file_name};
 use bytes::Bytes;
 use psync::{Access, FileId, Volume, Write};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A generation that is written, or waits for its sync.
-struct File {
-    generation: u64,
-    id: FileId,
+/// A longer write is cut into pieces of about this many bytes.
+const WRITE_LEN: usize = 4 << 20;
+
+/// How far the log is written, for [`verify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The current generation.
+    pub generation: u64,
+    /// Valid bytes of its file, with the header.
+    pub len: u64,
+}
+
+/// Writes the log. Used by one thread at a time.
+pub(crate) struct WalWriter {
+    volume: Arc<dyn Volume>,
+    database: DatabaseId,
+    current: Generation,
+    /// Older generations of this writer that are still needed, oldest first. They stay open, since whoever was told
+    /// of one by [`WalWriter::unsynced`] may be syncing it.
+    older: Vec<Generation>,
+    /// Generations whose files exist.
+    on_disk: BTreeSet<u64>,
+    pending: Vec<Pending>,
+    pending_len: usize,
+    /// What the next record's first sequence number must be.
+    next_seq: SeqNo,
+    epoch: u32,
+    scratch: Vec<u8>,
+    bytes_written: u64,
+    syncs: u64,
+    /// The first failure: nobody knows what reached the disk.
+    failure: Option<String>,
+}
+
+struct Generation {
+    number: u64,
+    file: FileId,
+    /// LSN of the file's first byte.
     base: Lsn,
+    /// Valid bytes, with the header.
     len: u64,
-    /// Bytes of it that are durable.
+    /// How many of them are durable.
     synced: u64,
+}
+
+impl Generation {
+    /// One that has a durable header and nothing else.
+    fn begun(number: u64, file: FileId, base: Lsn) -> Self {
+        Self { number, file, base, len: HEADER_LEN as u64, synced: HEADER_LEN as u64 }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.synced == self.len
+    }
+
+    fn end(&self) -> Lsn {
+        self.base.plus(self.len)
+    }
 }
 
 struct Pending {
@@ -38,314 +87,411 @@ struct Pending {
     body: Bytes,
 }
 
-/// See the module.
-pub(crate) struct WalWriter {
-    volume: Arc<dyn Volume>,
-    database: DatabaseId,
-    current: File,
-    /// Generations that are still needed, oldest first.
-    older: Vec<File>,
-    /// Generations on disk from before this writer, oldest first; all durable.
-    inherited: Vec<u64>,
-    pending: Vec<Pending>,
-    pending_bytes: usize,
-    epoch: u32,
-    next_seq: SeqNo,
-    encoded: Vec<u8>,
-    bytes_written: u64,
-    syncs: u64,
+impl Pending {
+    fn len(&self) -> usize {
+        HEAD_LEN + self.body.len()
+    }
 }
 
-/// Longest single write.
-const WRITE_MAX: usize = 8 << 20;
-
 impl WalWriter {
-    /// Begins the generation after `tail`, which must be durable.
-    pub fn create(volume: Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<Self> {
+    /// Starts the first generation of a new database, or the next one after recovery. What `after` tells of is made
+    /// durable first.
+    pub fn create(volume: Arc<dyn Volume>, database: DatabaseId, after: &Tail) -> Result<Self> {
+        let mut syncs = settle(&*volume, &mut after.clone())?;
         let header = Header {
             database,
-            generation: tail.generation + 1,
-            base: tail.end,
-            previous_len: tail.len,
-            durable: tail.end,
-            first_seq: tail.next_seq,
+            generation: next_generation(after.generation)?,
+            base: after.end,
+            previous_generation: after.ends_in,
+            previous_len: after.len,
+            durable: after.end,
+            first_seq: after.next_seq,
         };
-        let current = create_file(&*volume, &header)?;
-        let inherited =
-            reader::list(&*volume)?.into_iter().filter(|found| *found < header.generation).collect();
-        Ok(Self::with(volume, database, current, inherited, tail.next_seq))
+        let file = create_file(&*volume, &header, &mut syncs)?;
+        if let Some(truncated) = &after.truncated {
+            tracing::warn!(
+                file = truncated.file,
+                offset = truncated.offset,
+                dropped = truncated.dropped,
+                why = truncated.why,
+                records = after.records,
+                "the log ended in what a crash cut off"
+            );
+        }
+        let current = Generation::begun(header.generation, file, header.base);
+        let mut writer = Self::new(volume, database, current, after)?;
+        writer.syncs = syncs;
+        writer.bytes_written = HEADER_LEN as u64;
+        Ok(writer)
     }
 
-    /// Goes on with the last generation if there is nothing in it but its header. All of the log must be durable.
+    /// Goes on with the last generation after recovery, if there is nothing in its file but the header; else `None`.
     pub fn resume(volume: Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<Option<Self>> {
-        let generations = reader::list(&*volume)?;
-        if tail.len != FILE_HEADER as u64 || generations.last() != Some(&tail.generation) {
+        let empty = HEADER_LEN as u64;
+        if tail.generation == 0 || tail.ends_in != tail.generation || tail.len != empty {
             return Ok(None);
         }
-        let id = volume.open(&file_name(tail.generation), Access { write: true, ..Access::default() })?;
-        if volume.len(id)? != tail.len {
-            volume.close(id)?;
-            return Ok(None);
-        }
-        let base = tail.end - tail.len;
-        let current = File { generation: tail.generation, id, base, len: tail.len, synced: 0 };
-        let inherited = generations.into_iter().filter(|found| *found < tail.generation).collect();
-        let mut wal = Self::with(volume, database, current, inherited, tail.next_seq);
-        wal.sync_current()?;
-        Ok(Some(wal))
+        let file = volume.open(&file_name(tail.generation), Access { write: true, ..Access::default() })?;
+        let opened = volume.len(file).map_err(Error::from).and_then(|len| {
+            if len == empty { settle(&*volume, &mut tail.clone()).map(Some) } else { Ok(None) }
+        });
+        let Ok(Some(syncs)) = opened else {
+            let _ = volume.close(file);
+            return opened.map(|_| None);
+        };
+        let base = Lsn(tail.end.0.saturating_sub(empty));
+        let current = Generation::begun(tail.generation, file, base);
+        let mut writer = Self::new(volume, database, current, tail)?;
+        writer.syncs = syncs;
+        Ok(Some(writer))
     }
 
-    fn with(
-        volume: Arc<dyn Volume>,
-        database: DatabaseId,
-        current: File,
-        inherited: Vec<u64>,
-        next_seq: SeqNo,
-    ) -> Self {
-        Self {
+    fn new(volume: Arc<dyn Volume>, database: DatabaseId, current: Generation, after: &Tail) -> Result<Self> {
+        let on_disk = match list(&*volume) {
+            Ok(generations) => generations.into_iter().collect(),
+            Err(error) => {
+                let _ = volume.close(current.file);
+                return Err(error);
+            }
+        };
+        Ok(Self {
             volume,
             database,
             current,
             older: Vec::new(),
-            inherited,
+            on_disk,
             pending: Vec::new(),
-            pending_bytes: 0,
-            epoch: 1,
-            next_seq,
-            encoded: Vec::new(),
+            pending_len: 0,
+            next_seq: after.next_seq,
+            epoch: after.epoch,
+            scratch: Vec::new(),
             bytes_written: 0,
             syncs: 0,
-        }
+            failure: None,
+        })
     }
 
+    /// The current generation.
     pub fn generation(&self) -> u64 {
-        self.current.generation
+        self.current.number
     }
 
-    /// Whether the current generation holds nothing.
+    /// Whether the current generation holds nothing, and nothing is to be written to it.
     pub fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.current.len == FILE_HEADER as u64
+        self.pending.is_empty() && self.current.len == HEADER_LEN as u64
     }
 
-    /// Adds a record to what is to be written.
+    /// LSN below which everything is durable.
+    fn durable(&self) -> Lsn {
+        let oldest = self.older.iter().find(|old| !old.is_synced()).unwrap_or(&self.current);
+        oldest.base.plus(oldest.synced)
+    }
+
+    /// Adds a record to what is to be written. It takes `count` sequence numbers (at least 1) from `first_seq` on.
+    ///
+    /// # Panics
+    /// If the sequence numbers do not follow on those of the record before, or the body is longer than
+    /// [`BODY_LEN_MAX`]: recovery would take everything from here on for torn.
     pub fn append(&mut self, first_seq: SeqNo, count: u32, body: Bytes) {
-        self.pending_bytes += body.len();
-        self.pending.push(Pending { first_seq, count, body });
+        assert!(body.len() <= BODY_LEN_MAX, "a record's body of {} bytes", body.len());
+        assert!(count > 0, "a record has at least one operation");
+        assert_eq!(first_seq, self.next_seq, "sequence numbers follow on");
+        let record = Pending { first_seq, count, body };
+        self.next_seq = first_seq + SeqNo::from(count);
+        self.pending_len += record.len();
+        self.pending.push(record);
     }
 
-    /// Bytes that wait to be written.
+    /// Bytes waiting in memory.
     pub fn pending(&self) -> usize {
-        self.pending_bytes
+        self.pending_len
     }
 
-    /// Takes back the last `count` records, which must still be pending.
-    pub fn retract(&mut self, count: usize) {
-        let keep = self.pending.len().saturating_sub(count);
-        for refused in self.pending.drain(keep..) {
-            self.pending_bytes -= refused.body.len();
+    /// Drops the last `n` appended records (all of them, if there are fewer) of those that are still pending: their
+    /// commits were refused. Their sequence numbers come next again.
+    pub fn retract(&mut self, n: usize) {
+        let keep = self.pending.len().saturating_sub(n);
+        for record in self.pending.drain(keep..).rev() {
+            self.pending_len -= record.len();
+            self.next_seq = record.first_seq;
         }
     }
 
-    /// LSN below which all is durable.
-    fn durable(&self) -> Lsn {
-        let oldest = self.older.iter().find(|file| file.synced < file.len).unwrap_or(&self.current);
-        oldest.base + oldest.synced
-    }
-
-    /// Gives what is pending to the operating system. On `DiskFull` all of it is still pending.
+    /// Writes what is pending to the page cache.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: all of it stays pending, and nothing of it is in the log, not even after a crash. Other
+    /// errors: nobody knows what reached the log; every later call answers [`Error::Poisoned`].
     pub fn write(&mut self) -> Result<()> {
+        self.usable()?;
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut encoded = std::mem::take(&mut self.encoded);
-        encoded.clear();
-        let durable = self.durable();
-        let start = self.current.len;
-        for record in &self.pending {
-            let place = Place {
-                database: self.database,
-                generation: self.current.generation,
-                offset: start + encoded.len() as u64,
-            };
-            place.encode(&mut encoded, self.epoch, durable, record.first_seq, record.count, &record.body);
-        }
-        let set: Vec<_> = encoded
-            .chunks(WRITE_MAX)
-            .enumerate()
-            .map(|(index, data)| Write {
-                file: self.current.id,
-                offset: start + (index * WRITE_MAX) as u64,
-                data,
-            })
-            .collect();
-        let result = self.volume.write(&set);
-        let len = encoded.len() as u64;
-        // A buffer for one giant batch is not kept.
-        if encoded.capacity() <= 2 * WRITE_MAX {
-            self.encoded = encoded;
-        }
-        if let Err(error) = result {
-            self.epoch += 1;
-            if error.is_full() {
-                // Whoever is told that the disk is full may believe that nothing happened, also after a power loss.
-                self.volume.resize(self.current.id, start).map_err(Error::undecided)?;
-                self.volume.sync(self.current.id).map_err(Error::undecided)?;
-                self.current.synced = start;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.write_pending(&mut scratch);
+        scratch.clear();
+        scratch.shrink_to(2 * WRITE_LEN);
+        self.scratch = scratch;
+        match result {
+            Ok(end) => {
+                self.bytes_written += end - self.current.len;
+                self.current.len = end;
+                self.pending.clear();
+                self.pending_len = 0;
+                Ok(())
             }
-            return Err(error.into());
+            Err(full) if full.is_full() => {
+                self.rewind()?;
+                Err(full.into())
+            }
+            Err(other) => Err(self.fail(other.into())),
         }
-        self.current.len += len;
-        self.bytes_written += len;
-        if let Some(last) = self.pending.last() {
-            self.next_seq = last.first_seq + SeqNo::from(last.count);
+    }
+
+    /// Writes what is pending behind what is written, and tells where it ends.
+    fn write_pending(&self, scratch: &mut Vec<u8>) -> psync::Result<u64> {
+        let mut at = self.current.len;
+        let put = |at: &mut u64, scratch: &mut Vec<u8>| {
+            self.volume.write(&[Write { file: self.current.file, offset: *at, data: scratch }])?;
+            *at += scratch.len() as u64;
+            scratch.clear();
+            psync::Result::Ok(())
+        };
+        scratch.clear();
+        let durable = self.durable();
+        for record in &self.pending {
+            let head = Head {
+                len: record.body.len() as u32,
+                body_crc: crc32c::crc32c(&record.body),
+                count: record.count,
+                epoch: self.epoch,
+                first_seq: record.first_seq,
+                durable,
+            };
+            let offset = at + scratch.len() as u64;
+            let place = Place { database: self.database, generation: self.current.number, offset };
+            scratch.extend_from_slice(&head.encode(&place));
+            scratch.extend_from_slice(&record.body);
+            if scratch.len() >= WRITE_LEN {
+                put(&mut at, scratch)?;
+            }
         }
-        self.pending.clear();
-        self.pending_bytes = 0;
-        Ok(())
+        if !scratch.is_empty() {
+            put(&mut at, scratch)?;
+        }
+        Ok(at)
+    }
+
+    /// Undoes a write that failed for want of space: cuts it off, durably, so that no crash brings it back. If the
+    /// file system has not even the space for that, the new epoch still keeps its remains from following on anything
+    /// that is written later.
+    fn rewind(&mut self) -> Result<()> {
+        let Some(epoch) = self.epoch.checked_add(1) else {
+            let flaw = Flaw::new("the writer's epoch", "less than 2^32 - 1", self.epoch);
+            return Err(self.fail(flaw.at(file_name(self.current.number), self.current.len)));
+        };
+        self.epoch = epoch;
+        let (file, len) = (self.current.file, self.current.len);
+        if self.volume.resize(file, len).is_err() {
+            // Its first head gone, the rest is unreachable as well.
+            let blank = [0; HEAD_LEN];
+            if let Err(error) = self.volume.write(&[Write { file, offset: len, data: &blank }])
+                && !error.is_full()
+            {
+                return Err(self.fail(error.into()));
+            }
+        }
+        match self.volume.sync(file) {
+            Ok(()) => {
+                self.syncs += 1;
+                self.current.synced = self.current.len;
+                Ok(())
+            }
+            Err(error) => Err(self.fail(Error::undecided(error))),
+        }
     }
 
     /// Writes what is pending and makes everything durable.
+    ///
+    /// # Errors
+    /// As [`WalWriter::write`].
     pub fn sync(&mut self) -> Result<()> {
         self.write()?;
-        for file in &mut self.older {
-            if file.synced < file.len {
-                self.volume.sync(file.id).map_err(Error::undecided)?;
-                self.syncs += 1;
-                file.synced = file.len;
+        // Oldest first, so that a power loss in between has the least to drop.
+        let mut result = Ok(());
+        for generation in self.older.iter_mut().chain([&mut self.current]) {
+            if !generation.is_synced() && result.is_ok() {
+                result = self.volume.sync(generation.file);
+                if result.is_ok() {
+                    self.syncs += 1;
+                    generation.synced = generation.len;
+                }
             }
         }
-        if self.current.synced < self.current.len {
-            self.sync_current()?;
-        }
-        Ok(())
+        result.map_err(|error| self.fail(Error::undecided(error)))
     }
 
-    /// Older generations that are not durable yet, with the length up to which a sync by [`Self::mark_synced`]'s caller
-    /// would cover them: a flush must not make durable what the log may still lose, and it need not keep commits
-    /// waiting for that sync.
+    /// Older generations that are not durable yet, for a caller that syncs them itself, without keeping commits
+    /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
     pub fn unsynced(&self) -> Vec<(u64, FileId)> {
-        let unsynced = self.older.iter().filter(|file| file.synced < file.len);
-        unsynced.map(|file| (file.generation, file.id)).collect()
+        let unsynced = self.older.iter().filter(|old| !old.is_synced());
+        unsynced.map(|old| (old.number, old.file)).collect()
     }
 
-    /// Notes that an older generation was synced.
+    /// Notes that an older generation was synced by somebody else.
     pub fn mark_synced(&mut self, generation: u64) {
-        if let Some(file) = self.older.iter_mut().find(|file| file.generation == generation) {
-            file.synced = file.len;
+        if let Some(old) = self.older.iter_mut().find(|old| old.number == generation) {
+            old.synced = old.len;
             self.syncs += 1;
         }
     }
 
-    fn sync_current(&mut self) -> Result<()> {
-        self.volume.sync(self.current.id).map_err(Error::undecided)?;
-        self.syncs += 1;
-        self.current.synced = self.current.len;
-        Ok(())
-    }
-
-    /// Writes what is pending, and begins the next generation.
+    /// Writes what is pending and starts the next generation. The old one is synced
+    /// with the next [`WalWriter::sync`], unless it is removed before.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
         let header = Header {
             database: self.database,
-            generation: self.current.generation + 1,
-            base: self.current.base + self.current.len,
+            generation: next_generation(self.current.number)?,
+            base: self.current.end(),
+            previous_generation: self.current.number,
             previous_len: self.current.len,
             durable: self.durable(),
             first_seq: self.next_seq,
         };
-        let next = create_file(&*self.volume, &header)?;
-        self.bytes_written += FILE_HEADER as u64;
+        let file = match create_file(&*self.volume, &header, &mut self.syncs) {
+            Ok(file) => file,
+            Err(full) if full.is_disk_full() => return Err(full),
+            Err(other) => return Err(self.fail(other)),
+        };
+        self.bytes_written += HEADER_LEN as u64;
+        self.on_disk.insert(header.generation);
+        let next = Generation::begun(header.generation, file, header.base);
         self.older.push(std::mem::replace(&mut self.current, next));
         Ok(())
     }
 
-    /// Removes the generations below `low`, whose operations are in the trees.
+    /// Removes the generations below `low`, but never the current one: what they hold is in the tree, and the
+    /// manifest says so durably.
+    ///
+    /// # Errors
+    /// The first file that could not be removed. It will be tried again with the next call; nothing depends on it.
     pub fn remove_below(&mut self, low: u64) -> Result<()> {
-        let mut first_error = Ok(());
-        let mut keep = |result: psync::Result<()>| {
-            if first_error.is_ok() {
-                first_error = result;
+        let low = low.min(self.current.number);
+        self.older.retain(|old| {
+            if old.number < low {
+                let _ = self.volume.close(old.file);
             }
-        };
-        let mut outdated: Vec<u64> =
-            self.inherited.iter().copied().filter(|generation| *generation < low).collect();
-        self.inherited.retain(|generation| *generation >= low);
-        while self.older.first().is_some_and(|file| file.generation < low) {
-            let file = self.older.remove(0);
-            keep(self.volume.close(file.id));
-            outdated.push(file.generation);
-        }
-        for generation in outdated {
+            old.number >= low
+        });
+        let mut result = Ok(());
+        let old: Vec<u64> = self.on_disk.range(..low).copied().collect();
+        for generation in old {
             match self.volume.remove(&file_name(generation)) {
-                Err(psync::Error::NotFound { .. }) => {}
-                other => keep(other),
+                Ok(()) | Err(psync::Error::NotFound { .. }) => {
+                    self.on_disk.remove(&generation);
+                }
+                Err(error) => result = result.and(Err(error.into())),
             }
         }
-        Ok(first_error?)
+        result
     }
 
-    /// Reads back everything that was written from generation `low` on and verifies it. Returns how many records there
-    /// are.
-    pub fn verify(&self, low: u64) -> Result<u64> {
-        let mut records = 0;
-        let tail = reader::replay(&*self.volume, self.database, low, self.current.generation, &mut |_| {
-            records += 1;
-            Ok(())
-        })?;
-        if tail.generation != self.current.generation || tail.len != self.current.len {
-            return Err(Error::corrupt(
-                file_name(tail.generation),
-                tail.len,
-                "the log ends early",
-                format!("{} bytes in {}", self.current.len, file_name(self.current.generation)),
-                format!("{} bytes in {}", tail.len, file_name(tail.generation)),
-            ));
-        }
-        Ok(records)
-    }
-
-    /// Bytes written since the database was opened.
+    /// Bytes written to log files by this writer, without attempts that failed.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written
     }
 
-    /// Syncs since the database was opened.
+    /// Syncs of log files and, for new ones, of the directory.
     pub fn syncs(&self) -> u64 {
         self.syncs
+    }
+
+    /// Reads back and checks everything that was written from generation `low` on, and tells how many records that is.
+    ///
+    /// # Errors
+    /// The damage ([`Error::Damaged`] if there is more than one), or the device's.
+    pub fn verify(&self, low: u64) -> Result<u64> {
+        let until = Written { generation: self.current.number, len: self.current.len };
+        let mut found = verify(&*self.volume, self.database, low, until)?;
+        match found.damage.len() {
+            0 => Ok(found.records),
+            1 => Err(found.damage.remove(0)),
+            _ => Err(Error::Damaged { damage: found.damage }),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn volume_for_test(&self) -> &dyn Volume {
+        &*self.volume
+    }
+
+    fn usable(&self) -> Result<()> {
+        match &self.failure {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert_with(|| error.to_string());
+        error
     }
 }
 
 impl Drop for WalWriter {
     fn drop(&mut self) {
-        for file in self.older.iter().chain([&self.current]) {
-            // Whoever needs it durable has synced it.
-            let _ = self.volume.close(file.id);
+        for old in self.older.iter().chain([&self.current]) {
+            let _ = self.volume.close(old.file);
         }
     }
 }
 
-/// Creates a generation's file with a durable header under a durable name.
-fn create_file(volume: &dyn Volume, header: &Header) -> Result<File> {
+fn next_generation(generation: u64) -> Result<u64> {
+    generation.checked_add(1).ok_or_else(|| {
+        Flaw::new("the log file's generation", "less than 2^64 - 1", generation).at(file_name(generation), 0)
+    })
+}
+
+/// Creates a generation's file with its header, durably. For want of space it is as if it had never been tried: a
+/// header that survived would declare void what is written to the current generation from now on.
+fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
     let name = file_name(header.generation);
-    // What an attempt before left here was never part of the log.
-    let id = volume.open(&name, Access { write: true, create: true, ..Access::default() })?;
-    let written = volume
-        .resize(id, 0)
-        .and_then(|()| volume.write(&[Write { file: id, offset: 0, data: &header.encode() }]));
-    if let Err(error) = written {
-        let _ = volume.close(id);
-        // A header that came back would say that the generation before ends here, whatever is committed to it from
-        // now on.
-        volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
-        return Err(error.into());
+    let access = Access { write: true, create_new: true, ..Access::default() };
+    let opened = match volume.open(&name, access) {
+        Err(psync::Error::Exists { .. }) => {
+            if !holds_no_record(volume, header.database, header.generation)? {
+                let flaw =
+                    Flaw::new("the log file exists already", "no file, or one without records", "records");
+                return Err(flaw.at(name, 0));
+            }
+            // A power loss came in between when it was created.
+            volume.remove(&name)?;
+            volume.open(&name, access)
+        }
+        opened => opened,
+    };
+    let file = opened?;
+    let bytes = header.encode();
+    let result = match volume.write(&[Write { file, offset: 0, data: &bytes }]) {
+        Ok(()) => volume.sync(file).and_then(|()| volume.sync_directory()).map_err(Error::undecided),
+        Err(error) => Err(error.into()),
+    };
+    match result {
+        Ok(()) => {
+            *syncs += 2;
+            Ok(file)
+        }
+        Err(error) => {
+            let _ = volume.close(file);
+            if error.is_disk_full() {
+                volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
+                *syncs += 1;
+            }
+            Err(error)
+        }
     }
-    if let Err(error) = volume.sync(id).and_then(|()| volume.sync_directory()) {
-        let _ = volume.close(id);
-        // Also for want of space: a failed sync is not a refusal.
-        return Err(Error::undecided(error));
-    }
-    let len = FILE_HEADER as u64;
-    debug_assert_eq!(Reader::new(&header.encode()).remaining() as u64, len, "the header's length");
-    Ok(File { generation: header.generation, id, base: header.base, len, synced: len })
 }

@@ -2,6 +2,7 @@
 //! is killed; then everything that it said must be there.
 
 use crate::failure::{Failure, Result};
+use crate::output::print;
 use sapwood::{Database, Durability};
 use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::Path;
@@ -69,10 +70,10 @@ pub(super) fn show(dir: &Path, table: &mut Vec<(String, String)>) -> Result<()> 
         }
     }
     let checked = db.check()?;
-    println!(
+    print(format_args!(
         "a child process was killed after it had said that {acknowledged} batches of {KEYS} records were durable"
-    );
-    println!("found again: {whole} whole batches, {half} half ones; check: {checked}");
+    ))?;
+    print(format_args!("found again: {whole} whole batches, {half} half ones; check: {checked}"))?;
     if whole < acknowledged || half > 0 {
         return Err(Failure::Damage(format!(
             "{acknowledged} batches were acknowledged, but {whole} are there"

@@ -1,0 +1,132 @@
+//! Which generations the log consists of: from the newest header back to the oldest that is needed.
+//!
+//! Invariants:
+//! 1. Each header names the generation that it continues and how many bytes of that are valid. Generations that are not
+//!    on this chain are void and not read.
+//! 2. Only the newest file beyond the manifest's `high` may have a broken header: it was being created. Headers are
+//!    durable before records are written, so a record in such a file proves damage.
+
+use super::file_name;
+use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
+use super::walker::Follow;
+use super::window::{FileSource, Source, Window};
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use psync::Volume;
+
+/// A generation that is to be read, and where its valid part ends.
+pub(super) struct Link {
+    pub header: Header,
+    pub stop: Stop,
+}
+
+impl Link {
+    /// What its first record must follow on: the generation before, if that was read to its end, and the header.
+    pub fn follow(&self, before: Option<Follow>) -> Result<Follow> {
+        let next_seq = self.header.first_seq;
+        match before {
+            Some(before) if before.next_seq != next_seq => {
+                let flaw = Flaw::new("the log file's first sequence number", before.next_seq, next_seq);
+                Err(flaw.at(file_name(self.header.generation), 0))
+            }
+            Some(before) => Ok(before),
+            None => Ok(Follow { next_seq, epoch: 1 }),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Stop {
+    /// Where the next generation's header, or the writer, says.
+    At(u64),
+    EndOfFile,
+}
+
+/// The newest generation of `newest_first` whose creation was finished.
+pub(super) fn newest_sound<'a>(
+    volume: &dyn Volume,
+    database: DatabaseId,
+    high: u64,
+    newest_first: impl Iterator<Item = &'a u64>,
+) -> Result<Option<u64>> {
+    for (index, &generation) in newest_first.enumerate() {
+        let source = FileSource::open(volume, generation)?;
+        match read_header(&source, database, generation, &volume.describe())? {
+            Ok(_) => return Ok(Some(generation)),
+            Err(flaw) => {
+                let created = index > 0 || generation <= high;
+                if created || Window::new(source).scan(database, generation, 0, |_, _| true)?.is_some() {
+                    return Err(flaw.at(file_name(generation), 0));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The generations that lead from the oldest that is at least `low` to `newest`, of which `len` bytes are valid.
+pub(super) fn chain(
+    volume: &dyn Volume,
+    database: DatabaseId,
+    low: u64,
+    newest: u64,
+    len: Option<u64>,
+) -> Result<Vec<Link>> {
+    let mut links: Vec<Link> = Vec::new();
+    let mut generation = newest;
+    let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
+    loop {
+        let name = file_name(generation);
+        let source = FileSource::open(volume, generation)?;
+        let header = read_header(&source, database, generation, &volume.describe())?
+            .map_err(|flaw| flaw.at(&name, 0))?;
+        if let Some(next) = links.last() {
+            let (base, len) = (next.header.base, next.header.previous_len);
+            if header.base.plus(len) != base || len < HEADER_LEN as u64 {
+                let expected = format!("{} + {len}, the length of {name}", header.base);
+                return Err(
+                    Flaw::new("the log file's base", expected, base).at(file_name(next.header.generation), 0)
+                );
+            }
+        }
+        links.push(Link { header, stop });
+        // Strictly downwards ([`Header::check`]), so this ends.
+        if header.previous_generation < low.max(1) {
+            break;
+        }
+        generation = header.previous_generation;
+        stop = Stop::At(header.previous_len);
+    }
+    links.reverse();
+    Ok(links)
+}
+
+/// The checked header of a file. The inner error: it is cut off or its checksum is wrong, perhaps since it was never
+/// completely written.
+pub(super) fn read_header(
+    source: &impl Source,
+    database: DatabaseId,
+    generation: u64,
+    volume: &str,
+) -> Result<std::result::Result<Header, Flaw>> {
+    let mut bytes = [0; HEADER_LEN];
+    let len = source.len().min(HEADER_LEN as u64) as usize;
+    let bytes = bytes.get_mut(..len).unwrap_or_default();
+    source.read_at(0, bytes)?;
+    match Header::decode(bytes) {
+        Ok(header) => {
+            header.check(database, generation).map_err(|flaw| flaw.at(file_name(generation), 0))?;
+            Ok(Ok(header))
+        }
+        Err(HeaderFlaw::Newer(found)) => {
+            Err(Error::NewerFormat { path: volume.to_owned(), found, supported: FORMAT })
+        }
+        Err(HeaderFlaw::Broken(flaw)) => Ok(Err(flaw)),
+    }
+}
+
+/// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
+pub(super) fn holds_no_record(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Result<bool> {
+    let mut window = Window::new(FileSource::open(volume, generation)?);
+    Ok(window.scan(database, generation, 0, |_, _| true)?.is_none())
+}

@@ -1,0 +1,110 @@
+//! Goes through one generation's file from record to record, and says where and why it cannot go on.
+//!
+//! Invariants:
+//! 1. Records are given out in order, each whole, with sequence numbers that follow each other and epochs that do not go
+//!    down.
+//! 2. Lengths are believed only below the file's length and the format's limit.
+
+use super::chain::{Link, Stop};
+use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
+use super::window::{Source, Window};
+use crate::error::Result;
+use crate::operation::SeqNo;
+use bytes::Bytes;
+
+/// What the next record must follow on.
+#[derive(Clone, Copy)]
+pub(super) struct Follow {
+    pub next_seq: SeqNo,
+    pub epoch: u32,
+}
+
+pub(super) enum Found {
+    Record(Head, Bytes),
+    End,
+    Bad(Flaw),
+}
+
+/// Goes from record to record through one file.
+pub(super) struct Walker<S> {
+    pub window: Window<S>,
+    pub header: Header,
+    pub follow: Follow,
+    /// The end of the valid records so far.
+    pub at: u64,
+    stop: u64,
+}
+
+impl<S: Source> Walker<S> {
+    pub fn new(source: S, link: &Link, follow: Follow) -> Self {
+        let stop = match link.stop {
+            Stop::At(stop) => stop,
+            Stop::EndOfFile => source.len(),
+        };
+        let window = Window::new(source);
+        Self { window, header: link.header, follow, at: HEADER_LEN as u64, stop }
+    }
+
+    /// The LSN of the next record.
+    pub fn lsn(&self) -> Lsn {
+        self.header.base.plus(self.at)
+    }
+
+    pub fn next(&mut self) -> Result<Found> {
+        if self.at == self.stop {
+            return Ok(Found::End);
+        }
+        let file_len = self.window.source.len();
+        let left = file_len.min(self.stop).saturating_sub(self.at);
+        if left < HEAD_LEN as u64 {
+            let what = if self.stop > file_len {
+                "the log file ends too early"
+            } else {
+                "the log record is cut off"
+            };
+            let expected = format!("{HEAD_LEN} bytes of head");
+            return Ok(Found::Bad(Flaw::new(what, expected, format!("{left} bytes"))));
+        }
+        let (database, generation) = (self.header.database, self.header.generation);
+        let place = Place { database, generation, offset: self.at };
+        let head = match Head::decode(self.window.get(self.at, HEAD_LEN)?, &place) {
+            Ok(head) => head,
+            Err(flaw) => return Ok(Found::Bad(flaw)),
+        };
+        if let Err(flaw) = self.fits(&head, left) {
+            return Ok(Found::Bad(flaw));
+        }
+        let body = self.window.copy(self.at + HEAD_LEN as u64, head.len as usize)?;
+        if let Err(flaw) = head.check_body(&body) {
+            return Ok(Found::Bad(flaw));
+        }
+        self.at += head.record_len();
+        self.follow = Follow { next_seq: head.next_seq(), epoch: head.epoch };
+        Ok(Found::Record(head, body))
+    }
+
+    /// Whether a sound head is the one that comes next, and not a remainder of something older.
+    fn fits(&self, head: &Head, left: u64) -> std::result::Result<(), Flaw> {
+        if head.record_len() > left {
+            let found = format!("{left} bytes");
+            return Err(Flaw::new(
+                "the log record is cut off",
+                format!("{} bytes", head.record_len()),
+                found,
+            ));
+        }
+        if head.epoch < self.follow.epoch {
+            let expected = format!("at least {}", self.follow.epoch);
+            return Err(Flaw::new("the epoch of a log record", expected, head.epoch));
+        }
+        if head.first_seq != self.follow.next_seq {
+            let expected = self.follow.next_seq;
+            return Err(Flaw::new("the sequence number of a log record", expected, head.first_seq));
+        }
+        if head.durable > self.lsn() {
+            let expected = format!("at most {}", self.lsn());
+            return Err(Flaw::new("what a log record testifies to", expected, head.durable));
+        }
+        Ok(())
+    }
+}

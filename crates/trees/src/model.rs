@@ -1,0 +1,6 @@
+//! The cost models of the papers, and what is tuned by them.
+
+pub(crate) mod device_times;
+pub mod equations;
+pub mod level_table;
+pub mod tuning;

@@ -1,0 +1,3 @@
+//! What waits in memory to be brought to the tree.
+
+pub(crate) mod opq;

@@ -1,0 +1,5 @@
+//! How a tree is read, other than key by key.
+
+pub(crate) mod scan;
+pub(crate) mod search_many;
+pub(crate) mod walk;

@@ -1,0 +1,56 @@
+//! Where nodes live: the seam between a tree's algorithms and how its pages reach the device.
+
+pub(crate) mod in_place;
+pub(crate) mod last_segments;
+pub(crate) mod leaf_extents;
+pub(crate) mod superblock;
+
+use crate::page::NodeId;
+use crate::page::node::{Node, Shape};
+use crate::{Counters, Result};
+use std::sync::Arc;
+
+/// Where a tree begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub id: NodeId,
+    /// Levels above the leaves.
+    pub level: u8,
+}
+
+/// Nodes by id. A node that was read is never changed; what is written replaces it.
+pub(crate) trait NodeStore {
+    /// How much goes into a node.
+    fn shape(&self) -> Shape;
+
+    fn root(&self) -> Root;
+
+    fn set_root(&mut self, root: Root);
+
+    fn read(&self, id: NodeId) -> Result<Arc<Node>>;
+
+    /// Reads many nodes with one psync, in the order asked.
+    fn read_many(&self, ids: &[NodeId]) -> Result<Vec<Arc<Node>>>;
+
+    fn write(&mut self, id: NodeId, node: Node) -> Result<()>;
+
+    /// Writes nodes that nobody will ask for soon, in one go if possible: for bulk loading.
+    fn write_many(&mut self, nodes: Vec<(NodeId, Node)>) -> Result<()> {
+        nodes.into_iter().try_for_each(|(id, node)| self.write(id, node))
+    }
+
+    fn allocate(&mut self) -> NodeId;
+
+    fn free(&mut self, id: NodeId) -> Result<()>;
+
+    /// An operation has ended, and the tree is whole.
+    fn settle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Brings everything to the device and makes it durable.
+    fn sync(&mut self) -> Result<()>;
+
+    /// Pages, hits, memory and space.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,456 @@
+//! The PIO B-tree (Roh, Kim, Park, VLDB 5(4), 2011; MPSearch, IEEE Data Engineering Bulletin 2014).
+//!
+//! ```text
+//! insert, update, delete ─▶ OPQ ──full──▶ bupdate ─▶ inner nodes in place, append-only leaves
+//!                            │                         ▲ one psync per group and level
+//! search: OPQ, else one read a level ──────────────────┤
+//! search_many: MPSearch ────────────────────────────────┤
+//! range: prange ───────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. What a key stands for: the newest operation on it in the OPQ, else the last in its leaf.
+//! 2. No page is dirty: bupdate writes through.
+//! 3. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
+
+mod check;
+pub(crate) mod concurrent;
+mod flush_log;
+mod prange;
+mod recovery;
+mod search;
+
+use crate::buffer::write_through::WriteThrough;
+use crate::index::{Checked, Contract, Index};
+use crate::page::NodeId;
+use crate::page::leaf_segments::{Entry, Op, Segment};
+use crate::page::node::{Inner, Node, Shape};
+use crate::queue::opq::Opq;
+use crate::store::Root;
+use crate::store::in_place::InPlaceStore;
+use crate::store::last_segments::LastSegments;
+use crate::store::leaf_extents::LeafExtents;
+use crate::update::bulk_load::for_each_chunk;
+use crate::update::bupdate::Bupdate;
+use crate::update::single::Events;
+use crate::{Counters, Error, Key, Result, Value};
+use flush_log::FlushLog;
+use parking_lot::{Mutex, RwLock};
+use psync::Volume;
+use std::ops::Range;
+use std::sync::Arc;
+
+const INNER: &str = "pio-inner";
+const LEAVES: &str = "pio-leaves";
+
+/// What of the updates is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogMode {
+    /// Nothing: the tree survives no power loss during a batch update.
+    Off,
+    /// Updates are durable with the next [`Index::flush`]; a power loss leaves the state after some update since then.
+    #[default]
+    Buffered,
+    /// Each update is durable when it returns, as published.
+    Each,
+}
+
+/// What a PIO B-tree is built with.
+#[derive(Clone, Debug)]
+pub struct PioOptions {
+    /// Bytes of a page, which is an inner node or a leaf segment: a power of two from 128 on.
+    pub page_len: usize,
+    /// L: segments of a leaf, 1 to 128.
+    pub segments: usize,
+    /// PioMax: most requests in one psync.
+    pub pio_max: usize,
+    /// O: pages of memory for the OPQ, at 17 bytes an entry.
+    pub queue_pages: usize,
+    /// Pages of memory for the buffer: M less O and what the LSMap takes.
+    pub frames: usize,
+    /// Arrivals in the OPQ until its tail is sorted.
+    pub speriod: usize,
+    /// Most operations that one batch update takes.
+    pub bcnt: usize,
+    /// Most children of an inner node, if less than a page holds: for tests.
+    pub fanout_max: Option<usize>,
+    /// What is logged.
+    pub log: LogMode,
+}
+
+impl Default for PioOptions {
+    fn default() -> Self {
+        Self {
+            page_len: 4096,
+            segments: 2,
+            pio_max: 64,
+            queue_pages: 16,
+            frames: 4080,
+            speriod: 5000,
+            bcnt: 5000,
+            fanout_max: None,
+            log: LogMode::Buffered,
+        }
+    }
+}
+
+impl PioOptions {
+    fn queue(&self) -> Opq {
+        let entry = crate::page::leaf_segments::ENTRY;
+        Opq::new(self.queue_pages * self.page_len / entry, self.speriod)
+    }
+
+    fn fanout(&self) -> usize {
+        Shape::of_page(self.page_len).limited(self.fanout_max).fanout
+    }
+
+    fn validate(&self) -> Result<()> {
+        let wrong = |what: String| Err(Error::Invalid(what));
+        if !(1..=128).contains(&self.segments) {
+            return wrong(format!("leaves of {} segments: 1 to 128", self.segments));
+        }
+        if self.pio_max == 0 || self.bcnt == 0 || self.queue_pages == 0 {
+            return wrong("PioMax, bcnt and the pages of the queue are at least 1".into());
+        }
+        Ok(())
+    }
+}
+
+/// Where a tree stands, as the superblock and the log's flush records say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Standing {
+    root: u64,
+    level: u8,
+    inner_next: u64,
+    leaf_next: u64,
+}
+
+/// See the module.
+pub struct PioTree {
+    volume: Arc<dyn Volume>,
+    options: PioOptions,
+    pages: WriteThrough,
+    last: LastSegments,
+    /// Taken after `log`.
+    queue: RwLock<Opq>,
+    log: Mutex<Log>,
+    root: Root,
+    /// Of the newest batch update. Leaves written as a whole carry it as their version.
+    flush: u32,
+    segment_sequence: u64,
+    events: Events,
+    flushes: u64,
+    /// The error after which nothing can be said of the pages.
+    failed: Mutex<Option<String>>,
+}
+
+/// The log, and the order of arrivals.
+struct Log {
+    records: FlushLog,
+    /// Of the newest operation.
+    sequence: u64,
+}
+
+impl PioTree {
+    fn empty(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
+        options.validate()?;
+        let inner = InPlaceStore::create(Arc::clone(&volume), INNER, options.page_len)?;
+        let leaves =
+            LeafExtents::open(Arc::clone(&volume), LEAVES, options.page_len, options.segments, true)?;
+        let log = FlushLog::create(&volume, options.log, 1)?;
+        Ok(Self {
+            pages: WriteThrough::new(inner, leaves, options.frames),
+            last: LastSegments::new(options.segments),
+            queue: RwLock::new(options.queue()),
+            log: Mutex::new(Log { records: log, sequence: 0 }),
+            root: Root { id: NodeId(0), level: 0 },
+            flush: 1,
+            segment_sequence: 0,
+            events: Events::default(),
+            flushes: 0,
+            failed: Mutex::new(None),
+            options: options.clone(),
+            volume,
+        })
+    }
+
+    /// Writes the leaf of an empty tree.
+    fn plant(&mut self) -> Result<()> {
+        let leaf = self.pages.leaves.allocate();
+        let segment = Segment { leaf, number: 0, version: self.flush, sequence: 0, entries: Vec::new() };
+        self.pages.write_segments(&[segment])?;
+        self.root = Root { id: leaf, level: 0 };
+        Ok(())
+    }
+
+    fn standing(&self) -> Standing {
+        Standing {
+            root: self.root.id.0,
+            level: self.root.level,
+            inner_next: self.pages.inner.next(),
+            leaf_next: self.pages.leaves.next(),
+        }
+    }
+
+    fn usable(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(cause) => Err(Error::Invalid(format!(
+                "an earlier update failed ({cause}): recover the tree before it is used"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes an error that leaves the tree in an unknown state.
+    fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.failed.lock().get_or_insert_with(|| error.to_string());
+        }
+        result
+    }
+
+    /// Logs and queues an operation. Whether a batch update is due.
+    fn queue_up(&self, key: Key, value: Value, op: Op) -> Result<bool> {
+        self.usable()?;
+        let entry = Entry { key, value, op };
+        let mut log = self.log.lock();
+        log.sequence += 1;
+        let sequence = log.sequence;
+        // Searches go on while the log is synced.
+        self.noted(log.records.redo(sequence, &entry))?;
+        let mut queue = self.queue.write();
+        queue.append(entry, sequence);
+        Ok(queue.is_full())
+    }
+
+    fn change(&mut self, key: Key, value: Value, op: Op) -> Result<()> {
+        if self.queue_up(key, value, op)? {
+            let result = self.bupdate();
+            self.noted(result)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one group of the queue to the tree.
+    fn bupdate(&mut self) -> Result<()> {
+        let Some(group) = self.queue.get_mut().group(self.options.bcnt) else { return Ok(()) };
+        self.flush += 1;
+        let before = self.standing();
+        let log = &mut self.log.get_mut().records;
+        log.flush_start(self.flush, &group, before)?;
+        let mut batch = Bupdate {
+            pages: &mut self.pages,
+            last: &mut self.last,
+            undo: log,
+            entries: &group.entries,
+            pio_max: self.options.pio_max,
+            fanout: self.options.fanout(),
+            version: self.flush,
+            events: &mut self.events,
+            freed_inner: Vec::new(),
+            freed_leaves: Vec::new(),
+            sequence: &mut self.segment_sequence,
+            lone: Default::default(),
+        };
+        self.root = batch.run(self.root)?;
+        let (freed_inner, freed_leaves) = (batch.freed_inner, batch.freed_leaves);
+        if self.options.log != LogMode::Off {
+            self.pages.inner.sync_pages()?;
+            self.pages.leaves.sync()?;
+            let after = self.standing();
+            self.log.get_mut().records.flush_end(self.flush, after)?;
+        }
+        freed_inner.into_iter().for_each(|id| self.pages.inner.free(id));
+        freed_leaves.into_iter().for_each(|id| self.pages.leaves.free(id));
+        self.queue.get_mut().remove(&group);
+        self.flushes += 1;
+        if self.log.get_mut().records.len() > LOG_MAX {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that waits to the tree.
+    fn bring_all(&mut self) -> Result<()> {
+        while !self.queue.get_mut().is_empty() {
+            self.bupdate()?;
+        }
+        self.checkpoint()
+    }
+
+    /// Makes the pages and the superblock durable, and begins a log that holds no more than what still waits.
+    fn checkpoint(&mut self) -> Result<()> {
+        self.pages.leaves.sync()?;
+        let old = self.log.get_mut().records.generation();
+        let mut log = FlushLog::create(&self.volume, self.options.log, old + 1)?;
+        for queued in self.queue.get_mut().iter() {
+            log.redo_later(queued.sequence, &queued.entry);
+        }
+        log.sync()?;
+        let words = [log.generation(), self.pages.leaves.next(), u64::from(self.flush)];
+        self.pages.inner.sync_with(self.root, words)?;
+        self.log.get_mut().records = log;
+        FlushLog::remove(&self.volume, old)
+    }
+}
+
+/// Bytes of the log after which a checkpoint is taken.
+const LOG_MAX: u64 = 64 << 20;
+
+impl Index for PioTree {
+    type Options = PioOptions;
+
+    fn create(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
+        let mut tree = Self::empty(volume, options)?;
+        tree.plant()?;
+        tree.checkpoint()?;
+        Ok(tree)
+    }
+
+    fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
+        recovery::recover(volume, options)
+    }
+
+    fn bulk_load(
+        volume: Arc<dyn Volume>,
+        options: &PioOptions,
+        fill: f64,
+        records: &mut dyn Iterator<Item = (Key, Value)>,
+    ) -> Result<Self> {
+        let mut tree = Self::empty(volume, options)?;
+        tree.load(fill, records)?;
+        tree.checkpoint()?;
+        Ok(tree)
+    }
+
+    fn name(&self) -> &'static str {
+        "PIO B-tree"
+    }
+
+    fn contract(&self) -> Contract {
+        match self.options.log {
+            LogMode::Off => Contract::Never,
+            LogMode::Buffered => Contract::Flush,
+            LogMode::Each => Contract::EachOperation,
+        }
+    }
+
+    fn insert(&mut self, key: Key, value: Value) -> Result<()> {
+        self.change(key, value, Op::Insert)
+    }
+
+    fn update(&mut self, key: Key, value: Value) -> Result<()> {
+        self.change(key, value, Op::Update)
+    }
+
+    fn delete(&mut self, key: Key) -> Result<()> {
+        self.change(key, 0, Op::Delete)
+    }
+
+    fn search(&self, key: Key) -> Result<Option<Value>> {
+        self.usable()?;
+        self.search_one(key)
+    }
+
+    fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
+        self.usable()?;
+        self.mpsearch(keys)
+    }
+
+    fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+        self.usable()?;
+        self.prange(range)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.usable()?;
+        let result = self.bring_all();
+        self.noted(result)
+    }
+
+    fn check(&self) -> Result<Checked> {
+        self.usable()?;
+        self.check_all()
+    }
+
+    fn stats(&self) -> Counters {
+        let (inner, leaves) = (self.pages.inner.counters(), self.pages.leaves.counters());
+        let queue = self.queue.read().len() * size_of::<crate::queue::opq::Queued>();
+        Counters {
+            pages_read: inner.pages_read + leaves.pages_read,
+            pages_written: inner.pages_written + leaves.pages_written,
+            hits: self.pages.hits(),
+            splits: self.events.splits,
+            merges: self.events.merges,
+            redistributions: self.events.redistributions,
+            flushes: self.flushes,
+            height: u32::from(self.root.level) + 1,
+            memory: (self.pages.pages() * self.options.page_len + queue + self.last.memory()) as u64,
+            space: inner.space + leaves.space,
+        }
+    }
+}
+
+impl PioTree {
+    /// Fills an empty tree: leaves from left to right, then level upon level.
+    fn load(&mut self, fill: f64, records: &mut dyn Iterator<Item = (Key, Value)>) -> Result<()> {
+        if !(0.5..=1.0).contains(&fill) {
+            return Err(Error::Invalid(format!("nodes filled to {fill}: 0.5 to 1")));
+        }
+        let per_segment = self.pages.leaves.per_segment();
+        let capacity = per_segment * self.options.segments;
+        let mut before = None;
+        let mut ordered = Ok(());
+        let mut records = records.map_while(|(key, value)| {
+            if before.is_some_and(|before| before >= key) {
+                ordered = Err(Error::Invalid(format!("records out of order: key {key} after {before:?}")));
+                return None;
+            }
+            before = Some(key);
+            Some(Entry { key, value, op: Op::Insert })
+        });
+        let mut level: Vec<(Key, NodeId)> = Vec::new();
+        let mut group = Vec::new();
+        let per_leaf = ((capacity as f64 * fill) as usize).clamp(1, capacity);
+        for_each_chunk(&mut records, per_leaf, capacity, &mut |entries, is_last| {
+            let leaf = self.pages.leaves.allocate();
+            level.push((entries[0].key, leaf));
+            for (number, entries) in entries.chunks(per_segment).enumerate() {
+                let (version, sequence) = (self.flush, 0);
+                group.push(Segment { leaf, number, version, sequence, entries: entries.to_vec() });
+                self.last.set(leaf.0, Some(number));
+            }
+            if group.len() >= self.options.pio_max.max(64) || is_last {
+                self.pages.write_segments(&std::mem::take(&mut group))?;
+            }
+            Ok(())
+        })?;
+        ordered?;
+        if level.is_empty() {
+            return self.plant();
+        }
+        let fanout = self.options.fanout();
+        let per_inner = ((fanout as f64 * fill) as usize).clamp(fanout.div_ceil(2).max(2), fanout);
+        let mut height = 0;
+        while level.len() > 1 {
+            height += 1;
+            let mut above = Vec::new();
+            let mut group = Vec::new();
+            let mut below = std::mem::take(&mut level).into_iter();
+            for_each_chunk(&mut below, per_inner, fanout, &mut |children, is_last| {
+                let id = self.pages.inner.allocate();
+                above.push((children[0].0, id));
+                let fences = children[1..].iter().map(|child| child.0).collect();
+                let children = children.into_iter().map(|child| child.1).collect();
+                group.push((id, Node::Inner(Inner { level: height, fences, children })));
+                if group.len() >= self.options.pio_max.max(64) || is_last {
+                    self.pages.write_inner(std::mem::take(&mut group))?;
+                }
+                Ok(())
+            })?;
+            level = above;
+        }
+        self.root = Root { id: level[0].1, level: height };
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Recovery of a PIO B-tree (VLDB 2011, section 3.4): analysis, undo of the batch update that was cut off, redo into the OPQ.
+//!
+//! 1. Analysis: the superblock names the log; its records say which batch updates ended, and which one did not.
+//! 2. Undo comes before redo: pages of the unfinished batch become what they were, newest record first. Doing it twice does
+//!    no harm.
+//! 3. Redo: every logged operation that no finished batch has taken goes into the queue again. The published rule looks at
+//!    the key range only and would lose operations that were logged after a batch of the same range; this one compares
+//!    sequence numbers too.
+//! 4. A checkpoint ends it: the log begins anew with what waits, so nothing of the old log is ever seen again.
+//!
+//! The LSMap starts out unknown; versions of the leaves tell stale segments.
+
+use super::flush_log::{FlushLog, LogRecord, entry, page_crc};
+use super::{INNER, LEAVES, Log, LogMode, PioOptions, PioTree, Standing};
+use crate::buffer::write_through::WriteThrough;
+use crate::page::NodeId;
+use crate::page::header::HEADER;
+use crate::page::leaf_segments::{ENTRY, Segment};
+use crate::page::node::{Inner, Node};
+use crate::store::Root;
+use crate::store::in_place::InPlaceStore;
+use crate::store::last_segments::LastSegments;
+use crate::store::leaf_extents::LeafExtents;
+use crate::update::single::Events;
+use crate::{Error, Result};
+use parking_lot::{Mutex, RwLock};
+use psync::Volume;
+use std::sync::Arc;
+
+/// A batch update in the log.
+struct Flush {
+    flush: u32,
+    keys: std::ops::RangeInclusive<u64>,
+    sequence_max: u64,
+    ended: bool,
+}
+
+/// What the log says.
+struct Analysis {
+    flushes: Vec<Flush>,
+    /// Where the tree stands after all finished batches, if there were any.
+    standing: Option<Standing>,
+    /// Of the unfinished batch, oldest first.
+    undo: Vec<LogRecord>,
+    flush: u32,
+}
+
+pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<PioTree> {
+    options.validate()?;
+    let mut inner = InPlaceStore::open(Arc::clone(&volume), INNER, options.page_len)?;
+    let mut leaves =
+        LeafExtents::open(Arc::clone(&volume), LEAVES, options.page_len, options.segments, false)?;
+    let [generation, leaf_next, flush] = inner.durable_words();
+    let root = inner.durable_root();
+    let flush = u32::try_from(flush)
+        .map_err(|_| Error::corrupt(INNER, 0, "number of the last batch update", "less than 2^32", flush))?;
+    let durable = Standing { root: root.id.0, level: root.level, inner_next: inner.next(), leaf_next };
+    let records = FlushLog::read(&*volume, options.log, generation)?;
+    let analysis = analyse(&records, flush);
+    let standing = analysis.standing.unwrap_or(durable);
+    inner.set_next(standing.inner_next);
+    leaves.set_next(standing.leaf_next);
+    undo(&inner, &leaves, &analysis.undo, options)?;
+    let mut tree = PioTree {
+        pages: WriteThrough::new(inner, leaves, options.frames),
+        last: LastSegments::new(options.segments),
+        queue: RwLock::new(options.queue()),
+        log: Mutex::new(Log { records: FlushLog::none(generation), sequence: 0 }),
+        root: Root { id: NodeId(standing.root), level: standing.level },
+        flush: analysis.flush,
+        segment_sequence: 0,
+        events: Events::default(),
+        flushes: 0,
+        failed: Mutex::new(None),
+        options: options.clone(),
+        volume,
+    };
+    redo(&mut tree, &records, &analysis.flushes)?;
+    let (inner, leaves) = tree.used()?;
+    tree.pages.inner.keep_only(&inner);
+    tree.pages.leaves.keep_only(standing.leaf_next, &leaves);
+    tree.checkpoint()?;
+    // Left by a power loss between a checkpoint and its removal.
+    FlushLog::remove(&tree.volume, generation.saturating_sub(1))?;
+    // The queue may be smaller than it was.
+    while tree.queue.get_mut().is_full() {
+        tree.bupdate()?;
+    }
+    Ok(tree)
+}
+
+fn analyse(records: &[LogRecord], flush: u32) -> Analysis {
+    let mut analysis = Analysis { flushes: Vec::new(), standing: None, undo: Vec::new(), flush };
+    for record in records {
+        match record {
+            LogRecord::Redo { .. } => {}
+            LogRecord::FlushStart { flush, first, last, sequence_max, before } => {
+                let (flush, sequence_max) = (*flush, *sequence_max);
+                analysis.flushes.push(Flush { flush, keys: *first..=*last, sequence_max, ended: false });
+                analysis.flush = flush;
+                analysis.standing = Some(*before);
+                analysis.undo.clear();
+            }
+            LogRecord::FlushEnd { flush, after } => {
+                if let Some(last) = analysis.flushes.last_mut().filter(|last| last.flush == *flush) {
+                    last.ended = true;
+                }
+                analysis.standing = Some(*after);
+                analysis.undo.clear();
+            }
+            undo => analysis.undo.push(undo.clone()),
+        }
+    }
+    analysis
+}
+
+/// Puts back what the unfinished batch has overwritten.
+fn undo(
+    inner: &InPlaceStore,
+    leaves: &LeafExtents,
+    records: &[LogRecord],
+    options: &PioOptions,
+) -> Result<()> {
+    for record in records.iter().rev() {
+        match record {
+            LogRecord::UndoInner { id, level, fences, children } => {
+                let children = children.iter().copied().map(NodeId).collect();
+                let node = Node::Inner(Inner { level: *level, fences: fences.clone(), children });
+                inner.write_pages([(NodeId(*id), &node)])?;
+            }
+            LogRecord::UndoSegment { leaf, number, version, sequence, entries } => {
+                let entries =
+                    entries.iter().map(|(key, value, op)| entry(*key, *value, *op)).collect::<Result<_>>()?;
+                let (leaf, number, version, sequence) = (NodeId(*leaf), *number, *version, *sequence);
+                leaves.write_segments(&[Segment { leaf, number, version, sequence, entries }])?;
+            }
+            LogRecord::UndoAppend { leaf, number, version, sequence, count, crc } => {
+                let leaf = NodeId(*leaf);
+                // However torn the page is: entries are only ever added behind these, so these bytes are the same in the
+                // old page and in the new one.
+                let page = leaves.read_raw_segment(leaf, *number)?;
+                let entries = page[HEADER..]
+                    .chunks_exact(ENTRY)
+                    .take(*count)
+                    .map(|bytes| {
+                        let word = |at: usize| u64::from_le_bytes(crate::page::header::bytes_at(bytes, at));
+                        entry(word(0), word(8), bytes[16])
+                    })
+                    .collect::<Result<_>>()?;
+                let segment =
+                    Segment { leaf, number: *number, version: *version, sequence: *sequence, entries };
+                let found = page_crc(&segment, options.page_len);
+                if found != *crc {
+                    let what =
+                        format!("segment {number} of leaf {leaf}, which a batch update was appending to");
+                    return Err(Error::corrupt(
+                        LEAVES,
+                        0,
+                        what,
+                        format!("{crc:08x}"),
+                        format!("{found:08x}"),
+                    ));
+                }
+                leaves.write_segments(&[segment])?;
+            }
+            LogRecord::UndoUnused { leaf, number } => leaves.wipe_segment(NodeId(*leaf), *number)?,
+            LogRecord::Redo { .. } | LogRecord::FlushStart { .. } | LogRecord::FlushEnd { .. } => {}
+        }
+    }
+    if !records.is_empty() {
+        inner.sync_pages()?;
+        leaves.sync()?;
+    }
+    Ok(())
+}
+
+/// Queues the operations that no finished batch has taken.
+fn redo(tree: &mut PioTree, records: &[LogRecord], flushes: &[Flush]) -> Result<()> {
+    for record in records {
+        let LogRecord::Redo { sequence, key, value, op } = record else { continue };
+        let newest = &mut tree.log.get_mut().sequence;
+        *newest = (*newest).max(*sequence);
+        let taken = flushes
+            .iter()
+            .any(|flush| flush.ended && flush.keys.contains(key) && *sequence <= flush.sequence_max);
+        if !taken {
+            tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);
+        }
+    }
+    debug_assert!(
+        tree.options.log != LogMode::Off || records.is_empty(),
+        "without a log there are no records"
+    );
+    Ok(())
+}
