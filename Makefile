@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench fuzz probe
+.PHONY: help demo test lint docs bench fuzz probe lab
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ bench: ## Measure what the README claims (DIR=directory on the disk to measure)
 
 probe: ## Measure the disk alone, and draw it (DIR=directory)
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- probe $(or $(DIR),.) --plot disk.svg
+
+lab: ## Run the published experiments again, and make a page of them (DIR=directory on the disk, SCALE=ci|std|full)
+	$(CARGO) run --release --package lab -- run all --scale $(or $(SCALE),ci) --dir $(or $(DIR),.)
+	$(CARGO) run --release --package lab -- report
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	for target in node manifest current wal mdb tsv csv jsonl; do \

@@ -13,7 +13,7 @@ A first session:
   sapwood-lab report                    one page with all pictures: lab-results/report.html
 
 Each experiment comes from a paper, and ends in a line such as
-  E2 disk: holds
+  E2: holds (disk; 4 of 4 claims hold)
 or `does not hold` or `not applicable`, with the figures on which that rests. Results go to
 standard output, progress to standard error. Simulated times and wall-clock times are never
 compared with each other.
@@ -26,13 +26,15 @@ Examples:
   sapwood-lab run E2
   sapwood-lab run io-size depth --device disk --dir /mnt/fast-disk
   sapwood-lab run all --scale ci
+  sapwood-lab run depth --device disk --backend libaio
   sapwood-lab run E2 --json - | jq .[0].judgement
 
 Records go to --results: for each experiment and device a .json (all of it), a .csv (the rows)
 and a .svg (the picture). On a disk each point is measured 5 times, on a simulated drive 3
 times with different seeds; the median counts, least and most are shown.
 A disk is measured through a scratch directory in --dir, which is removed afterwards; --scale ci
-takes 2 GiB of space, the others 8 GiB.";
+takes 2 GiB of space, the others 8 GiB. Other work on the machine spoils a disk's figures; where
+it cannot be stopped, run with real-time priority (as root on Linux: chrt -r 10 sapwood-lab run …).";
 
 /// Runs the published experiments on flash again, and says which of their claims hold here.
 #[derive(Debug, Parser)]
@@ -78,6 +80,9 @@ pub(crate) struct Run {
     /// Directory on the disk to measure
     #[arg(long, value_name = "D", default_value = ".")]
     pub dir: PathBuf,
+    /// How psync reaches the disk: auto, io_uring, libaio or threads
+    #[arg(long, default_value = "auto")]
+    pub backend: psync::Backend,
     /// Directory for the records
     #[arg(long, value_name = "D", default_value = "lab-results")]
     pub results: PathBuf,

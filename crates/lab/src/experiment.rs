@@ -13,6 +13,7 @@ mod e05_file_per_thread;
 mod e06_context_switches;
 mod e07_processes;
 mod e08_sequential_random;
+mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
@@ -263,7 +264,7 @@ impl<S: Study> Experiment for S {
             Measured::Wall(_) => Wall::NAME,
             Measured::Simulated(_) => Simulated::NAME,
         };
-        chart.title = format!("{} on {device}, {clock} time", chart.title);
+        chart.title = format!("{} ({device}, {clock} time)", chart.title);
         Ok(chart)
     }
 }
@@ -279,6 +280,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e06_context_switches::ContextSwitches,
         &e07_processes::Processes,
         &e08_sequential_random::SequentialRandom,
+        &e09_openssd::OpenSsd,
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,

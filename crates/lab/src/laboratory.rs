@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::progress::Progress;
 use crate::stage::{DiskStage, Ground, SsdStage, Stage};
 use flash::{Content, FtlOptions, Profile, Ssd};
-use psync::Device as _;
+use psync::{Backend, Device as _};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ pub struct Laboratory {
     /// How much of the published size to run.
     pub scale: Scale,
     dir: PathBuf,
+    backend: Backend,
     program: PathBuf,
     disk_bytes: u64,
     disk: OnceCell<DiskStage>,
@@ -38,12 +39,12 @@ fn ssd_bytes(scale: Scale) -> u64 {
 }
 
 impl Laboratory {
-    /// A laboratory whose disk is the one behind `dir`, and whose worker processes run `program`.
-    pub fn new(dir: &Path, program: &Path, scale: Scale) -> Self {
+    /// A laboratory whose disk is the one behind `dir`, reached through `backend`, and whose worker processes run `program`.
+    pub fn new(dir: &Path, backend: Backend, program: &Path, scale: Scale) -> Self {
         let disk_bytes = disk_bytes(scale);
         let progress = RefCell::new(Progress::silent());
         let (dir, program, disk) = (dir.to_owned(), program.to_owned(), OnceCell::new());
-        Self { scale, dir, program, disk_bytes, disk, progress }
+        Self { scale, dir, backend, program, disk_bytes, disk, progress }
     }
 
     /// Where things on the disk are.
@@ -78,7 +79,7 @@ impl Laboratory {
                 if self.scale <= Scale::Ci { "" } else { ", or --scale ci" }
             )));
         }
-        let disk = DiskStage::open(&self.dir)?;
+        let disk = DiskStage::open(&self.dir, self.backend)?;
         Ok(self.disk.get_or_init(|| disk))
     }
 

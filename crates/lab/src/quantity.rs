@@ -5,7 +5,7 @@
 //!    their clock as a type, and [`Quantity::over`] takes two of the same type only.
 //! 2. A bare number leaves a quantity only to be shown or drawn.
 //!
-//! ```compile_fail
+//! ```compile_fail,E0308
 //! use lab::{Lapse, Quantity, Simulated, Wall};
 //! let disk = Lapse::<Wall>::micros(50.0);
 //! let model = Lapse::<Simulated>::micros(80.0);

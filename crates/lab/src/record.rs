@@ -64,21 +64,38 @@ impl Machine {
     }
 }
 
-/// A warning if others were at work on this machine before we began.
+/// Under what conditions on this machine the wall clock runs: who else is at work, and whether we come first.
 #[cfg(target_os = "linux")]
-pub(crate) fn load_note() -> Option<String> {
-    let (load, ..) = nix::sys::sysinfo::sysinfo().ok()?.load_average();
-    let processors = std::thread::available_parallelism().ok()?.get();
-    let busy = load > 0.25 * processors as f64;
-    busy.then(|| {
-        format!("the machine was not idle: load {load:.1} on {processors} processors at the beginning")
-    })
+pub(crate) fn conditions() -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Ok(info) = nix::sys::sysinfo::sysinfo() {
+        let (load, ..) = info.load_average();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        if load > 0.25 * processors as f64 {
+            notes.push(format!("{BUSY}: load {load:.1} on {processors} processors at the beginning"));
+        }
+    }
+    if std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| is_real_time(&stat)) {
+        notes.push("run with real-time priority, so that others' work waits for this".to_owned());
+    }
+    notes
+}
+
+/// Whether the line of /proc/PID/stat says so: its 41st field is the policy, 1 or 2.
+#[cfg(target_os = "linux")]
+fn is_real_time(stat: &str) -> bool {
+    // The second field is the program's name in parentheses, which may hold anything.
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    matches!(behind_name.split_whitespace().nth(41 - 3), Some("1" | "2"))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn load_note() -> Option<String> {
-    None
+pub(crate) fn conditions() -> Vec<String> {
+    Vec::new()
 }
+
+/// How a note of others at work begins.
+const BUSY: &str = "the machine was not idle";
 
 #[cfg(unix)]
 fn system() -> String {
@@ -160,6 +177,16 @@ impl Record {
     /// The verdict.
     pub fn verdict(&self) -> Verdict {
         self.judgement.verdict()
+    }
+
+    /// Why the check `key` of this record does not hold, as far as is known.
+    pub fn cause(&self, key: &str) -> Option<&'static str> {
+        let known = self.of().ok()?.card().cause(self.device, key);
+        let busy = self.notes.iter().any(|note| note.starts_with(BUSY));
+        known.or(busy.then_some(
+            "not known; but others were at work on the machine, which no figure of the wall clock survives unharmed. Run it \
+             again when it is idle, or with real-time priority (chrt -r 10 on Linux)",
+        ))
     }
 
     /// Asks the predicate again.
@@ -312,6 +339,28 @@ pub(crate) mod tests {
         let csv = std::fs::read_to_string(results.join("E2-disk.csv")).unwrap();
         assert_eq!(Rows::from_csv(&csv).map(Measured::Wall).unwrap(), record(64.0).measured);
         assert!(std::fs::read_to_string(results.join("E2-disk.svg")).unwrap().contains("requests at a time"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn real_time_priority_is_seen() {
+        // (name) is field 2; 38 fields stand between it and the policy.
+        let stat = |name: &str, policy: &str| format!("1 ({name}) S {}{policy} 0 0", "7 ".repeat(37));
+        assert!(is_real_time(&stat("lab", "2")));
+        assert!(!is_real_time(&stat("lab) S 2 (", "0")));
+        assert!(!is_real_time(""));
+        assert!(!conditions().iter().any(|note| note.contains("real-time")), "tests have no such priority");
+    }
+
+    #[test]
+    fn a_busy_machine_is_named_where_no_cause_is_known() {
+        let mut record = record(2.0);
+        record.experiment = "E1".into();
+        assert_eq!(record.cause("read-8k"), None);
+        record.notes.push(format!("{BUSY}: load 9.0 on 2 processors at the beginning"));
+        assert!(record.cause("read-8k").unwrap().contains("chrt"));
+        record.experiment = "E4".into();
+        assert!(!record.cause("real-stays").unwrap().contains("chrt"), "a known cause comes first");
     }
 
     #[test]

@@ -41,11 +41,8 @@ fn outcome(outcome: Outcome) -> &'static str {
 }
 
 /// Why a check is not a plain "holds", if it needs a why.
-fn cause<'a>(record: &Record, experiment: &'static dyn Experiment, check: &'a Check) -> Option<&'a str>
-where
-    'static: 'a,
-{
-    let known = experiment.card().cause(record.device, &check.key);
+fn cause(record: &Record, check: &Check) -> Option<&'static str> {
+    let known = record.cause(&check.key);
     match check.outcome {
         Outcome::Fails => Some(known.unwrap_or("not known yet")),
         Outcome::NotApplicable => known,

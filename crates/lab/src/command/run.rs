@@ -18,8 +18,18 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Io(format!("the path of this program is unknown: {error}")))?;
     interrupt::watch();
-    let laboratory = Laboratory::new(&arguments.dir, &program, arguments.scale);
-    let load = crate::record::load_note();
+    let laboratory = Laboratory::new(&arguments.dir, arguments.backend, &program, arguments.scale);
+    // Whoever wants JSON there wants nothing else there.
+    let json_is_output = arguments.json.as_deref() == Some(Path::new("-"));
+    let say = |text: &dyn std::fmt::Display| {
+        if json_is_output {
+            tell(text);
+            Ok(())
+        } else {
+            print(text)
+        }
+    };
+    let conditions = crate::record::conditions();
     let devices = if arguments.device.is_empty() { &Device::ALL[..] } else { &arguments.device };
     let asked = !arguments.device.is_empty();
     let mut records = Vec::new();
@@ -29,13 +39,13 @@ pub(super) fn run(arguments: &Run) -> Result<()> {
             let id = experiment.card().id();
             if let Some(why) = experiment.card().absence(device) {
                 if asked {
-                    print(format_args!("{id} {device}: not applicable ({why})"))?;
+                    say(&format_args!("{id}: not applicable ({device}: {why})"))?;
                 }
                 continue;
             }
-            match one(experiment, device, arguments, &laboratory, load.as_deref()) {
+            match one(experiment, device, arguments, &laboratory, &conditions) {
                 Ok(record) => {
-                    tell_verdict(experiment, &record)?;
+                    say(&verdict(experiment, &record))?;
                     records.push(record);
                 }
                 Err(failure @ (Failure::Interrupted | Failure::Closed)) => return Err(failure),
@@ -89,7 +99,7 @@ fn one(
     device: Device,
     arguments: &Run,
     laboratory: &Laboratory,
-    load: Option<&str>,
+    conditions: &[String],
 ) -> Result<Record> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let began = Instant::now();
@@ -102,31 +112,37 @@ fn one(
     record.seconds = began.elapsed().as_secs_f64();
     if device == Device::Disk {
         record.notes = laboratory.disk_notes();
-        record.notes.extend(load.map(str::to_owned));
+        record.notes.extend_from_slice(conditions);
     }
     record.save(&arguments.results)?;
     Ok(record)
 }
 
-fn tell_verdict(experiment: &dyn Experiment, record: &Record) -> Result<()> {
+/// All that people are told of a record; the last line is the verdict.
+fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
     let card = experiment.card();
     let (id, device) = (card.id(), record.device);
-    print(format_args!("{id} {}, {device}: {}", card.title, card.source))?;
-    for note in &record.notes {
-        print(format_args!("  note: {note}"))?;
+    let mut lines = vec![format!("{id} {}, {device}: {}", card.title, card.source)];
+    lines.extend(record.notes.iter().map(|note| format!("  note: {note}")));
+    lines.push(checks(&record.judgement));
+    let mut causes: Vec<&str> = Vec::new();
+    for check in &record.judgement.checks {
+        if let Some(cause) = record.cause(&check.key)
+            && matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable)
+            && !causes.contains(&cause)
+        {
+            causes.push(cause);
+        }
     }
-    print(checks(&record.judgement))?;
-    let open = record
-        .judgement
-        .checks
-        .iter()
-        .filter(|check| matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable));
-    let mut causes: Vec<&str> = open.filter_map(|check| card.cause(device, &check.key)).collect();
-    causes.dedup();
-    for cause in causes {
-        print(format_args!("  cause: {cause}"))?;
-    }
-    print(format_args!("{id} {device}: {}\n", record.verdict()))
+    lines.extend(causes.iter().map(|cause| format!("  cause: {cause}")));
+    let of = |outcome| record.judgement.checks.iter().filter(|check| check.outcome == outcome).count();
+    let (hold, fail) = (of(Outcome::Holds), of(Outcome::Fails));
+    let claims = match hold + fail {
+        0 => "no claim is judged here".to_owned(),
+        claims => format!("{hold} of {claims} claims hold"),
+    };
+    lines.push(format!("{id}: {} ({device}; {claims})\n", record.verdict()));
+    lines.join("\n")
 }
 
 /// The checks, a line or two each.

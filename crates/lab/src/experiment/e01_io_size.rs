@@ -33,18 +33,24 @@ const SIZES: [usize; 10] =
     [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
 const LINES: [(&str, Mix); 2] = [("read", Mix::Reads), ("write", Mix::Writes)];
 
-/// No point moves more than this.
-const BYTES_MAX: u64 = 1 << 30;
+/// No point moves more than this on a disk, and on a simulated drive, whose collector is not to have anything to do: all
+/// writes together fit beside the file.
+const DISK_BYTES_MAX: u64 = 1 << 30;
+const SSD_BYTES_MAX: u64 = 256 << 20;
 
 fn requests(scale: Scale) -> u64 {
     scale.requests(1_000, 20_000, 20_000)
 }
 
-fn points(scale: Scale, alignment: usize) -> Vec<Point> {
+fn bytes_max(device: Device) -> u64 {
+    if device == Device::Disk { DISK_BYTES_MAX } else { SSD_BYTES_MAX }
+}
+
+fn points(scale: Scale, alignment: usize, bytes_max: u64) -> Vec<Point> {
     let mut points = Vec::new();
     for (series, mix) in LINES {
         for bytes in SIZES.into_iter().filter(|bytes| bytes.is_multiple_of(alignment)) {
-            let requests = requests(scale).min(BYTES_MAX / bytes as u64);
+            let requests = requests(scale).min(bytes_max / bytes as u64);
             let traffic =
                 Traffic { flow: Flow::Sets, mix, places: Places::Random, bytes, depth: 1, requests };
             points.push(Point::new(series, bytes as f64, traffic));
@@ -65,19 +71,23 @@ impl Study for IoSize {
                 "2 KiB doubling to 64 KiB and more",
                 "512 B (or what the device takes) doubling to 256 KiB",
             ),
-            Parameter::new("requests a point", "not told", format!("{}, but at most 1 GiB", requests(scale))),
+            Parameter::new(
+                "requests a point",
+                "not told",
+                format!("{}, but at most {}", requests(scale), bytes(bytes_max(device) as f64)),
+            ),
             Parameter::new("file", "not told", Laboratory::file(scale, device)),
         ]
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
         let alignment = laboratory.disk()?.volume().limits().alignment;
-        let points = points(laboratory.scale, alignment);
+        let points = points(laboratory.scale, alignment, DISK_BYTES_MAX);
         sweep(laboratory, &points, |_| laboratory.on_disk())
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        let points = points(laboratory.scale, Profile::ssdsim().geometry.page_bytes as usize);
+        let points = points(laboratory.scale, Profile::ssdsim().geometry.page_bytes as usize, SSD_BYTES_MAX);
         sweep(laboratory, &points, |run| laboratory.on_ssdsim(run))
     }
 

@@ -89,8 +89,7 @@ fn contents(chapters: &[Chapter<'_>]) -> Markup {
 
 fn chapter(chapter: &Chapter<'_>) -> Result<Markup> {
     let card = chapter.experiment.card();
-    let sections =
-        chapter.records.iter().map(|record| section(chapter, record)).collect::<Result<Vec<_>>>()?;
+    let sections = chapter.records.iter().map(|record| section(record)).collect::<Result<Vec<_>>>()?;
     Ok(html! {
         article id=(card.id()) {
             h2 { (card.id()) ": " (card.title) }
@@ -104,7 +103,7 @@ fn chapter(chapter: &Chapter<'_>) -> Result<Markup> {
     })
 }
 
-fn section(chapter: &Chapter<'_>, record: &Record) -> Result<Markup> {
+fn section(record: &Record) -> Result<Markup> {
     let (chart, picture) = (record.chart()?, record.picture()?);
     let machine = &record.machine;
     Ok(html! {
@@ -121,7 +120,7 @@ fn section(chapter: &Chapter<'_>, record: &Record) -> Result<Markup> {
                             td { (check.ours) }
                             td.(mark(check.outcome)) { (outcome(check.outcome)) }
                         }
-                        @if let Some(cause) = cause(record, chapter.experiment, check) {
+                        @if let Some(cause) = cause(record, check) {
                             tr.cause { td colspan="4" { b { "Cause: " } (cause) } }
                         }
                     }

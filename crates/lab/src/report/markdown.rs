@@ -51,7 +51,7 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
             }
             let mut told: Vec<&str> = Vec::new();
             for check in &record.judgement.checks {
-                if let Some(cause) = cause(record, chapter.experiment, check)
+                if let Some(cause) = cause(record, check)
                     && !told.contains(&cause)
                 {
                     told.push(cause);

@@ -7,7 +7,7 @@
 
 use super::Stage;
 use crate::quantity::Wall;
-use psync::{Disk, DiskOptions, Error, Lock, LockKind, Request, Volume};
+use psync::{Backend, Disk, DiskOptions, Error, Lock, LockKind, Request, Volume};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,11 @@ impl DiskStage {
     ///
     /// # Errors
     /// [`Error::Locked`] if another laboratory measures there; what the system says.
-    pub fn open(dir: &Path) -> psync::Result<Self> {
+    pub fn open(dir: &Path, backend: Backend) -> psync::Result<Self> {
         let path = dir.join(SCRATCH);
         let probe = DiskOptions { create: false, ..DiskOptions::default() };
         drop(Disk::open(dir, probe)?);
-        let disk = Disk::open(&path, DiskOptions { pio_max: PIO_MAX, ..DiskOptions::default() })?;
+        let disk = Disk::open(&path, DiskOptions { backend, pio_max: PIO_MAX, ..DiskOptions::default() })?;
         let holder = format!("sapwood-lab, process {}", std::process::id());
         let lock = disk.lock(LockKind::Exclusive, &holder)?;
         for entry in disk.list()? {

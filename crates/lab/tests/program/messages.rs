@@ -31,6 +31,8 @@ fn what_is_not_there_is_a_usage_error_with_a_hint() {
     lab(dir.path(), &["run"]).expect(2);
     lab(dir.path(), &["run", "E2", "--device", "tape"]).expect(2);
     lab(dir.path(), &["run", "E2", "--scale", "huge"]).expect(2);
+    let answer = lab(dir.path(), &["run", "E2", "--backend", "tape"]).expect(2);
+    assert!(answer.errors.contains("auto, io_uring, libaio, threads"), "{}", answer.errors);
     lab(dir.path(), &["walk"]).expect(2);
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was made");
 }
@@ -48,7 +50,7 @@ fn a_directory_that_is_not_there_is_an_io_error() {
 #[test]
 fn what_cannot_be_asked_on_a_device_says_why_and_is_fine() {
     let answer = lab(scratch().path(), &["run", "E6", "--device", "nand"]).expect(0);
-    assert!(answer.output.starts_with("E6 nand: not applicable ("), "{}", answer.output);
+    assert!(answer.output.starts_with("E6: not applicable (nand: "), "{}", answer.output);
 }
 
 #[test]
@@ -76,4 +78,40 @@ fn a_directory_in_use_names_the_user() {
     std::fs::write(path.join("data-0-77"), "left by a run that was killed").unwrap();
     lab(dir.path(), &arguments).expect(0);
     assert!(!path.exists(), "what was left is gone");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_in_order_and_leaves_nothing() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let dir = scratch();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sapwood-lab"))
+        .current_dir(dir.path())
+        .args(["run", "E6", "--device", "disk", "--scale", "ci"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let path = dir.path().join("sapwood-lab.scratch");
+    let began = Instant::now();
+    while !path.exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never began to measure");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!path.exists(), "the scratch directory is gone");
+    assert!(!dir.path().join("lab-results").exists(), "nothing is recorded of a run that did not end");
+}
+
+#[test]
+fn a_drive_is_drawn_and_played() {
+    let dir = scratch();
+    let answer =
+        lab(dir.path(), &["flash-map", "--overwrites", "hot", "--rounds", "1", "--frames", "10"]).expect(0);
+    assert!(answer.output.ends_with("flash-map.svg\nflash-map.html\n"), "{}", answer.output);
+    assert!(std::fs::read_to_string(dir.path().join("flash-map.svg")).unwrap().contains("nine of ten"));
+    assert!(std::fs::read_to_string(dir.path().join("flash-map.html")).unwrap().contains("const data = {"));
+    lab(dir.path(), &["flash-map", "--over-provision", "0.9"]).expect(2);
 }
