@@ -497,7 +497,10 @@ impl Dftl {
             while self.blocks.free.len() < 2
                 && let Some(victim) = self.blocks.choose_table()
             {
-                self.empty(flash, victim)?;
+                match self.empty(flash, victim) {
+                    Err(Error::NoBlocks { .. }) => break,
+                    result => result?,
+                }
             }
             match self.write_table(flash, table, &right, read) {
                 Err(Error::NoBlocks { .. }) => {

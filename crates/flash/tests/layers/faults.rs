@@ -47,6 +47,50 @@ fn failing_blocks_lose_nothing_until_none_is_left() {
     }
 }
 
+/// No block can be erased any more, so that the drive comes to its end within a merge or collection: all that was written
+/// can still be read, then and when the power has gone.
+#[test]
+fn a_drive_at_its_end_can_be_read() {
+    for (kind, seed) in KINDS.into_iter().flat_map(|kind| (0..60).map(move |seed| (kind, seed))) {
+        let story = format!("{kind:?}, seed {seed}");
+        let mut flash = Flash::new(SMALL, Rules::default(), seed).unwrap();
+        let mut layer = kind.make(&flash, options()).unwrap();
+        let pages = layer.logical_pages();
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut versions = vec![0; pages as usize];
+        let end = (1..).find_map(|version| {
+            if version == u64::from(2 * pages) {
+                flash.nand_mut().set_faults(Faults { erase: 1.0, ..Faults::default() });
+            }
+            // Everything once; then one page after the other now and then, or all over.
+            let page = match version <= u64::from(pages) {
+                true => version as u32 - 1,
+                false if version % 16 < seed % 16 => (version / 16 * 8 + version % 16) as u32 % pages,
+                false => rng.random_range(0..pages),
+            };
+            match write(&mut *layer, &mut flash, page, &content(page, version)) {
+                Ok(()) => versions[page as usize] = version,
+                Err(error) => return Some((page, version, error)),
+            }
+            flash.settle();
+            None
+        });
+        let Some((last, refused, Error::NoBlocks { .. })) = end else { panic!("{story}: {end:?}") };
+        for again in 0..3 {
+            for page in 0..pages {
+                let found = read(&mut *layer, &mut flash, page)
+                    .unwrap_or_else(|error| panic!("{story}, page {page}, {again}: {error}"));
+                let old = content(page, versions[page as usize]);
+                let right = found == old || (page == last && found == content(page, refused));
+                assert!(right, "{story}, page {page}, {again}");
+            }
+            flash.settle();
+            flash.nand_mut().power_loss(seed);
+            layer = layer.recovered(&mut flash).unwrap_or_else(|error| panic!("{story}, {again}: {error}"));
+        }
+    }
+}
+
 /// Pages that leak their charge, wherever they are: what they held is told to be lost (or is there still, in a cache; or reads as
 /// nothing, where what said whose they were is gone as well), until it is written again; no other page is harmed.
 #[test]
