@@ -63,9 +63,14 @@ fn start<T: Index>(options: &T::Options, seed: u64) -> (Simulated, T) {
 
 /// Runs the workload; the power fails at the `nth` device operation after the tree was created (0: never).
 fn run<T: Index>(options: &T::Options, seed: u64, nth: u64, steps: &[Step]) -> Ran {
+    run_until::<T>(options, seed, Filter::any(), nth, steps)
+}
+
+/// As [`run`]; only operations that `filter` matches count.
+fn run_until<T: Index>(options: &T::Options, seed: u64, filter: Filter, nth: u64, steps: &[Step]) -> Ran {
     let (volume, mut tree) = start::<T>(options, seed);
     if nth > 0 {
-        volume.fail_nth(Filter::any(), nth, Fault::PowerOff, Repeat::Once);
+        volume.fail_nth(filter, nth, Fault::PowerOff, Repeat::Once);
     }
     let (mut done, mut promised) = (0, 0);
     for step in steps {
@@ -136,9 +141,18 @@ fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the
 /// recovery, and loses power once more. Returns how many images there were.
 pub fn at_every_operation<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+    at_every::<T>(options, seed, &Filter::any(), steps, images)
+}
+
+/// As [`at_every_operation`], but for reads: those leave nothing behind that the next change does not.
+pub fn at_every_change<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+    at_every::<T>(options, seed, &Filter::changes(), steps, images)
+}
+
+fn at_every<T: Index>(options: &T::Options, seed: u64, filter: &Filter, steps: &[Step], images: u64) -> u64 {
     let mut count = 0;
     for nth in 1.. {
-        let ran = run::<T>(options, seed, nth, steps);
+        let ran = run_until::<T>(options, seed, filter.clone(), nth, steps);
         for image_seed in 0..images {
             let story = format!("workload {seed}, power off at operation {nth}, image {image_seed}");
             let image = ran.volume.power_loss(nth * images + image_seed);
