@@ -213,3 +213,30 @@ fn go_on<T: Index>(tree: &mut T, options: &T::Options, image: &Simulated, story:
         assert_eq!(recovered.range(0..u64::MAX).expect("scanned"), expected, "{story}, second recovery");
     }
 }
+
+/// A bulk load that loses power is found whole, or is refused; never in part. Returns how many were refused.
+pub fn bulk_loads_are_whole_or_refused<T: Index>(options: &T::Options, count: u64) -> u64 {
+    let records: Vec<_> = (0..count).map(|key| (3 * key, key)).collect();
+    let mut refused = 0;
+    for nth in 1.. {
+        let volume = Simulated::new(nth).with_alignment(128);
+        volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
+        let loaded =
+            T::bulk_load(Arc::new(volume.clone()), options, 0.7, &mut records.iter().copied()).is_ok();
+        let story = format!("power off at operation {nth} of a bulk load");
+        match T::recover(Arc::new(volume.power_loss(nth)), options) {
+            Ok(tree) => {
+                tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+                assert_eq!(tree.range(0..u64::MAX).expect("scanned"), records, "{story}");
+            }
+            Err(error) => {
+                assert!(!loaded, "{story}: {error}");
+                refused += 1;
+            }
+        }
+        if loaded {
+            break;
+        }
+    }
+    refused
+}
