@@ -110,7 +110,16 @@ impl AlwaysSequential {
         };
         let mut nodes = Self::over(log, checkpoints, setup);
         nodes.covered = from.as_ref().map_or(0, |checkpoint| checkpoint.batch);
-        let found = recover(&mut nodes.log.files, from, rule)?;
+        let has_checkpoint = from.is_some();
+        let found = match recover(&mut nodes.log.files, from, rule) {
+            // Not a checkpoint of what is there: files that it needs may have been recycled by a tree without checkpoints.
+            Err(Error::Corrupt { .. }) if has_checkpoint => {
+                nodes.checkpoints.clear()?;
+                nodes.covered = 0;
+                recover(&mut nodes.log.files, None, rule)?
+            }
+            found => found?,
+        };
         nodes.log.go_on_after(found.batch, found.pages_read);
         for (file, pages) in nodes.log.files.list() {
             nodes.validation.found(file, pages, found.last_of.get(&file).copied().unwrap_or(found.batch));

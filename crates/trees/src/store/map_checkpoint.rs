@@ -3,9 +3,9 @@
 //! Invariant: the newest durable checkpoint stays until the next one is durable. Should both be lost, a recovery reads all
 //! sub-files instead.
 
-use crate::Result;
 use crate::store::mapping_table::Checkpoint;
 use crate::store::sub_files::{file_name, numbered};
+use crate::{Error, Result};
 use psync::{Access, AlignedBuffer, Read, Volume, Write};
 use std::sync::Arc;
 
@@ -52,14 +52,19 @@ impl MapCheckpoints {
         for entry in names.iter().rev() {
             let number = numbered(&entry.name, &self.prefix).unwrap_or_default();
             self.last = self.last.max(number);
-            if found.is_none()
-                && let Ok(checkpoint) = self.read(&entry.name, entry.len)
-            {
-                found = Some(checkpoint);
-                self.newest = Some((number, entry.len));
-            } else {
-                self.volume.remove(&entry.name)?;
+            if found.is_none() {
+                match self.read(&entry.name, entry.len) {
+                    Ok(checkpoint) => {
+                        found = Some(checkpoint);
+                        self.newest = Some((number, entry.len));
+                        continue;
+                    }
+                    // Torn: the one before it, or all sub-files, will do.
+                    Err(Error::Corrupt { .. } | Error::Device(psync::Error::Short { .. })) => {}
+                    Err(error) => return Err(error),
+                }
             }
+            self.volume.remove(&entry.name)?;
         }
         Ok(found)
     }

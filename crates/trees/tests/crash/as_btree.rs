@@ -1,6 +1,6 @@
 //! The AS B-tree: after power loss it is as after some operation, no earlier than the last flush.
 
-use crate::suite::{at_every_operation, at_random_points, workload};
+use crate::suite::{at_every_operation, at_random_points, bulk_loads_are_whole_or_refused, workload};
 use psync::{Fault, Filter, Repeat, Simulated};
 use std::sync::Arc;
 use trees::{AsRecovery, AsTree, AsTreeOptions, Index};
@@ -77,4 +77,12 @@ fn as_published_half_a_batch_is_taken_for_the_whole() {
     }
     println!("{broken} of 299 are broken");
     assert!(broken > 20, "{broken}");
+}
+
+#[test]
+fn a_bulk_load_is_whole_or_refused() {
+    for options in options() {
+        let refused = bulk_loads_are_whole_or_refused::<AsTree>(&options, 1000);
+        assert!(refused > 10, "{refused}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The CB-tree out of place: with a log page no operation is lost, without one all since the last commit. In place it promises
 //! nothing, and this shows why.
 
-use crate::suite::{apply, at_every_operation, at_random_points, workload};
+use crate::suite::{apply, at_every_change, at_random_points, bulk_loads_are_whole_or_refused, workload};
 use psync::{Fault, Filter, Repeat, Simulated};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ fn embedded() -> CbTreeOptions {
 #[test]
 fn power_fails_at_every_operation() {
     let steps = workload(1, 2000, 100);
-    let images = at_every_operation::<CbTree>(&server(), 1, &steps[..1200], 1);
+    let images = at_every_change::<CbTree>(&server(), 1, &steps, 1);
     println!("{images} images of a server");
-    assert!(images > 2000);
-    let images = at_every_operation::<CbTree>(&embedded(), 1, &steps[..600], 1);
+    assert!(images > 1000);
+    let images = at_every_change::<CbTree>(&embedded(), 1, &steps[..1000], 1);
     println!("{images} images of an embedded system");
-    assert!(images > 2000);
+    assert!(images > 2500);
 }
 
 #[test]
@@ -83,5 +83,13 @@ fn as_published_power_loss_breaks_the_tree() {
         }
         println!("{:?}: {broken} broken, {lost} with records lost or mixed", options.persistence);
         assert!(broken + lost > 20, "{:?}: {broken} {lost}", options.persistence);
+    }
+}
+
+#[test]
+fn a_bulk_load_is_whole_or_refused() {
+    for options in [server(), embedded()] {
+        let refused = bulk_loads_are_whole_or_refused::<CbTree>(&options, 1000);
+        assert!(refused > 5, "{refused}");
     }
 }

@@ -63,9 +63,14 @@ fn start<T: Index>(options: &T::Options, seed: u64) -> (Simulated, T) {
 
 /// Runs the workload; the power fails at the `nth` device operation after the tree was created (0: never).
 fn run<T: Index>(options: &T::Options, seed: u64, nth: u64, steps: &[Step]) -> Ran {
+    run_until::<T>(options, seed, Filter::any(), nth, steps)
+}
+
+/// As [`run`]; only operations that `filter` matches count.
+fn run_until<T: Index>(options: &T::Options, seed: u64, filter: Filter, nth: u64, steps: &[Step]) -> Ran {
     let (volume, mut tree) = start::<T>(options, seed);
     if nth > 0 {
-        volume.fail_nth(Filter::any(), nth, Fault::PowerOff, Repeat::Once);
+        volume.fail_nth(filter, nth, Fault::PowerOff, Repeat::Once);
     }
     let (mut done, mut promised) = (0, 0);
     for step in steps {
@@ -134,9 +139,18 @@ fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the
 /// recovery, and loses power once more. Returns how many images there were.
 pub fn at_every_operation<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+    at_every::<T>(options, seed, &Filter::any(), steps, images)
+}
+
+/// As [`at_every_operation`], but for reads: those leave nothing behind that the next change does not.
+pub fn at_every_change<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+    at_every::<T>(options, seed, &Filter::changes(), steps, images)
+}
+
+fn at_every<T: Index>(options: &T::Options, seed: u64, filter: &Filter, steps: &[Step], images: u64) -> u64 {
     let mut count = 0;
     for nth in 1.. {
-        let ran = run::<T>(options, seed, nth, steps);
+        let ran = run_until::<T>(options, seed, filter.clone(), nth, steps);
         for image_seed in 0..images {
             let story = format!("workload {seed}, power off at operation {nth}, image {image_seed}");
             let image = ran.volume.power_loss(nth * images + image_seed);
@@ -196,4 +210,31 @@ fn go_on<T: Index>(tree: &mut T, options: &T::Options, image: &Simulated, story:
             .unwrap_or_else(|error| panic!("{story}, second recovery: {error}"));
         assert_eq!(recovered.range(0..u64::MAX).expect("scanned"), expected, "{story}, second recovery");
     }
+}
+
+/// A bulk load that loses power is found whole, or is refused; never in part. Returns how many were refused.
+pub fn bulk_loads_are_whole_or_refused<T: Index>(options: &T::Options, count: u64) -> u64 {
+    let records: Vec<_> = (0..count).map(|key| (3 * key, key)).collect();
+    let mut refused = 0;
+    for nth in 1.. {
+        let volume = Simulated::new(nth).with_alignment(128);
+        volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
+        let loaded =
+            T::bulk_load(Arc::new(volume.clone()), options, 0.7, &mut records.iter().copied()).is_ok();
+        let story = format!("power off at operation {nth} of a bulk load");
+        match T::recover(Arc::new(volume.power_loss(nth)), options) {
+            Ok(tree) => {
+                tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+                assert_eq!(tree.range(0..u64::MAX).expect("scanned"), records, "{story}");
+            }
+            Err(error) => {
+                assert!(!loaded, "{story}: {error}");
+                refused += 1;
+            }
+        }
+        if loaded {
+            break;
+        }
+    }
+    refused
 }

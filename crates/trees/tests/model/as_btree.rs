@@ -194,6 +194,35 @@ fn a_checkpoint_spares_most_of_the_reads() {
     assert_eq!((tree.details().recovery_reads, tree.range(0..u64::MAX).unwrap()), (pages, all));
 }
 
+/// A tree may be opened with and without checkpoints in turn, and with other sizes of buffers and sub-files.
+#[test]
+fn options_may_change() {
+    let mut rng = StdRng::seed_from_u64(11);
+    let mut model = std::collections::BTreeMap::new();
+    let (volume, mut tree) = grown(&tiny(), 0);
+    for round in 0..200 {
+        for step in 0..rng.random_range(0..300) {
+            let key = rng.random_range(0..600);
+            tree.insert(key, step).unwrap();
+            model.insert(key, step);
+        }
+        tree.flush().unwrap();
+        drop(tree);
+        let options = AsTreeOptions {
+            slots: rng.random_range(1..20),
+            cached: rng.random_range(0..30),
+            sub_file_len: 256 * rng.random_range(20..60),
+            checkpoint_every: rng.random_range(0..5),
+            threshold: 0.4,
+            recovery: [AsRecovery::Checkpoint, AsRecovery::Checkpoint, AsRecovery::ReadAll][round % 3],
+            ..tiny()
+        };
+        tree = AsTree::recover(Arc::new(volume.clone()), &options).unwrap();
+        assert_eq!(tree.check().unwrap().records, model.len() as u64);
+        assert!(tree.range(0..u64::MAX).unwrap().into_iter().eq(model.clone()), "round {round}");
+    }
+}
+
 #[test]
 fn damage_and_foreign_files_are_told() {
     use psync::Device;
