@@ -23,7 +23,7 @@ use crate::read::walk::{Allow, walk};
 use crate::store::NodeStore;
 use crate::store::flash_buffers::FlashBuffers;
 use crate::store::in_place::InPlaceStore;
-use crate::update::batch::{Follow, update_leaf};
+use crate::update::batch::{Follow, merged, update_leaf};
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
 use crate::{Counters, Error, Result};
@@ -305,17 +305,8 @@ impl State {
         let root = self.nodes.root();
         self.gather(root.id, root.level, &range, &mut waiting)?;
         let stored = scan::scan(&self.nodes, range)?;
-        if waiting.is_empty() {
-            return Ok(stored);
-        }
-        let mut found: BTreeMap<Key, Value> = stored.into_iter().collect();
-        for (key, change) in waiting {
-            match change {
-                Change::Put(value) => found.insert(key, value),
-                Change::Remove => found.remove(&key),
-            };
-        }
-        Ok(found.into_iter().collect())
+        let waiting: Vec<_> = waiting.into_iter().collect();
+        Ok(if waiting.is_empty() { stored } else { merged(&stored, &waiting) })
     }
 
     /// All that waits for keys of a range in the buffers of a node and of those below it.

@@ -41,7 +41,7 @@ impl Follow for Nothing {
 }
 
 /// What `changes` make of `entries`; both ascend.
-fn merged(entries: &[(Key, u64)], changes: &[(Key, Change)]) -> Vec<(Key, u64)> {
+pub(crate) fn merged(entries: &[(Key, u64)], changes: &[(Key, Change)]) -> Vec<(Key, u64)> {
     let mut found = Vec::with_capacity(entries.len() + changes.len());
     let (mut entries, mut changes) = (entries.iter().peekable(), changes.iter().peekable());
     loop {

@@ -11,12 +11,12 @@ use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
 use crate::store::NodeStore;
 use crate::store::in_place::InPlaceStore;
-use crate::update::batch::{Nothing, update_leaf};
+use crate::update::batch::{Nothing, merged, update_leaf};
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
 use crate::{Checked, Counters, Error, Result};
 use psync::Volume;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -142,19 +142,9 @@ impl Buffered {
         if range.is_empty() {
             return Ok(Vec::new());
         }
-        let mut waiting = self.buffer.range(range.clone()).peekable();
-        let stored = scan::scan(&self.nodes, range.clone())?;
-        if waiting.peek().is_none() {
-            return Ok(stored);
-        }
-        let mut found: BTreeMap<Key, Value> = stored.into_iter().collect();
-        for (key, change) in waiting {
-            match change {
-                Change::Put(value) => found.insert(key, value),
-                Change::Remove => found.remove(&key),
-            };
-        }
-        Ok(found.into_iter().collect())
+        let waiting: Vec<_> = self.buffer.range(range.clone()).collect();
+        let stored = scan::scan(&self.nodes, range)?;
+        Ok(if waiting.is_empty() { stored } else { merged(&stored, &waiting) })
     }
 
     pub fn flush(&mut self) -> Result<()> {
