@@ -1,7 +1,7 @@
 //! What psync is compared with: many workers, each with one synchronous request at a time, as threads or as processes.
 //!
 //! Invariants:
-//! 1. Every worker has its file open and its memory ready before the clock starts.
+//! 1. Every worker has its file open and its memory ready before the clock starts, and none does anything before it.
 //! 2. A worker process ends when its parent does: it lives on its standard input.
 
 use crate::failure::{Failure, Result};
@@ -193,13 +193,16 @@ fn threads_that(jobs: &[Job], step: Option<&Barrier>) -> Result<Done> {
                 scope.spawn(move || {
                     work(job, &gate, step, || {
                         start.wait();
+                        start.wait();
                         Ok(())
                     })
                 })
             })
             .collect();
+        // All are ready at the first; none begins before the second, however late this thread gets its processor.
         start.wait();
         let (before, began) = (Usage::so_far(), Instant::now());
+        start.wait();
         let mut answer = Ok(());
         for worker in workers {
             let ended = worker.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
