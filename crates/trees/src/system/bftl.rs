@@ -33,7 +33,8 @@ pub struct BftlOptions {
     pub sector_len: usize,
     /// Index units that the reservation buffer holds (25 bytes each on the device).
     pub units: usize,
-    /// C: most sectors that a node may be scattered over, 2 or more.
+    /// C: most sectors that a node may be scattered over, 2 or more. (The AS B-tree paper's 1.49 sectors a node at its C of
+    /// 3 come about if a list of three is compacted at once, so that no reader meets it: that is 2 here.)
     pub chain_max: usize,
     /// Most keys of a node, so that it fits C - 1 sectors; as many as fit into one if not given.
     pub keys_max: Option<usize>,
