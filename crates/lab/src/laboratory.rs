@@ -8,6 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::stage::{DiskStage, Ground, SsdStage, Stage};
+use flash::ftl::fast::{self, Fast};
 use flash::{Content, FtlOptions, Profile, Ssd};
 use psync::{Backend, Device as _};
 use std::cell::{OnceCell, RefCell};
@@ -117,14 +118,19 @@ impl Laboratory {
 
     /// A new simulated drive with page mapping, with a fully written file of `len` bytes.
     pub(crate) fn on_drive(&self, profile: Profile, len: u64, run: u32) -> Result<(SsdStage, Ground)> {
-        let stage = drive(profile, run)?;
+        let stage = drive(profile, Layer::PageMap, run)?;
         let ground = Ground::lay(&stage, 0, len)?;
         Ok((stage, ground))
     }
 
     /// The same with a file that takes all of the drive.
-    pub(crate) fn on_full_drive(&self, profile: Profile, run: u32) -> Result<(SsdStage, Ground)> {
-        let stage = drive(profile, run)?;
+    pub(crate) fn on_full_drive(
+        &self,
+        profile: Profile,
+        layer: Layer,
+        run: u32,
+    ) -> Result<(SsdStage, Ground)> {
+        let stage = drive(profile, layer, run)?;
         let len = stage.volume().capacity() / MIB * MIB;
         let ground = Ground::lay(&stage, 0, len)?;
         Ok((stage, ground))
@@ -190,10 +196,23 @@ fn free_space(_: &Path) -> Option<u64> {
     None
 }
 
-/// A new simulated drive with page mapping.
-fn drive(mut profile: Profile, run: u32) -> Result<SsdStage> {
+/// Which translation layer a simulated drive has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    PageMap,
+    Fast,
+}
+
+/// A new simulated drive.
+fn drive(mut profile: Profile, layer: Layer, run: u32) -> Result<SsdStage> {
     // What is written is never looked at.
     profile.rules.content = Content::Tags;
-    let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-    Ok(SsdStage::new(Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?))
+    let (options, seed) = (FtlOptions::default(), u64::from(run));
+    let ssd = match layer {
+        Layer::PageMap => Ssd::new(profile, options, seed),
+        Layer::Fast => {
+            Ssd::with_ftl(profile, seed, |flash| Ok(Box::new(Fast::new(flash, options, fast::LOG_BLOCKS)?)))
+        }
+    };
+    Ok(SsdStage::new(ssd.map_err(|error| Failure::CannotRun(format!("the simulated drive: {error}")))?))
 }
