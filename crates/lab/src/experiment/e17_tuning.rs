@@ -182,7 +182,7 @@ impl Study for Tuning {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, 3, |_| laboratory.trees_on_disk())
+        measure(laboratory, laboratory.scale.pick(1, 3, 3), |_| laboratory.trees_on_disk())
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
