@@ -241,7 +241,7 @@ impl Study for Tuning {
         models.retain(|line| line.name.ends_with("50 % updates"));
         let mut paired = Vec::new();
         for (measured, mut model) in lines.into_iter().zip(models) {
-            model.name = format!("{}, by the model", model.name);
+            model.name = format!("{}: model", model.name);
             model.paired = true;
             paired.extend([measured, model]);
         }
