@@ -5,5 +5,6 @@ pub(crate) mod buffered;
 pub(crate) mod bulk_load;
 pub(crate) mod bupdate;
 pub(crate) mod cascaded;
+pub(crate) mod in_order;
 pub(crate) mod single;
 pub(crate) mod split_merge;

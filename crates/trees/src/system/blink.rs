@@ -14,6 +14,7 @@ use crate::page::blink_node::{BlinkNode, capacity};
 use crate::page::node::{Inner, Leaf, Node, Shape};
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
+use crate::update::in_order::{InOrder, check_fill};
 use crate::update::split_merge::{Pair, split};
 use crate::{Counters, Error, Key, Result, Value};
 use parking_lot::{Mutex, RwLock};
@@ -258,18 +259,13 @@ impl Index for BlinkTree {
         fill: f64,
         records: &mut dyn Iterator<Item = (Key, Value)>,
     ) -> Result<Self> {
-        if !(0.5..=1.0).contains(&fill) {
-            return Err(Error::Invalid(format!("nodes filled to {fill}: 0.5 to 1")));
-        }
+        check_fill(fill)?;
         let mut tree = Self::plant(options, InPlaceStore::create(volume, FILE, options.page_len)?)?;
-        let mut last = None;
-        for (key, value) in records {
-            if last.is_some_and(|last| last >= key) {
-                return Err(Error::Invalid(format!("records out of order: key {key} after {last:?}")));
-            }
-            last = Some(key);
+        let mut records = InOrder::new(records);
+        for (key, value) in records.by_ref() {
             tree.append(key, value, fill)?;
         }
+        records.finish()?;
         tree.flush()?;
         Ok(tree)
     }

@@ -22,6 +22,7 @@ use crate::page::run_page::{Entry, entries_max};
 use crate::page::{Change, Key, Value};
 use crate::store::anchor::{Owner, words_max};
 use crate::store::extents::{ExtentFile, NUMBER_MAX};
+use crate::update::in_order::{InOrder, check_fill};
 use crate::{Counters, Error, Result};
 use psync::Volume;
 use run::{Run, RunReader, RunWriter};
@@ -281,21 +282,16 @@ impl Index for FdTree {
         fill: f64,
         records: &mut dyn Iterator<Item = (Key, Value)>,
     ) -> Result<Self> {
-        if !(0.5..=1.0).contains(&fill) {
-            return Err(Error::Invalid(format!("pages filled to {fill}: 0.5 to 1")));
-        }
+        check_fill(fill)?;
         let mut tree = Self::new(volume, options)?;
         let mut shape = tree.next_run(false);
         shape.per_page = ((tree.per_page as f64 * fill) as usize).max(1);
         let mut writer = RunWriter::new(&mut tree.file, shape, None);
-        let mut last = None;
-        for (key, value) in records {
-            if last.is_some_and(|last| last >= key) {
-                return Err(Error::Invalid(format!("records out of order: key {key} after {last:?}")));
-            }
-            last = Some(key);
+        let mut records = InOrder::new(records);
+        for (key, value) in records.by_ref() {
             writer.push(&tree.file, Entry::of(key, Change::Put(value)))?;
         }
+        records.finish()?;
         let (run, firsts) = writer.finish(&mut tree.file)?;
         if run.pages > 0 {
             let fits = |level: &usize| tree.entries_max(*level) >= run.entries;

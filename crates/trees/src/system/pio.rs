@@ -32,6 +32,7 @@ use crate::store::last_segments::LastSegments;
 use crate::store::leaf_extents::LeafExtents;
 use crate::update::bulk_load::for_each_chunk;
 use crate::update::bupdate::Bupdate;
+use crate::update::in_order::{InOrder, check_fill};
 use crate::update::single::Events;
 use crate::{Counters, Error, Key, Result, Value};
 use flush_log::FlushLog;
@@ -394,25 +395,15 @@ impl Index for PioTree {
 impl PioTree {
     /// Fills an empty tree: leaves from left to right, then level upon level.
     fn load(&mut self, fill: f64, records: &mut dyn Iterator<Item = (Key, Value)>) -> Result<()> {
-        if !(0.5..=1.0).contains(&fill) {
-            return Err(Error::Invalid(format!("nodes filled to {fill}: 0.5 to 1")));
-        }
+        check_fill(fill)?;
         let per_segment = self.pages.leaves.per_segment();
         let capacity = per_segment * self.options.segments;
-        let mut before = None;
-        let mut ordered = Ok(());
-        let mut records = records.map_while(|(key, value)| {
-            if before.is_some_and(|before| before >= key) {
-                ordered = Err(Error::Invalid(format!("records out of order: key {key} after {before:?}")));
-                return None;
-            }
-            before = Some(key);
-            Some(Entry { key, value, op: Op::Insert })
-        });
+        let mut records = InOrder::new(records);
+        let mut entries = records.by_ref().map(|(key, value)| Entry { key, value, op: Op::Insert });
         let mut level: Vec<(Key, NodeId)> = Vec::new();
         let mut group = Vec::new();
         let per_leaf = ((capacity as f64 * fill) as usize).clamp(1, capacity);
-        for_each_chunk(&mut records, per_leaf, capacity, &mut |entries, is_last| {
+        for_each_chunk(&mut entries, per_leaf, capacity, &mut |entries, is_last| {
             let leaf = self.pages.leaves.allocate();
             level.push((entries[0].key, leaf));
             for (number, entries) in entries.chunks(per_segment).enumerate() {
@@ -425,7 +416,7 @@ impl PioTree {
             }
             Ok(())
         })?;
-        ordered?;
+        records.finish()?;
         if level.is_empty() {
             return self.plant();
         }

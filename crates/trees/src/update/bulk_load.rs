@@ -3,11 +3,12 @@
 //! Invariant: every node is filled to `fill`, but for the last one or two of a level, which take what is left and are at
 //! least half full, unless they are the root.
 
+use crate::Result;
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
 use crate::store::{NodeStore, Root};
+use crate::update::in_order::{InOrder, check_fill};
 use crate::update::single::plant;
-use crate::{Error, Result};
 
 /// Nodes that are written at a time.
 const GROUP: usize = 64;
@@ -18,21 +19,10 @@ pub(crate) fn bulk_load(
     fill: f64,
     records: &mut dyn Iterator<Item = (Key, Value)>,
 ) -> Result<()> {
-    if !(0.5..=1.0).contains(&fill) {
-        return Err(Error::Invalid(format!("nodes filled to {fill}: 0.5 to 1")));
-    }
+    check_fill(fill)?;
     let shape = store.shape();
     let per_leaf = share(shape.records, fill);
-    let mut last = None;
-    let mut ordered = Ok(());
-    let mut records = records.map_while(|(key, value)| {
-        if last.is_some_and(|last| last >= key) {
-            ordered = Err(Error::Invalid(format!("records out of order: key {key} after {last:?}")));
-            return None;
-        }
-        last = Some(key);
-        Some((key, value))
-    });
+    let mut records = InOrder::new(records);
     let mut group = Vec::new();
     let mut level = Vec::new();
     let mut next_id = store.allocate();
@@ -44,7 +34,7 @@ pub(crate) fn bulk_load(
         group.push((id, Node::Leaf(Leaf { entries, next })));
         write_group(store, &mut group, is_last)
     })?;
-    ordered?;
+    records.finish()?;
     if level.is_empty() {
         store.free(next_id)?;
         return plant(store);
