@@ -6,7 +6,7 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
 use crate::store::pager::{FILE, Gather};
 use crate::store::version::Version;
@@ -22,8 +22,12 @@ use std::sync::Arc;
 pub struct Checked {
     /// Keyspaces.
     pub keyspaces: u64,
-    /// Records in the trees.
+    /// Records in the leaves.
     pub records: u64,
+    /// Log pieces of blocks, and the changes in them that are not yet in the leaves.
+    pub log_pieces: u64,
+    /// See `log_pieces`.
+    pub logged_changes: u64,
     /// Leaves and inner nodes.
     pub leaves: u64,
     /// Inner nodes.
@@ -40,12 +44,14 @@ impl std::fmt::Display for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {:.1} MiB; {} log records",
+            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {} changes in {} log pieces, {:.1} MiB; {} log records",
             self.records,
             self.keyspaces,
             self.leaves,
             self.leaf_fill_percent,
             self.inner_nodes,
+            self.logged_changes,
+            self.log_pieces,
             self.bytes as f64 / (1 << 20) as f64,
             self.log_records
         )
@@ -61,6 +67,8 @@ struct Check<'a> {
     damage: Vec<Error>,
     seen: Vec<u64>,
     live: HashMap<u64, u64>,
+    /// Log areas met.
+    areas: u64,
     checked: Checked,
 }
 
@@ -74,9 +82,12 @@ impl Engine {
             damage: Vec::new(),
             seen: Vec::new(),
             live: HashMap::new(),
+            areas: 0,
             checked: Checked {
                 keyspaces: version.trees.len() as u64,
                 records: 0,
+                log_pieces: 0,
+                logged_changes: 0,
                 leaves: 0,
                 inner_nodes: 0,
                 bytes: 0,
@@ -221,6 +232,9 @@ impl Check<'_> {
             return Ok(());
         }
         self.checked.inner_nodes += 1;
+        if level == 1 {
+            self.log_area(keyspace, name.id, (low.as_ref(), high.as_ref()))?;
+        }
         let group = self.engine.pager.pio_max();
         for start in (0..node.count()).step_by(group) {
             let children = start..(start + group).min(node.count());
@@ -241,6 +255,43 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Checks the log pieces of a block whose keys must lie in `low..high`.
+    fn log_area(
+        &mut self,
+        keyspace: KeyspaceId,
+        block: NodeId,
+        (low, high): (Option<&Bytes>, Option<&Bytes>),
+    ) -> Result<()> {
+        let version = self.version;
+        let Some(area) = version.logs.get(block) else { return Ok(()) };
+        let ids: Vec<_> = area.pieces().iter().map(|piece| piece.id).collect();
+        let pieces = self.read(&ids)?;
+        self.areas += 1;
+        for (piece, expected) in pieces.into_iter().flatten().zip(area.pieces()) {
+            let name = piece.name();
+            if !self.mark(name.id) {
+                self.wrong(format!("log piece {} belongs to the trees", name.id), "once", "twice");
+            }
+            self.checked.bytes += piece.bytes().len() as u64;
+            self.checked.log_pieces += 1;
+            self.checked.logged_changes += piece.count() as u64;
+            if name.level != PIECE || name.keyspace != keyspace || piece.count() != expected.count as usize {
+                self.wrong(
+                    format!("{} in the log area of {block}", name.id),
+                    format!("a log piece of {} changes of keyspace {}", expected.count, keyspace.0),
+                    format!("level {}, keyspace {}, {} entries", name.level, name.keyspace.0, piece.count()),
+                );
+            }
+            let below = low.is_some_and(|low| piece.key(0) < &low[..]);
+            let above = high.is_some_and(|high| piece.key(piece.count() - 1) >= &high[..]);
+            if below || above {
+                let what = format!("keys of {} in the log area of {block}", name.id);
+                self.wrong(what, "keys within the block's separators", "keys outside of them");
+            }
+        }
+        Ok(())
+    }
+
     /// Every address belongs to a node of a tree, unless damage kept us from seeing it.
     fn mapping_table(&mut self) {
         if !self.damage.is_empty() {
@@ -254,6 +305,10 @@ impl Check<'_> {
         let lost = lost.count();
         if lost > 0 {
             self.wrong("nodes that no tree needs".into(), 0, lost);
+        }
+        let (areas, found) = (version.logs.totals().areas, self.areas);
+        if areas != found {
+            self.wrong("log areas of blocks in the trees".into(), areas, found);
         }
     }
 

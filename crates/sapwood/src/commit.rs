@@ -15,6 +15,7 @@ use crate::batch::Durability;
 use crate::engine::{Engine, Frozen, State};
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
+use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::edit::Edit;
 use crate::wal::WalWriter;
@@ -227,7 +228,7 @@ impl Engine {
         if self.state.load().version.wal_high == generation {
             return Ok(());
         }
-        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, &[], false)
+        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
     }
 
     /// Makes all commits so far durable.

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 use crate::operation::KeyspaceId;
 use crate::options::Builder;
+use crate::publish::With;
 use crate::recovery;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -90,7 +91,7 @@ impl Database {
         let id = KeyspaceId(state.version.trees.keys().next_back().map_or(1, |last| last.0 + 1));
         let tree = Tree { name: name.into(), root: None, height: 0, len: 0 };
         let keyspace = Keyspace::new(Arc::clone(&self.handle), id, Arc::clone(&tree.name));
-        engine.publish(Edit { trees: vec![(id, tree)], ..Edit::default() }, &[], false)?;
+        engine.publish(Edit { trees: vec![(id, tree)], ..Edit::default() }, With::default())?;
         Ok(keyspace)
     }
 
@@ -119,6 +120,17 @@ impl Database {
     /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
     pub fn flush(&self) -> Result<()> {
         self.handle.engine.flush_all()
+    }
+
+    /// Flushes, and brings everything that log areas hold to the leaves: good before a time of much reading, after a great
+    /// removal, or before the database is archived. Rewrites the leaves of every block that has a log area, so it is not for
+    /// every day. Others may read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Database::flush`].
+    pub fn compact(&self) -> Result<()> {
+        self.handle.engine.flush_all()?;
+        self.handle.engine.cleanse_all(0)
     }
 
     /// Makes all commits so far durable, whatever durability they had.

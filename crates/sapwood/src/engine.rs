@@ -162,8 +162,9 @@ impl Engine {
         let state = self.state.load();
         let queued: u64 = state.queues().map(|queue| queue.count()).sum();
         // What waits is taken for new records: true while loading, which is when one looks.
-        let in_tree = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
-        if state.version.trees.len() == 1 { in_tree + queued } else { in_tree }
+        let waiting = queued + state.version.logs.totals().changes;
+        let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
+        if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
     }
 
     /// Refuses all writes from now on, since nobody knows what the failed one left behind.

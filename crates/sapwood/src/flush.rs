@@ -11,10 +11,17 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::store::attempt::Attempt;
+use crate::operation::KeyspaceId;
+use crate::publish::With;
+use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
 use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
+use crate::tree::cleanse;
+use crate::tree::route::{Budget, route};
+use crate::tree::sweep::Sweep;
+use crate::tree::view::TreeView;
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,12 +37,16 @@ pub(crate) struct FlushControl {
     in_background: bool,
     inner: Mutex<Control>,
     changed: Condvar,
+    /// Which blocks are cleansed next.
+    sweep: Mutex<Sweep>,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
     pub collected_bytes: AtomicU64,
     pub changes: AtomicU64,
     pub change_bytes: AtomicU64,
+    pub blocks_appended: AtomicU64,
+    pub blocks_cleansed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -52,12 +63,15 @@ impl FlushControl {
             in_background,
             inner: Mutex::default(),
             changed: Condvar::new(),
+            sweep: Mutex::default(),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
             collected_bytes: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             change_bytes: AtomicU64::new(0),
+            blocks_appended: AtomicU64::new(0),
+            blocks_cleansed: AtomicU64::new(0),
         }
     }
 
@@ -180,6 +194,8 @@ impl Engine {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.sync_log_below(frozen.wal_low)?;
         self.pace.begin();
+        let mut sweep = self.flush.sweep.lock();
+        sweep.begin(frozen.queue.bytes());
         let total = frozen.queue.count();
         let mut done = 0;
         loop {
@@ -188,13 +204,21 @@ impl Engine {
             let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let (mut portion_changes, mut portion_bytes) = (0, 0);
-            while attempt.bytes() < budget
-                && let Some(next) = changes.peek()
+            let mut last_keyspace = None;
+            // A tree is touched once in an attempt.
+            while let Some(keyspace) = changes.peek().map(|next| next.keyspace)
+                && last_keyspace.replace(keyspace) != Some(keyspace)
             {
-                let keyspace = next.keyspace;
-                let applied = bupdate(&mut attempt, keyspace, &mut changes, budget, self.shares.node_len)?;
-                portion_changes += applied.changes;
-                portion_bytes += applied.bytes;
+                let limits = Budget { write: budget, hold: self.shares.hold };
+                let routed = route(&mut attempt, keyspace, &mut changes, &mut sweep, limits)?;
+                portion_changes += routed.changes;
+                portion_bytes += routed.bytes;
+                self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
+                self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
+                if !routed.rewrite.is_empty() {
+                    let changes = &mut routed.rewrite.into_iter().peekable();
+                    bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
+                }
             }
             let next = changes.peek().map(|next| (next.keyspace, next.key.clone()));
             drop(changes);
@@ -217,11 +241,57 @@ impl Engine {
                 break;
             }
         }
+        sweep.end();
+        drop(sweep);
         self.flush.flushes.fetch_add(1, Relaxed);
-        let table = self.state.load().version.table.memory();
-        self.pager.set_cache_capacity(self.shares.cache(table));
+        self.pager.set_cache_capacity(self.shares.cache(&self.state.load().version));
         self.shorten_log(frozen.wal_low);
         Ok(())
+    }
+
+    /// Brings all changes of log areas to their leaves, if they are at least `share` percent of the leaves' bytes, and
+    /// gives back the space that this sets free.
+    pub fn cleanse_all(&self, share: u64) -> Result<()> {
+        let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
+        for keyspace in keyspaces {
+            let mut from = Some(Bytes::new());
+            while let Some(at) = from.take() {
+                let mut guard = self.writer.lock();
+                let writer = guard.as_mut().ok_or(Error::Closed)?;
+                from = self
+                    .check_writable()
+                    .and_then(|()| self.cleanse_some(writer, keyspace, at, share))
+                    .inspect_err(|error| {
+                        if error.is_disk_full() {
+                            self.reclaim(0);
+                        } else {
+                            self.poison(error);
+                        }
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cleanse_some(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        from: Bytes,
+        share: u64,
+    ) -> Result<Option<Bytes>> {
+        let base = Arc::clone(&self.state.load().version);
+        let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), self.shares.hold.max(*PORTION.start()));
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let (changes, next) = cleanse::next(view, &mut attempt, from, share, budget)?;
+        if !changes.is_empty() {
+            bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
+            self.commit_attempt(attempt, false)?;
+            self.collect(writer)?;
+            self.reclaim(self.slots_to_keep());
+        }
+        Ok(next)
     }
 
     /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
@@ -239,7 +309,7 @@ impl Engine {
 
     /// Makes an attempt durable and visible.
     fn commit_attempt(&self, mut attempt: Attempt<'_>, flushed: bool) -> Result<()> {
-        let (edit, begun) = attempt.seal()?;
+        let Sealed { edit, begun, maplets } = attempt.seal()?;
         if !edit.set.is_empty() {
             self.volume.sync(self.data).map_err(|error| {
                 let error = Error::undecided(error);
@@ -247,7 +317,7 @@ impl Engine {
                 error
             })?;
         }
-        self.publish(edit, &begun, flushed)?;
+        self.publish(edit, With { begun: &begun, maplets: &maplets, flushed })?;
         attempt.committed();
         Ok(())
     }

@@ -28,8 +28,11 @@ pub fn node(input: &[u8]) {
             let (key, payload) = node.entry(index);
             assert_eq!(node.search(&key), Ok(index));
             assert_eq!(node.payload(index), payload);
-            if node.level() > 0 {
+            if node.name().is_inner() {
                 node.child(index);
+            }
+            if node.level() == crate::node::PIECE {
+                node.change(index);
             }
         }
     }

@@ -120,8 +120,8 @@ impl Keyspace {
         self.iter().next_back().transpose()
     }
 
-    /// About how many records there are: exact when nothing waits to be flushed, and off by no more than the number of
-    /// changes that do.
+    /// About how many records there are: exact after [`Database::compact`](crate::Database::compact), and off by no more than
+    /// the number of changes that wait in operation queues and log areas.
     pub fn len_estimate(&self) -> u64 {
         self.handle.engine.len_estimate(self.id)
     }

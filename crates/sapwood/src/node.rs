@@ -1,10 +1,10 @@
-//! A node of a tree as bytes: leaves and inner nodes have one form, and differ in what stands beside a key.
+//! A node of a tree as bytes: leaves, inner nodes and log pieces have one form, and differ in what stands beside a key.
 //!
 //! ```text
 //! offset size
 //!      0    4  magic "SapN"
-//!      4    1  kind: 1 leaf, 2 inner
-//!      5    1  level: 0 for leaves, else the height above them
+//!      4    1  kind: 1 leaf, 2 inner, 3 log piece
+//!      5    1  level: 0 for leaves, 255 for log pieces, else the height above the leaves
 //!      6    2  zero
 //!      8    8  node id
 //!     16    8  epoch: of the version that this node was written for
@@ -17,7 +17,8 @@
 //! ```
 //! All integers are little-endian. The payload of a leaf's entry is the value, up to where the next entry begins. The
 //! payload of an inner node's entry is a child's id (8 bytes), and its key the smallest that may be below that child;
-//! the first entry's key is empty, since whatever is below its separators goes there.
+//! the first entry's key is empty, since whatever is below its separators goes there. The payload of a log piece's entry
+//! is a change: one byte 1 and the new value, or one byte 0 for a removal (see [`crate::store::log_area`]).
 //!
 //! Nodes have no fixed size and are packed without padding: they are never changed in place.
 //!
@@ -41,6 +42,12 @@ impl std::fmt::Display for NodeId {
 const MAGIC: [u8; 4] = *b"SapN";
 const KIND_LEAF: u8 = 1;
 const KIND_INNER: u8 = 2;
+const KIND_PIECE: u8 = 3;
+/// Stands for a level in the name of a log piece.
+pub(crate) const PIECE: u8 = u8::MAX;
+/// First byte of a log piece's payload.
+const REMOVED: u8 = 0;
+const PUT: u8 = 1;
 /// Bytes before the first offset.
 pub(crate) const HEADER: usize = 40;
 const CRC_AT: usize = 36;
@@ -66,6 +73,30 @@ pub(crate) struct Name {
     pub keyspace: KeyspaceId,
 }
 
+impl Name {
+    /// Whether the node has children.
+    pub fn is_inner(&self) -> bool {
+        self.level > 0 && self.level != PIECE
+    }
+}
+
+fn kind_of(level: u8) -> u8 {
+    match level {
+        0 => KIND_LEAF,
+        PIECE => KIND_PIECE,
+        _ => KIND_INNER,
+    }
+}
+
+/// A change as a log piece keeps it.
+pub(crate) fn change_payload(value: Option<&[u8]>) -> Bytes {
+    let Some(value) = value else { return Bytes::from_static(&[REMOVED]) };
+    let mut payload = Vec::with_capacity(1 + value.len());
+    payload.push(PUT);
+    payload.extend_from_slice(value);
+    payload.into()
+}
+
 /// Writes a node into `out`, which is cleared first. Keys ascend; there is at least one entry. Returns the CRC.
 pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &[(Bytes, Bytes)]) -> u32 {
     debug_assert!(!entries.is_empty(), "a node has entries");
@@ -75,7 +106,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &[(Bytes, Bytes)]) 
         HEADER + entries.iter().map(|(key, payload)| entry_len(key.len(), payload.len())).sum::<usize>();
     out.reserve(len);
     out.extend_from_slice(&MAGIC);
-    out.push(if name.level == 0 { KIND_LEAF } else { KIND_INNER });
+    out.push(kind_of(name.level));
     out.push(name.level);
     out.extend_from_slice(&[0, 0]);
     out.extend_from_slice(&name.id.0.to_le_bytes());
@@ -110,8 +141,8 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     if bytes.len() < HEADER {
         return;
     }
-    let (level, len) = (bytes[5] % 3, bytes.len() as u32);
-    let kind = if level == 0 { KIND_LEAF } else { KIND_INNER };
+    let (level, len) = ([0, 1, 2, PIECE][usize::from(bytes[5] % 4)], bytes.len() as u32);
+    let kind = kind_of(level);
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4..8].copy_from_slice(&[kind, level, 0, 0]);
     bytes[28..32].copy_from_slice(&len.to_le_bytes());
@@ -180,8 +211,7 @@ impl Node {
         if actual != crc {
             return refuse(CRC_AT, "checksum of a node", format!("{crc:08x}"), format!("{actual:08x}"));
         }
-        let kind_expected = if level == 0 { KIND_LEAF } else { KIND_INNER };
-        if kind != kind_expected || zero != 0 || level > LEVEL_MAX {
+        if kind != kind_of(level) || zero != 0 || (level > LEVEL_MAX && level != PIECE) {
             return refuse(
                 4,
                 "kind and level of a node",
@@ -227,14 +257,22 @@ impl Node {
                     "one that runs over its end",
                 );
             };
-            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (self.name.level > 0 && index == 0) {
+            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (self.name.is_inner() && index == 0) {
                 return refuse(start, "length of a key", format!("1 to {}", crate::KEY_LEN_MAX), key.len());
             }
             if last_key.is_some_and(|last| last >= key) {
                 return refuse(start, "order of keys", "ascending keys", "a key not above the one before it");
             }
-            if self.name.level > 0 && entry.remaining() != CHILD {
+            if self.name.is_inner() && entry.remaining() != CHILD {
                 return refuse(start, "child of an inner node", format!("{CHILD} bytes"), entry.remaining());
+            }
+            if self.name.level == PIECE {
+                let len = entry.remaining();
+                match entry.u8() {
+                    Some(REMOVED) if len == 1 => {}
+                    Some(PUT) => {}
+                    _ => return refuse(start, "change in a log piece", "a value or a removal", "neither"),
+                }
             }
             last_key = Some(key);
         }
@@ -304,6 +342,12 @@ impl Node {
     pub fn payload(&self, index: usize) -> Bytes {
         let (_, payload, end) = self.parts(index);
         self.bytes.slice(payload..end)
+    }
+
+    /// The change of a log piece's entry; `None` for a removal.
+    pub fn change(&self, index: usize) -> Option<Bytes> {
+        let (_, payload, end) = self.parts(index);
+        (self.bytes[payload] == PUT).then(|| self.bytes.slice(payload + 1..end))
     }
 
     /// Key and payload of an entry, sharing the node's memory.

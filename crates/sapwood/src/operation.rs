@@ -14,14 +14,14 @@ use crate::bytecode::{Reader, put_varint};
 use bytes::Bytes;
 
 /// Names a keyspace in files. Given out once, never again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyspaceId(pub u32);
 
 /// Counts operations since the database was created; the newest operation on a key wins.
 pub(crate) type SeqNo = u64;
 
 /// A change. `value` is `None` for a removal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub keyspace: KeyspaceId,
     pub key: Bytes,

@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::store::version::Version;
 use crate::tree::bupdate::NodeLen;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
@@ -179,9 +180,14 @@ impl Builder {
             queue: queue as usize,
             writer: (memory / 64).clamp(256 << 10, 4 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
+            hold: (memory / 32).clamp(256 << 10, 16 << 20),
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
-            node_len: NodeLen { leaf: self.leaf_len, inner: (8 << 10).min(4 * self.leaf_len) },
+            node_len: NodeLen {
+                leaf: self.leaf_len,
+                block: (2 << 10).min(4 * self.leaf_len),
+                inner: (8 << 10).min(4 * self.leaf_len),
+            },
         }
     }
 }
@@ -196,6 +202,8 @@ pub(crate) struct Shares {
     pub writer: usize,
     /// Idle read buffers that are kept.
     pub read_buffers: usize,
+    /// Keys and values that a flush holds back for the leaves, in the middle of its work.
+    pub hold: u64,
     /// The largest batch.
     pub batch: usize,
     /// The largest value.
@@ -204,10 +212,11 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// What is left for the cache beside a mapping table of so many bytes. At least an eighth of the budget: a
-    /// database without any cache would read every inner node again and again.
-    pub fn cache(&self, mapping_table: usize) -> u64 {
-        let others = 2 * self.queue + self.writer + self.read_buffers + mapping_table;
+    /// What is left for the cache beside the tables of a version. At least an eighth of the budget: a database without any
+    /// cache would read every inner node again and again.
+    pub fn cache(&self, version: &Version) -> u64 {
+        let tables = version.table.memory() + version.logs.memory();
+        let others = 2 * self.queue + self.writer + self.read_buffers + tables;
         self.memory.saturating_sub(others as u64).max(self.memory / 8)
     }
 }

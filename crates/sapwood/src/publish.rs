@@ -2,16 +2,28 @@
 
 use crate::engine::{Engine, State};
 use crate::error::{Error, Result};
+use crate::node::NodeId;
 use crate::store::edit::Edit;
+use crate::store::maplet::Maplet;
 use crate::store::segment::Segment;
 use std::sync::Arc;
 
+/// What comes with an edit that the manifest need not know.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct With<'a> {
+    /// The segments that it begins.
+    pub begun: &'a [Arc<Segment>],
+    /// Maplets of log areas as they are after it.
+    pub maplets: &'a [(NodeId, Arc<Maplet>)],
+    /// Whether the frozen queue is in the trees with it.
+    pub flushed: bool,
+}
+
 impl Engine {
-    /// Applies the edit to the current version. `begun` are the segments that it begins; `flushed` says that the frozen
-    /// queue is in the trees with it. On `DiskFull` nothing happened; other errors poison.
-    pub fn publish(&self, edit: Edit, begun: &[Arc<Segment>], flushed: bool) -> Result<()> {
+    /// Applies the edit to the current version. On `DiskFull` nothing happened; other errors poison.
+    pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
         self.check_writable()?;
-        let result = self.publish_inner(&edit, begun, flushed);
+        let result = self.publish_inner(&edit, with);
         if let Err(error) = &result
             && !error.is_disk_full()
         {
@@ -20,7 +32,7 @@ impl Engine {
         result
     }
 
-    fn publish_inner(&self, edit: &Edit, begun: &[Arc<Segment>], flushed: bool) -> Result<()> {
+    fn publish_inner(&self, edit: &Edit, With { begun, maplets, flushed }: With<'_>) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         let mut version = (*self.state.load().version).clone();
@@ -40,6 +52,11 @@ impl Engine {
                 why,
             )
         })?;
+        for (block, maplet) in maplets {
+            if let Some(area) = version.logs.get(*block) {
+                area.supply(Arc::clone(maplet));
+            }
+        }
         manifest.append(edit, version.epoch)?;
         let version = Arc::new(version);
         self.state.rcu(|state| State {

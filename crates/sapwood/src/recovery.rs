@@ -17,6 +17,7 @@ use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
 use crate::operation::Operations;
 use crate::options::Builder;
+use crate::publish::With;
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
@@ -156,7 +157,7 @@ fn start(
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
-    let cache = shares.cache(version.table.memory());
+    let cache = shares.cache(&version);
     let pio_max = volume.limits().pio_max;
     let pager = Pager::new(Arc::clone(volume), data, current.span, pio_max, cache, shares.read_buffers);
     let mut engine = Engine::new(Parts {
@@ -286,7 +287,7 @@ fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, ta
     let generation = wal.generation();
     *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
     if engine.state.load().version.wal_high != generation {
-        engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, &[], false)?;
+        engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())?;
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub struct Stats {
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
-    /// Records in its tree; what waits in the operation queues is not counted.
+    /// Records in its leaves; what waits in operation queues and log areas is not counted.
     pub records: u64,
     /// Levels of its tree, leaves included.
     pub levels: u8,
@@ -50,6 +50,8 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Mapping table.
     pub mapping_table: u64,
+    /// Log areas and their maplets.
+    pub log_areas: u64,
     /// Write buffer and idle read buffers.
     pub buffers: u64,
 }
@@ -58,13 +60,19 @@ pub struct MemoryStats {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
-    /// Nodes that the trees need.
+    /// Nodes and log pieces that the trees need.
     pub live: u64,
+    /// Of these, log pieces: changes that are not yet in the leaves.
+    pub logged: u64,
+    /// Log pieces (count).
+    pub log_pieces: u64,
+    /// Changes in them (count).
+    pub logged_changes: u64,
     /// Segments that hold them, dead nodes included.
     pub used: u64,
     /// `used / live`.
     pub amplification: f64,
-    /// Nodes.
+    /// Nodes, log pieces included.
     pub nodes: u64,
     /// Segments.
     pub segments: u64,
@@ -112,6 +120,10 @@ pub struct WriteStats {
     pub flushes: u64,
     /// See `flushes`.
     pub portions: u64,
+    /// Blocks to whose log areas flushes appended (count).
+    pub blocks_appended: u64,
+    /// Blocks whose log areas they brought to the leaves (count).
+    pub blocks_cleansed: u64,
     /// Changes that wait in the operation queues (count).
     pub changes_queued: u64,
     /// Microseconds that writers were slowed down, all together.
@@ -135,6 +147,7 @@ impl Engine {
         };
         let pager = &self.pager.counters;
         let (live, used) = (version.live_bytes(), version.used_bytes());
+        let logs = version.logs.totals();
         Stats {
             keyspaces: version
                 .trees
@@ -150,10 +163,14 @@ impl Engine {
                 queues: state.queues().map(|queue| queue.memory() as u64).sum(),
                 cache: self.pager.cached_bytes(),
                 mapping_table: version.table.memory() as u64,
+                log_areas: version.logs.memory() as u64,
                 buffers: (self.shares.writer + self.pager.idle_buffers()) as u64,
             },
             space: SpaceStats {
                 live,
+                logged: logs.bytes,
+                log_pieces: logs.pieces,
+                logged_changes: logs.changes,
                 used,
                 amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
                 nodes: version.table.count(),
@@ -178,6 +195,8 @@ impl Engine {
                 manifest_bytes,
                 flushes: get(&self.flush.flushes),
                 portions: get(&self.flush.portions),
+                blocks_appended: get(&self.flush.blocks_appended),
+                blocks_cleansed: get(&self.flush.blocks_cleansed),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
                 delayed_us: get(&self.pace.delayed_us),
                 stopped_us: get(&self.pace.stopped_us),
@@ -228,12 +247,20 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memory   {} budget: queues {}, cache {}, mapping table {}, buffers {}",
+            "memory   {} budget: queues {}, cache {}, mapping table {}, log areas {}, buffers {}",
             Size(memory.budget),
             Size(memory.queues),
             Size(memory.cache),
             Size(memory.mapping_table),
+            Size(memory.log_areas),
             Size(memory.buffers)
+        )?;
+        writeln!(
+            f,
+            "logged   {} changes in {} log pieces, {}",
+            space.logged_changes,
+            space.log_pieces,
+            Size(space.logged)
         )?;
         let (reads, writes) = (&self.reads, &self.writes);
         writeln!(

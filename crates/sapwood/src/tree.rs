@@ -2,7 +2,11 @@
 //! ids, and the version's mapping table knows the rest.
 
 pub(crate) mod bupdate;
+pub(crate) mod cleanse;
+pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
+pub(crate) mod route;
 pub(crate) mod search;
+pub(crate) mod sweep;
 pub(crate) mod view;

@@ -231,11 +231,11 @@ fn a_database_without_current_is_damaged_for_writers_and_readers() {
 fn a_newer_format_is_told_from_damage() {
     let (volume, _) = built(4);
     edit_file(&volume, "CURRENT", |bytes| {
-        bytes[8] = 2;
+        bytes[8] = 3;
         let crc = crc32c::crc32c(&bytes[..52]);
         bytes[52..56].copy_from_slice(&crc.to_le_bytes());
     });
-    assert!(matches!(open(&volume), Err(Error::NewerFormat { found: 2, supported: 1, .. })));
+    assert!(matches!(open(&volume), Err(Error::NewerFormat { found: 3, supported: 2, .. })));
 }
 
 #[test]

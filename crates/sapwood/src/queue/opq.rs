@@ -120,6 +120,11 @@ impl Opq {
         self.memory.load(Relaxed)
     }
 
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> u64 {
+        (self.memory() as u64).saturating_sub(self.count() * OVERHEAD as u64)
+    }
+
     /// Changes in it, all versions of a key counted.
     pub fn count(&self) -> u64 {
         self.count.load(Relaxed)

@@ -11,15 +11,19 @@
 //! 2. After an abort, writer and cache are as they were at the beginning.
 
 use crate::error::Result;
-use crate::node::{self, Name, Node, NodeId};
-use crate::operation::KeyspaceId;
+use crate::node::{self, Name, Node, NodeId, PIECE};
+use crate::operation::{KeyspaceId, Operation};
 use crate::store::edit::Edit;
+use crate::store::log_area::LogPiece;
+use crate::store::maplet::Maplet;
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::pager::Pager;
 use crate::store::segment::Segment;
 use crate::store::version::{Tree, Version};
 use crate::store::writer::{Mark, Writer};
 use bytes::Bytes;
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// See the module.
@@ -36,6 +40,18 @@ pub(crate) struct Attempt<'a> {
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
+    maplets: Vec<(NodeId, Arc<Maplet>)>,
+    /// Blocks that have got log pieces.
+    appended: HashSet<NodeId>,
+}
+
+/// What an attempt has brought to the device.
+pub(crate) struct Sealed {
+    pub edit: Edit,
+    /// Segments that it begins.
+    pub begun: Vec<Arc<Segment>>,
+    /// Maplets of the log areas that have a new piece, as far as they are known.
+    pub maplets: Vec<(NodeId, Arc<Maplet>)>,
 }
 
 impl<'a> Attempt<'a> {
@@ -54,6 +70,8 @@ impl<'a> Attempt<'a> {
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
+            maplets: Vec::new(),
+            appended: HashSet::new(),
         }
     }
 
@@ -89,7 +107,7 @@ impl<'a> Attempt<'a> {
         let crc = node::encode(&mut encoded, name, entries);
         let position = self.append(id, &encoded, crc);
         let was_cached = self.replace(id);
-        if let (Ok(position), true) = (&position, level > 0 || was_cached)
+        if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
             && let Ok(node) = Node::decode(Bytes::copy_from_slice(&encoded))
         {
             self.pager.admit(*position, node);
@@ -97,6 +115,51 @@ impl<'a> Attempt<'a> {
         }
         self.encoded = encoded;
         position.map(|_| ())
+    }
+
+    /// Appends changes, which ascend by key, to a block's log area, in pieces.
+    pub fn append_pieces(
+        &mut self,
+        block: NodeId,
+        keyspace: KeyspaceId,
+        changes: &[Operation],
+        pieces: Vec<Range<usize>>,
+    ) -> Result<()> {
+        let base = Arc::clone(&self.base);
+        let (mut next, mut maplet) = match base.logs.get(block) {
+            None => (0, Some(Arc::default())),
+            Some(area) => (area.pieces().len(), area.maplet().cloned()),
+        };
+        for piece in pieces {
+            let changes = &changes[piece];
+            let entries: Vec<_> = changes
+                .iter()
+                .map(|change| (change.key.clone(), node::change_payload(change.value.as_deref())))
+                .collect();
+            let id = self.allocate();
+            self.write(id, PIECE, keyspace, &entries)?;
+            let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
+            self.edit.pieces.push((block, LogPiece { id, count: changes.len() as u32, removals }));
+            let keys = changes.iter().map(|change| &change.key[..]);
+            maplet = maplet.map(|maplet| Arc::new(maplet.with(next, keys)));
+            next += 1;
+        }
+        self.maplets.extend(maplet.map(|maplet| (block, maplet)));
+        self.appended.insert(block);
+        Ok(())
+    }
+
+    /// Whether the block had a log area when the attempt began, or has one now.
+    pub fn has_log(&self, block: NodeId) -> bool {
+        self.appended.contains(&block) || self.base.logs.get(block).is_some()
+    }
+
+    /// Gives up all log pieces of a block, whose changes the leaves have now.
+    pub fn empty_log(&mut self, block: NodeId) {
+        let base = Arc::clone(&self.base);
+        let Some(area) = base.logs.get(block) else { return };
+        self.edit.emptied.push(block);
+        area.pieces().iter().for_each(|piece| self.free(piece.id));
     }
 
     /// Writes a node as it is to a new place.
@@ -140,14 +203,14 @@ impl<'a> Attempt<'a> {
         &mut self.edit
     }
 
-    /// Brings all nodes to the device (not yet durable) and gives the edit, with the segments that it begins.
-    pub fn seal(&mut self) -> Result<(Edit, Vec<Arc<Segment>>)> {
+    /// Brings all nodes to the device (not yet durable) and gives the edit and what goes with it.
+    pub fn seal(&mut self) -> Result<Sealed> {
         let written = self.writer.finish()?;
         let mut edit = std::mem::take(&mut self.edit);
         edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
         edit.used = written.used;
         edit.open_segment = Some(self.writer.open_segment());
-        Ok((edit, written.begun))
+        Ok(Sealed { edit, begun: written.begun, maplets: std::mem::take(&mut self.maplets) })
     }
 
     /// The edit is durable and published.

@@ -22,7 +22,7 @@ use psync::{Access, Volume, Write};
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The newest format that is read and the one that is written.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"sapwood\n";
 const LEN: usize = 56;
 
@@ -125,7 +125,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x01\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x02\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -134,12 +134,12 @@ mod tests {
         let sound = SOUND.encode();
         assert!(matches!(Current::decode(b"PK\x03\x04 a zip file", "db"), Err(Error::NotADatabase { .. })));
         let mut newer = sound.clone();
-        newer[8] = 2;
+        newer[8] = 3;
         let crc = crc32c::crc32c(&newer[..LEN - 4]);
         newer[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(
             Current::decode(&newer, "db"),
-            Err(Error::NewerFormat { found: 2, supported: 1, .. })
+            Err(Error::NewerFormat { found: 3, supported: 2, .. })
         ));
         for len in 0..LEN {
             assert!(

@@ -8,12 +8,15 @@
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
+//!         | 10 n (id)*n                                           blocks whose log areas are emptied
+//!         | 11 n (block id count removals)*n                      log pieces at the end of blocks' log areas
 //! ```
 //! All numbers are varints, except crc, which is 4 bytes.
 
 use crate::bytecode::{Reader, put_varint};
 use crate::node::{LEVEL_MAX, NodeId};
 use crate::operation::{KeyspaceId, SeqNo};
+use crate::store::log_area::LogPiece;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::version::Tree;
 
@@ -31,6 +34,10 @@ pub(crate) struct Edit {
     pub used: Vec<(u64, u64)>,
     pub set: Vec<(NodeId, Address)>,
     pub freed: Vec<NodeId>,
+    /// Blocks whose log areas are emptied, before anything else happens to log areas.
+    pub emptied: Vec<NodeId>,
+    /// Log pieces and the blocks that they belong to.
+    pub pieces: Vec<(NodeId, LogPiece)>,
 }
 
 /// Longest name of a keyspace in bytes.
@@ -74,11 +81,19 @@ impl Edit {
                 out.extend_from_slice(&address.crc.to_le_bytes());
             }
         }
-        if !self.freed.is_empty() {
-            out.push(9);
-            put_varint(out, self.freed.len() as u64);
-            for id in &self.freed {
-                put_varint(out, id.0);
+        for (tag, ids) in [(9, &self.freed), (10, &self.emptied)] {
+            if !ids.is_empty() {
+                out.push(tag);
+                put_varint(out, ids.len() as u64);
+                ids.iter().for_each(|id| put_varint(out, id.0));
+            }
+        }
+        if !self.pieces.is_empty() {
+            out.push(11);
+            put_varint(out, self.pieces.len() as u64);
+            for (block, piece) in &self.pieces {
+                let numbers = [block.0, piece.id.0, u64::from(piece.count), u64::from(piece.removals)];
+                numbers.into_iter().for_each(|number| put_varint(out, number));
             }
         }
     }
@@ -120,6 +135,18 @@ impl Edit {
                     self.freed.push(decode_id(reader).ok_or("free id")?);
                 }
             }
+            Some(10) => {
+                let count = reader.length().ok_or("number of emptied log areas")?;
+                for _ in 0..count {
+                    self.emptied.push(decode_id(reader).ok_or("emptied log area")?);
+                }
+            }
+            Some(11) => {
+                let count = reader.length().ok_or("number of log pieces")?;
+                for _ in 0..count {
+                    self.pieces.push(decode_piece(reader).ok_or("log piece")?);
+                }
+            }
             _ => return Err("unknown section"),
         }
         Ok(())
@@ -138,6 +165,13 @@ fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     let position = Position(reader.varint()?);
     let len = u32::try_from(reader.varint()?).ok().filter(|len| *len > 0)?;
     Some((id, Address { position, len, crc: reader.u32()? }))
+}
+
+fn decode_piece(reader: &mut Reader<'_>) -> Option<(NodeId, LogPiece)> {
+    let (block, id) = (decode_id(reader)?, decode_id(reader)?);
+    let count = u32::try_from(reader.varint()?).ok().filter(|count| *count > 0)?;
+    let removals = u32::try_from(reader.varint()?).ok().filter(|removals| *removals <= count)?;
+    Some((block, LogPiece { id, count, removals }))
 }
 
 fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
@@ -170,6 +204,11 @@ mod tests {
             used: vec![(7, 4096)],
             set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
             freed: vec![NodeId(300), NodeId(1)],
+            emptied: vec![NodeId(5)],
+            pieces: vec![
+                (NodeId(5), LogPiece { id: NodeId(6), count: 1, removals: 0 }),
+                (NodeId(5), LogPiece { id: NodeId(1 << 39), count: u32::MAX, removals: u32::MAX }),
+            ],
         };
         let mut bytes = Vec::new();
         edit.encode(&mut bytes);

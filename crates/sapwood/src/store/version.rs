@@ -4,11 +4,13 @@
 //! Invariants:
 //! 1. `segments[..].live` is the sum of the lengths of the addresses in the mapping table, by segment.
 //! 2. Every address lies within the used part of a segment of the version.
-//! 3. Epochs count the edits since the database was created, one each.
+//! 3. Every log area belongs to a node that has an address, and so do its pieces.
+//! 4. Epochs count the edits since the database was created, one each.
 
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::store::edit::Edit;
+use crate::store::log_area::{LogAreas, PIECES_MAX};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
 use std::collections::BTreeMap;
@@ -22,7 +24,7 @@ pub(crate) struct Tree {
     pub root: Option<NodeId>,
     /// Level of the root; 0 when it is a leaf.
     pub height: u8,
-    /// Records in the tree (the operation queues aside).
+    /// Records in the leaves (operation queues and log areas aside).
     pub len: u64,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Version {
     /// Bytes of a slot of the data file.
     pub span: u64,
     pub table: MappingTable,
+    pub logs: LogAreas,
     pub segments: Segments,
     pub trees: BTreeMap<KeyspaceId, Tree>,
     /// The log is needed from this generation on ...
@@ -52,6 +55,7 @@ impl Version {
             epoch: 0,
             span,
             table: MappingTable::default(),
+            logs: LogAreas::default(),
             segments: Segments::default(),
             trees: BTreeMap::new(),
             wal_low: 1,
@@ -108,9 +112,23 @@ impl Version {
             self.retire(old)?;
         }
         self.table.settle();
+        for block in &edit.emptied {
+            self.logs.remove(*block).ok_or("a log area was emptied that does not exist")?;
+        }
         for id in &edit.freed {
+            if self.logs.get(*id).is_some() {
+                return Err("a block was set free with its log area");
+            }
             let old = self.table.free(*id);
             self.retire(old)?;
+        }
+        for (block, piece) in &edit.pieces {
+            self.table.address(*block).ok_or("a log piece belongs to a block that does not exist")?;
+            let len = self.table.address(piece.id).ok_or("a log piece is not in the mapping table")?.len;
+            if self.logs.get(*block).is_some_and(|area| area.pieces().len() >= PIECES_MAX) {
+                return Err("a log area has too many pieces");
+            }
+            self.logs.push(*block, *piece, len);
         }
         for (id, tree) in &edit.trees {
             self.trees.insert(*id, tree.clone());
@@ -146,11 +164,25 @@ impl Version {
                 last.set.push((id, address));
             }
         }
+        for (block, area) in self.logs.iter() {
+            if edits.last().is_none_or(|last| last.pieces.len() >= portion) {
+                edits.push(Edit::default());
+            }
+            if let Some(last) = edits.last_mut() {
+                last.pieces.extend(area.pieces().iter().map(|piece| (block, *piece)));
+            }
+        }
         // Dead segments may go only now that all addresses are known.
         if let Some(last) = edits.last_mut() {
             last.open_segment = Some(self.open_segment);
         }
         edits
+    }
+
+    /// Bytes that a record takes in a leaf, on average over all trees; 0 while there is none.
+    pub fn record_bytes(&self) -> u64 {
+        let records: u64 = self.trees.values().map(|tree| tree.len).sum();
+        (self.live_bytes() - self.logs.totals().bytes).checked_div(records).unwrap_or(0)
     }
 
     /// Live bytes of nodes.

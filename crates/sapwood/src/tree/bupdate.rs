@@ -15,7 +15,8 @@
 //! 2. Within one call every node of the base version is replaced at most once: chunks end at leaf boundaries, and a
 //!    neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
-//! 4. `len` counts exactly the records of the tree.
+//! 4. `len` counts exactly the records of the leaves.
+//! 5. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -36,30 +37,31 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeLen {
     pub leaf: usize,
+    /// Nodes of level 1, whose length decides how many leaves make a block.
+    pub block: usize,
     pub inner: usize,
+}
+
+impl NodeLen {
+    fn at(self, level: u8) -> usize {
+        match level {
+            0 => self.leaf,
+            1 => self.block,
+            _ => self.inner,
+        }
+    }
 }
 
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
 
-/// What a call did.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Applied {
-    /// Changes taken from the batch.
-    pub changes: u64,
-    /// Bytes of keys and values in them.
-    pub bytes: u64,
-}
-
-/// Applies changes from the front of `changes`, as long as they are for `keyspace` and fewer than `budget` bytes were
-/// written by the attempt. The tree's new root goes into the attempt's edit.
+/// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
 pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
-    budget: u64,
     node_len: NodeLen,
-) -> Result<Applied> {
+) -> Result<()> {
     let base = std::sync::Arc::clone(attempt.base());
     let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
     let Some(tree) = base.trees.get(&keyspace).cloned() else {
@@ -77,10 +79,8 @@ pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
         changes,
         chunk: Vec::new(),
         chunk_end: 0,
-        budget,
         node_len,
         len: tree.len,
-        applied: Applied::default(),
         spliced: Vec::new(),
         top: None,
     };
@@ -94,9 +94,9 @@ pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
             update.rise(root, height)?
         }
     };
-    let (len, applied) = (update.len, update.applied);
+    let len = update.len;
     attempt.set_tree(keyspace, Tree { root, height, len, ..tree });
-    Ok(applied)
+    Ok(())
 }
 
 /// An inner node on the way down.
@@ -142,10 +142,8 @@ struct Update<'a, 'b, I: Iterator<Item = Operation>> {
     /// What goes down now.
     chunk: Vec<Operation>,
     chunk_end: usize,
-    budget: u64,
     node_len: NodeLen,
     len: u64,
-    applied: Applied,
     /// Parents of the level that was worked on last, in key order.
     spliced: Vec<Spliced>,
     /// What a node without a parent became, and the level of that.
@@ -153,31 +151,15 @@ struct Update<'a, 'b, I: Iterator<Item = Operation>> {
 }
 
 impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
-    fn has_budget(&self) -> bool {
-        self.attempt.bytes() < self.budget
-    }
-
-    /// The next change if it is for this tree and below `fence`.
+    /// The next change if it is below `fence`.
     fn next_change(&mut self, fence: Option<&Bytes>) -> Option<Operation> {
-        let keyspace = self.view.keyspace;
-        let change = self
-            .changes
-            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < *fence))?;
-        self.count(&change);
-        Some(change)
-    }
-
-    fn count(&mut self, change: &Operation) {
-        self.applied.changes += 1;
-        self.applied.bytes += (change.key.len() + change.value.as_ref().map_or(0, Bytes::len)) as u64;
+        self.changes.next_if(|change| fence.is_none_or(|fence| change.key < *fence))
     }
 
     /// Makes the first leaves of an empty tree.
     fn plant(&mut self) -> Result<Vec<Child>> {
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
-        while self.has_budget()
-            && let Some(change) = self.next_change(None)
-        {
+        for change in self.changes.by_ref() {
             if let Some(value) = change.value {
                 self.len += 1;
                 packer.push(self.attempt, change.key, value)?;
@@ -188,11 +170,11 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
 
     /// Brings chunk after chunk to its leaves and rewrites them.
     fn leaf_pass(&mut self, root: NodeId, height: u8) -> Result<()> {
-        while self.has_budget() {
+        loop {
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.clear();
             while chunk.len() < BCNT
-                && let Some(change) = self.next_change(None)
+                && let Some(change) = self.changes.next()
             {
                 chunk.push(change);
             }
@@ -222,12 +204,10 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             loop {
                 let change = match keys.next() {
                     Some(index) => self.chunk[index].clone(),
-                    None if is_last_of_chunk && self.has_budget() => {
-                        match self.next_change(visit.place.fence.as_ref()) {
-                            Some(change) => change,
-                            None => break,
-                        }
-                    }
+                    None if is_last_of_chunk => match self.next_change(visit.place.fence.as_ref()) {
+                        Some(change) => change,
+                        None => break,
+                    },
                     None => break,
                 };
                 while old < leaf.count() && leaf.key(old) < &change.key[..] {
@@ -255,11 +235,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         let mut children = first.place.index..last.place.index + 1;
         let next_key = match self.chunk.get(last.keys.end).filter(|_| last.keys.end < self.chunk_end) {
             Some(change) => Some(change.key.clone()),
-            None => self
-                .changes
-                .peek()
-                .filter(|next| next.keyspace == self.view.keyspace)
-                .map(|next| next.key.clone()),
+            None => self.changes.peek().map(|next| next.key.clone()),
         };
         if let Some(parent) = &first.place.parent
             && packer.is_underfull()
@@ -302,12 +278,13 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             }
         }
         let Some(left) = children.start.checked_sub(1) else { return Ok(()) };
-        let touched = self
-            .spliced
-            .last()
-            .filter(|last| last.parent.place.id == parent.place.id)
-            .and_then(|last| last.splices.last())
-            .is_some_and(|splice| splice.children.end > left);
+        let touched = self.attempt.has_log(parent.node.child(left))
+            || self
+                .spliced
+                .last()
+                .filter(|last| last.parent.place.id == parent.place.id)
+                .and_then(|last| last.splices.last())
+                .is_some_and(|splice| splice.children.end > left);
         if !touched {
             let id = parent.node.child(left);
             let node = self.view.node(id, level)?;
@@ -335,7 +312,8 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
     fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
         for level in 1..=height {
             let mut spliced = std::mem::take(&mut self.spliced);
-            spliced.retain(|parent| !parent.is_unchanged());
+            // A block's node is written behind its leaves even so: alone in an old segment it would keep that from dying.
+            spliced.retain(|parent| level == 1 || !parent.is_unchanged());
             let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
             for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
                 self.rewrite_parents(run, level, &touched)?;
@@ -355,7 +333,8 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             return self.rewrite_root(&run[0], level);
         }
         let ids = run.iter().map(|spliced| spliced.parent.place.id);
-        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, ids, first.separator());
+        let mut packer =
+            Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
         for spliced in run {
             for (separator, id) in spliced.children(spliced.parent.place.separator()) {
                 packer.push(self.attempt, separator, payload(id))?;
@@ -365,10 +344,13 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         if let Some(parent) = &first.parent
             && packer.is_underfull()
         {
-            let right_is_free =
-                children.end < parent.node.count() && !touched.contains(&parent.node.child(children.end));
-            let left_is_free =
-                children.start > 0 && !touched.contains(&parent.node.child(children.start - 1));
+            // A block with a log area keeps its range as long as it has one.
+            let is_free = |child: usize| {
+                let id = parent.node.child(child);
+                !touched.contains(&id) && !self.attempt.has_log(id)
+            };
+            let right_is_free = children.end < parent.node.count() && is_free(children.end);
+            let left_is_free = children.start > 0 && is_free(children.start - 1);
             if right_is_free || left_is_free {
                 self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
             }
@@ -387,7 +369,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             self.top = Some((level - 1, children));
             return Ok(());
         }
-        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, [id], Bytes::new());
+        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
         for (separator, child) in children {
             packer.push(self.attempt, separator, payload(child))?;
         }
@@ -400,7 +382,8 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
     fn grow_root(&mut self, mut level: u8, mut children: Vec<Child>) -> Result<(Option<NodeId>, u8)> {
         while children.len() > 1 {
             level += 1;
-            let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, [], Bytes::new());
+            let mut packer =
+                Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
             for (separator, id) in children {
                 packer.push(self.attempt, separator, payload(id))?;
             }

@@ -1,16 +1,21 @@
 //! prange, the parallel range search: walks the leaves of a tree in either direction and reads them ahead, more at a
-//! time the longer it goes on. (PIO B-tree, VLDB 2011, section 3.1.3.)
+//! time the longer it goes on. (PIO B-tree, VLDB 2011, section 3.1.3.) The log pieces of a block are read together with the
+//! first of its leaves, and what they say is laid over what the leaves say.
 //!
-//! Invariants: leaves outside of the bounds are not read; at most PioMax leaves are in memory.
+//! Invariants: leaves outside of the bounds are not read; at most PioMax leaves are in memory, and the log pieces of
+//! their blocks.
 
 use crate::error::Result;
-use crate::node::Node;
+use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
+use crate::store::log_area::LogArea;
 use crate::store::pager::{Gather, Pager};
 use crate::store::version::Version;
+use crate::tree::overlay::Overlay;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::ReadAhead;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -38,6 +43,9 @@ pub(crate) struct Leaves {
     path: Vec<(Node, usize)>,
     state: State,
     leaves: VecDeque<Node>,
+    /// Log areas of blocks that the walk has entered since it read last.
+    entered: Vec<Arc<LogArea>>,
+    overlay: Overlay,
     /// In the front leaf: the next entry (up) or one more than it (down).
     at: usize,
 }
@@ -85,6 +93,8 @@ impl Leaves {
             path: Vec::new(),
             state: State::Fresh,
             leaves: VecDeque::new(),
+            entered: Vec::new(),
+            overlay: Overlay::default(),
             at: 0,
         }
     }
@@ -93,40 +103,64 @@ impl Leaves {
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
             if let Some(leaf) = self.leaves.front() {
-                let entry = match self.direction {
-                    Direction::Up if self.at < leaf.count() => {
-                        self.at += 1;
-                        Some(leaf.entry(self.at - 1))
-                    }
-                    Direction::Down if self.at > 0 => {
-                        self.at -= 1;
-                        Some(leaf.entry(self.at))
-                    }
-                    _ => None,
-                };
-                match entry {
-                    Some(entry) if above_low(&entry.0, &self.low) && below_high(&entry.0, &self.high) => {
-                        return Ok(Some(entry));
-                    }
-                    Some(_) => self.finish(),
-                    None => {
+                let index = match self.direction {
+                    Direction::Up if self.at < leaf.count() => self.at,
+                    Direction::Down if self.at > 0 => self.at - 1,
+                    _ => {
                         self.leaves.pop_front();
                         self.enter_leaf();
+                        continue;
                     }
+                };
+                let key = leaf.key(index);
+                if !above_low(key, &self.low) || !below_high(key, &self.high) {
+                    self.finish();
+                    continue;
                 }
-            } else if self.state == State::Done {
-                return Ok(None);
-            } else if let Err(error) = self.read_ahead() {
+                let logged = self.overlay.peek().map_or(Ordering::Greater, |(logged, _)| {
+                    let order = logged[..].cmp(key);
+                    if self.direction == Direction::Up { order } else { order.reverse() }
+                });
+                let entry = (logged == Ordering::Greater).then(|| leaf.entry(index));
+                if logged != Ordering::Less {
+                    self.at = if self.direction == Direction::Up { index + 1 } else { index };
+                }
+                match entry {
+                    Some(entry) => return Ok(Some(entry)),
+                    None => match self.overlay.pop() {
+                        Some((key, Some(value))) => return Ok(Some((key, value))),
+                        _ => continue,
+                    },
+                }
+            }
+            if self.state == State::Done {
+                match self.overlay.pop() {
+                    Some((key, Some(value))) => return Ok(Some((key, value))),
+                    Some((_, None)) => continue,
+                    None => return Ok(None),
+                }
+            }
+            if let Err(error) = self.read_ahead() {
                 self.finish();
+                self.overlay.clear();
                 return Err(error);
             }
         }
     }
 
+    /// No further leaves are needed.
     fn finish(&mut self) {
         self.state = State::Done;
         self.leaves.clear();
         self.path.clear();
+        self.entered.clear();
+    }
+
+    /// Remembers that the walk enters a node's children, if those are leaves with a log area.
+    fn enter(&mut self, view: TreeView<'_>, level: u8, id: NodeId) {
+        if level == 1 {
+            self.entered.extend(view.log(id).cloned());
+        }
     }
 
     fn enter_leaf(&mut self) {
@@ -148,7 +182,8 @@ impl Leaves {
             Direction::Up => self.low.clone(),
             Direction::Down => self.high.clone(),
         };
-        let first_child = |node: &Node| match (&from, self.direction) {
+        let direction = self.direction;
+        let first_child = |node: &Node| match (&from, direction) {
             (Bound::Unbounded, Direction::Up) => 0,
             (Bound::Unbounded, Direction::Down) => node.count() - 1,
             (Bound::Included(key) | Bound::Excluded(key), _) => node.child_for(key),
@@ -156,6 +191,7 @@ impl Leaves {
         for level in (1..=height).rev() {
             let node = view.node(id, level)?;
             let child = first_child(&node);
+            self.enter(view, level, id);
             id = node.child(child);
             self.path.push((node, child));
         }
@@ -212,7 +248,17 @@ impl Leaves {
             return Ok(());
         }
         let gather = if wanted > LONG { Gather::Runs } else { Gather::Single };
-        self.leaves = view.nodes(ids.into_iter(), 0, gather)?.into();
+        let entered = std::mem::take(&mut self.entered);
+        let pieces = entered.iter().flat_map(|area| area.pieces()).map(|piece| (piece.id, PIECE));
+        let mut nodes = view.mixed(ids.iter().map(|id| (*id, 0)).chain(pieces), gather)?;
+        let pieces = nodes.split_off(ids.len());
+        self.leaves = nodes.into();
+        let mut rest = &pieces[..];
+        for area in &entered {
+            let (block, others) = rest.split_at(area.pieces().len());
+            rest = others;
+            self.overlay.add(block, (&self.low, &self.high), self.direction == Direction::Up);
+        }
         self.enter_leaf();
         if fresh {
             self.seek();
@@ -221,7 +267,7 @@ impl Leaves {
     }
 
     /// The next child of the node `up` levels above level 1, if the walk needs one. Moves on behind it.
-    fn next_child(&mut self, up: usize) -> Option<crate::node::NodeId> {
+    fn next_child(&mut self, up: usize) -> Option<NodeId> {
         let index = self.path.len().checked_sub(1 + up)?;
         let (node, next) = &mut self.path[index];
         let child = *next;
@@ -272,6 +318,7 @@ impl Leaves {
             for level in (1..=(up as u8)).rev() {
                 let node = view.node(id, level)?;
                 let child = if self.direction == Direction::Up { 0 } else { node.count() - 1 };
+                self.enter(view, level, id);
                 id = node.child(child);
                 self.path.push((node, child));
             }

@@ -1,7 +1,12 @@
 //! Search for one key, and for many at once by MPSearch. (PIO B-tree, VLDB 2011, section 3.1.)
+//!
+//! Below the inner nodes one read answers: a key that a log piece has is read from there, one that none has from its leaf.
+//! Only when a maplet takes a stranger for a key that it knows, once in thousands of searches, a second one is needed.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
+use crate::queue::opq::Change;
+use crate::store::log_area::LogArea;
 use crate::store::pager::Gather;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
@@ -12,10 +17,27 @@ pub(crate) fn get(view: TreeView<'_>, key: &[u8]) -> Result<Option<Bytes>> {
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
         let node = view.node(id, level)?;
+        if level == 1
+            && let Some(area) = view.log(id)
+            && let Some(change) = logged(view, area, key)?
+        {
+            return Ok(change);
+        }
         id = node.child(node.child_for(key));
     }
     let leaf = view.node(id, 0)?;
     Ok(leaf.search(key).ok().map(|index| leaf.payload(index)))
+}
+
+/// What a log area says about a key: the newest change, or nothing.
+fn logged(view: TreeView<'_>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
+    for index in view.maplet(area)?.candidates(key) {
+        let piece = view.node(area.pieces()[index].id, crate::node::PIECE)?;
+        if let Ok(at) = piece.search(key) {
+            return Ok(Some(piece.change(at)));
+        }
+    }
+    Ok(None)
 }
 
 /// The values of `keys`, which ascend strictly: `found(i, value)` is called for each that exists.
@@ -25,47 +47,92 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     found: &mut dyn FnMut(usize, Bytes),
 ) -> Result<()> {
     let Some((root, height)) = view.root() else { return Ok(()) };
-    let mut search = Search { view, keys, found };
-    mpsearch(&mut search, root, usize::from(height), 0..keys.len(), view.pager.pio_max())
+    let mut search = Search { view, keys, found, in_log: vec![false; keys.len()], strangers: Vec::new() };
+    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
+    for index in std::mem::take(&mut search.strangers) {
+        if let Some(value) = get(view, keys[index].as_ref())? {
+            (search.found)(index, value);
+        }
+    }
+    Ok(())
+}
+
+/// What is read for a key.
+#[derive(Clone, Copy)]
+enum Place {
+    Node(NodeId),
+    Piece(NodeId),
 }
 
 struct Search<'a, K> {
     view: TreeView<'a>,
     keys: &'a [K],
     found: &'a mut dyn FnMut(usize, Bytes),
+    /// Keys that a log piece should have.
+    in_log: Vec<bool>,
+    /// Keys that it did not have.
+    strangers: Vec<usize>,
 }
 
 impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
-    type Place = NodeId;
+    type Place = Place;
     type Node = Node;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<NodeId>]) -> Result<Vec<Node>> {
-        self.view.nodes(group.iter().map(|visit| visit.place), height as u8, Gather::Single)
+    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        let wanted = group.iter().map(|visit| match visit.place {
+            Place::Node(id) => (id, height as u8),
+            Place::Piece(id) => (id, crate::node::PIECE),
+        });
+        self.view.mixed(wanted, Gather::Single)
     }
 
     fn descend(
         &mut self,
-        _: usize,
+        height: usize,
         node: Node,
-        visit: Visit<NodeId>,
-        below: &mut Vec<Visit<NodeId>>,
+        visit: Visit<Place>,
+        below: &mut Vec<Visit<Place>>,
     ) -> Result<()> {
+        if height == 1
+            && let Some(area) = self.view.log(node.name().id)
+        {
+            let maplet = self.view.maplet(area)?;
+            for index in visit.keys.clone() {
+                if let Some(piece) = maplet.candidates(self.keys[index].as_ref()).next() {
+                    self.in_log[index] = true;
+                    let place = Place::Piece(area.pieces()[piece].id);
+                    below.push(Visit { place, keys: index..index + 1 });
+                }
+            }
+        }
         fan_out::<[u8], _, _>(
             visit.keys,
             |index| self.keys[index].as_ref(),
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
-            |child, keys| below.push(Visit { place: node.child(child), keys }),
+            |child, keys| {
+                if keys.clone().any(|index| !self.in_log[index]) {
+                    below.push(Visit { place: Place::Node(node.child(child)), keys });
+                }
+            },
         );
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<NodeId>, Node)>) -> Result<()> {
-        for (visit, leaf) in group {
+    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+        for (visit, node) in group {
             for index in visit.keys {
-                if let Ok(at) = leaf.search(self.keys[index].as_ref()) {
-                    (self.found)(index, leaf.payload(at));
+                let at = node.search(self.keys[index].as_ref());
+                match (visit.place, at) {
+                    (Place::Node(_), Ok(at)) if !self.in_log[index] => (self.found)(index, node.payload(at)),
+                    (Place::Piece(_), Ok(at)) => {
+                        if let Some(value) = node.change(at) {
+                            (self.found)(index, value);
+                        }
+                    }
+                    (Place::Piece(_), Err(_)) => self.strangers.push(index),
+                    (Place::Node(_), _) => {}
                 }
             }
         }

@@ -4,11 +4,14 @@
 //! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the disk says.
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
+use crate::store::log_area::LogArea;
+use crate::store::maplet::Maplet;
 use crate::store::mapping_table::Address;
 use crate::store::pager::{FILE, Gather, Pager};
 use crate::store::version::Version;
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -54,8 +57,36 @@ impl TreeView<'_> {
 
     /// Several nodes of one level with one parallel read, in the order asked.
     pub fn nodes(&self, ids: impl Iterator<Item = NodeId>, level: u8, gather: Gather) -> Result<Vec<Node>> {
-        let wanted = ids.map(|id| Ok((id, self.address(id)?))).collect::<Result<Vec<_>>>()?;
-        let nodes = self.pager.fetch(&self.version.segments, &wanted, gather)?;
-        nodes.into_iter().map(|node| self.check(node, level)).collect()
+        self.mixed(ids.map(|id| (id, level)), gather)
+    }
+
+    /// Nodes of several levels, or log pieces, with one parallel read, in the order asked.
+    pub fn mixed(&self, wanted: impl Iterator<Item = (NodeId, u8)>, gather: Gather) -> Result<Vec<Node>> {
+        let (addresses, levels): (Vec<_>, Vec<_>) = wanted
+            .map(|(id, level)| Ok(((id, self.address(id)?), level)))
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .unzip();
+        let nodes = self.pager.fetch(&self.version.segments, &addresses, gather)?;
+        nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
+    }
+
+    /// The log area of a node of level 1, if it has one.
+    pub fn log(&self, block: NodeId) -> Option<&Arc<LogArea>> {
+        self.version.logs.get(block)
+    }
+
+    /// All pieces of an area with one parallel read, oldest first.
+    pub fn pieces(&self, area: &LogArea, gather: Gather) -> Result<Vec<Node>> {
+        self.nodes(area.pieces().iter().map(|piece| piece.id), PIECE, gather)
+    }
+
+    /// Which pieces of the area have which keys. Reads them all if nobody knows yet, as after opening.
+    pub fn maplet<'a>(&self, area: &'a LogArea) -> Result<&'a Maplet> {
+        if let Some(maplet) = area.maplet() {
+            return Ok(maplet);
+        }
+        let maplet = Maplet::of(&self.pieces(area, Gather::Single)?);
+        Ok(area.supply(Arc::new(maplet)))
     }
 }

@@ -1,0 +1,174 @@
+//! Measures what updates cost beyond memory, and what they leave behind for readers: uniform overwrites until the database
+//! was written anew several times, bytes written and read a byte of update, space, then gets, multi_gets and scans on it.
+//! Prints a table; asserts nothing.
+//!
+//! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--random-load yes]`
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::path::PathBuf;
+use std::time::Instant;
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+struct Options {
+    dir: PathBuf,
+    records: u64,
+    memory: u64,
+    times: u64,
+    random_load: bool,
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        dir: std::env::temp_dir(),
+        records: 6_000_000,
+        memory: 128 << 20,
+        times: 3,
+        random_load: false,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), arguments.next()) {
+            ("--dir", Some(dir)) => options.dir = dir.into(),
+            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
+            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
+            ("--times", Some(n)) => options.times = n.parse().expect("a number"),
+            ("--random-load", _) => options.random_load = true,
+            _ => {}
+        }
+    }
+    options
+}
+
+const RECORD: u64 = 116;
+const BATCH: u64 = 1000;
+
+/// 16 bytes of key: sorted by number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"user000000000000";
+    let digits = format!("{number:012}");
+    key[4..].copy_from_slice(digits.as_bytes());
+    key
+}
+
+fn value(rng: &mut StdRng) -> [u8; 100] {
+    let mut value = [0; 100];
+    rng.fill(&mut value[..]);
+    value
+}
+
+/// Commits `count` batches of records that `next` names; says how many records a second, and how long the slowest commit
+/// took in milliseconds.
+fn write(
+    db: &Database,
+    keyspace: &Keyspace,
+    count: u64,
+    rng: &mut StdRng,
+    mut next: impl FnMut(&mut StdRng) -> u64,
+) -> Outcome<(f64, f64)> {
+    let (began, mut slowest) = (Instant::now(), 0f64);
+    for _ in 0..count {
+        let mut batch = db.batch();
+        for _ in 0..BATCH {
+            let number = next(rng);
+            batch.insert(keyspace, key(number), value(rng));
+        }
+        let commit = Instant::now();
+        batch.durability(Durability::Buffered).commit()?;
+        slowest = slowest.max(commit.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest))
+}
+
+fn main() -> Outcome {
+    let options = options();
+    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
+    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let keyspace = db.keyspace("bench")?;
+    let mut rng = StdRng::seed_from_u64(1);
+    let (records, batches) = (options.records, options.records / BATCH);
+    println!(
+        "{records} records of {RECORD} bytes = {:.1} x memory ({} MiB), in {}",
+        (records * RECORD) as f64 / options.memory as f64,
+        options.memory >> 20,
+        options.dir.display()
+    );
+    let (rate, slowest) = if options.random_load {
+        // A permutation: a multiplier without a common factor with the number of records.
+        let mut at = 0u128;
+        write(&db, &keyspace, batches, &mut rng, |_| {
+            at += 1;
+            ((at * 7_046_029_254_386_353_131u128) % u128::from(records)) as u64
+        })?
+    } else {
+        let mut at = 0;
+        write(&db, &keyspace, batches, &mut rng, |_| {
+            at += 1;
+            at - 1
+        })?
+    };
+    db.flush()?;
+    let written = db.stats().device.bytes_written as f64 / (records * RECORD) as f64;
+    println!(
+        "load        {rate:>9.0} records/s, {written:.2} B written a byte, slowest commit {slowest:.0} ms"
+    );
+    for time in 1..=options.times {
+        let before = db.stats();
+        let (rate, slowest) = write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
+        let after = db.stats();
+        let bytes = (records * RECORD) as f64;
+        let per_byte = |after: u64, before: u64| (after - before) as f64 / bytes;
+        println!(
+            "overwrite {time} {rate:>9.0} records/s, a byte: {:.2} B written (log {:.2}, data {:.2}, of it collector {:.2}, manifest {:.2}), {:.2} B read; slowest {slowest:.0} ms",
+            per_byte(after.device.bytes_written, before.device.bytes_written),
+            per_byte(after.writes.log_bytes, before.writes.log_bytes),
+            per_byte(after.writes.data_bytes, before.writes.data_bytes),
+            per_byte(after.writes.collected_bytes, before.writes.collected_bytes),
+            per_byte(after.writes.manifest_bytes, before.writes.manifest_bytes),
+            per_byte(after.device.bytes_read, before.device.bytes_read),
+        );
+        println!(
+            "            space {:.2} x records, {:.2} x live; logged {:.2} of live in {} pieces",
+            after.space.used as f64 / bytes,
+            after.space.amplification,
+            after.space.logged as f64 / after.space.live as f64,
+            after.space.log_pieces,
+        );
+    }
+    db.flush()?;
+    let gets = 40_000;
+    let before = db.stats();
+    let began = Instant::now();
+    for _ in 0..gets {
+        keyspace.get(key(rng.random_range(0..records)))?.ok_or("a record is missing")?;
+    }
+    let reads = db.stats().device.reads - before.device.reads;
+    println!(
+        "get         {:>9.0}/s, {:.2} reads each",
+        f64::from(gets) / began.elapsed().as_secs_f64(),
+        reads as f64 / f64::from(gets)
+    );
+    let began = Instant::now();
+    for _ in 0..gets / 16 {
+        keyspace.multi_get((0..64).map(|_| key(rng.random_range(0..records))))?;
+    }
+    println!("multi_get   {:>9.0} keys/s", f64::from(gets) * 4.0 / began.elapsed().as_secs_f64());
+    for len in [100, 10_000] {
+        let (began, before) = (Instant::now(), db.stats().device.reads);
+        let scans = 400_000 / len;
+        for _ in 0..scans {
+            let from = key(rng.random_range(0..records - len as u64));
+            if keyspace.range(&from[..]..).take(len).count() < len {
+                return Err("a scan was cut short".into());
+            }
+        }
+        println!(
+            "scan {len:<6} {:>9.1}/s, {:.1} reads each",
+            scans as f64 / began.elapsed().as_secs_f64(),
+            (db.stats().device.reads - before) as f64 / scans as f64
+        );
+    }
+    Ok(())
+}

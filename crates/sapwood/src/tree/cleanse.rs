@@ -1,0 +1,99 @@
+//! Cleansing: the log pieces of a block and the newest changes become one sorted batch for its leaves, and its log area is
+//! emptied. (d-IPL B+-tree: block cleansing, and eager cleansing in [`next`].)
+//!
+//! Invariant: whoever cleanses a block brings all that comes out of it to the leaves in the same attempt.
+
+use crate::error::Result;
+use crate::node::{NodeId, PIECE};
+use crate::operation::Operation;
+use crate::store::attempt::Attempt;
+use crate::store::log_area::LogArea;
+use crate::store::pager::Gather;
+use crate::tree::overlay;
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A block to be cleansed.
+pub(crate) struct Cleansing {
+    pub block: NodeId,
+    pub area: Option<Arc<LogArea>>,
+    /// Changes that are newer than the log area, in key order.
+    pub changes: Vec<Operation>,
+}
+
+/// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
+pub(crate) fn cleanse(
+    view: TreeView<'_>,
+    attempt: &mut Attempt<'_>,
+    blocks: Vec<Cleansing>,
+    out: &mut Vec<Operation>,
+) -> Result<()> {
+    let areas = blocks.iter().filter_map(|block| block.area.as_ref());
+    let ids = areas.flat_map(|area| area.pieces()).map(|piece| piece.id);
+    let nodes = view.nodes(ids, PIECE, Gather::Runs)?;
+    let mut rest = &nodes[..];
+    let keyspace = view.keyspace;
+    let older = |(key, value)| Operation { keyspace, key, value };
+    for Cleansing { block, area, changes } in blocks {
+        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.pieces().len()));
+        rest = others;
+        let logged = overlay::merge(pieces, &Bound::Unbounded, &Bound::Unbounded);
+        attempt.empty_log(block);
+        out.reserve(logged.len() + changes.len());
+        let mut logged = logged.into_iter().peekable();
+        for change in changes {
+            while let Some(before) = logged.next_if(|(key, _)| *key < change.key) {
+                out.push(older(before));
+            }
+            logged.next_if(|(key, _)| *key == change.key);
+            out.push(change);
+        }
+        out.extend(logged.map(older));
+    }
+    Ok(())
+}
+
+/// Cleanses the blocks at and above `from` in which at least `share` percent of the leaves' bytes are logged, until so
+/// many bytes of leaves are concerned. Says what goes to the leaves, and where to go on, if there is more of the tree.
+pub(crate) fn next(
+    view: TreeView<'_>,
+    attempt: &mut Attempt<'_>,
+    mut from: Bytes,
+    share: u64,
+    budget: u64,
+) -> Result<(Vec<Operation>, Option<Bytes>)> {
+    let mut out = Vec::new();
+    let Some((root, height)) = view.root().filter(|(_, height)| *height > 0) else { return Ok((out, None)) };
+    let mut bytes = 0;
+    let mut blocks = Vec::new();
+    let end = loop {
+        let (mut id, mut fence) = (root, None);
+        for level in (2..=height).rev() {
+            let node = view.node(id, level)?;
+            let child = node.child_for(&from);
+            if child + 1 < node.count() {
+                fence = Some(node.key_bytes(child + 1));
+            }
+            id = node.child(child);
+        }
+        if let Some(area) = view.log(id) {
+            let block = view.node(id, 1)?;
+            let table = &view.version.table;
+            let leaves = (0..block.count()).filter_map(|child| table.address(block.child(child)));
+            let leaves: u64 = leaves.map(|address| u64::from(address.len)).sum();
+            if area.bytes() * 100 >= leaves * share {
+                blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
+                bytes += leaves + area.bytes();
+            }
+        }
+        match fence {
+            None => break None,
+            Some(fence) if bytes >= budget => break Some(fence),
+            Some(fence) => from = fence,
+        }
+    };
+    cleanse(view, attempt, blocks, &mut out)?;
+    Ok((out, end))
+}

@@ -1,0 +1,329 @@
+//! Routing: decides for each block that a flush has changes for whether they are appended to its log area, or the block is
+//! *cleansed*: its log pieces and the new changes go to the leaves together, and the log area is empty again.
+//!
+//! ```text
+//! changes ─MPSearch─▶ blocks ─┬─ the log is short ─▶ one log piece more
+//!                             └─ the log is long ──▶ pieces + changes ─▶ bupdate of the leaves
+//! ```
+//!
+//! Rewriting B bytes of leaves for L bytes of changes costs B/L bytes written a byte, so a block waits until L is a good
+//! share of B; what counts as B is only what would be touched, so that dense changes, as those of a sorted load, go to the
+//! leaves at once. Blocks that are cleansed in key order, one after the other through all flushes ([`Sweep`]), leave
+//! segments behind in which everything dies together, and the collector has little to copy.
+//! (d-IPL B+-tree: log area, cleansing. The sweep is ours.)
+//!
+//! Invariants:
+//! 1. A block is either appended to or cleansed in one attempt, and only once.
+//! 2. All changes that [`Routed::rewrite`] has for a block come with its log area emptied: nothing older stays above the
+//!    leaves.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId, entry_len};
+use crate::operation::{KeyspaceId, Operation};
+use crate::store::attempt::Attempt;
+use crate::store::log_area::PIECES_MAX;
+use crate::store::pager::Gather;
+use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::tree::sweep::Sweep;
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+use mpsearch::{Visit, fan_out, mpsearch};
+use std::iter::Peekable;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Changes that go down the tree together (the paper's bcnt).
+const BCNT: usize = 1024;
+
+/// What became of the changes.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    /// What is to go to the leaves, in key order.
+    pub rewrite: Vec<Operation>,
+    /// Changes taken, those in `rewrite` among them, and the bytes of their keys and values.
+    pub changes: u64,
+    pub bytes: u64,
+    /// Blocks that got log pieces, and blocks that were cleansed.
+    pub appended: u64,
+    pub cleansed: u64,
+}
+
+/// How much one attempt may take on, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Written to the device.
+    pub write: u64,
+    /// Keys and values that wait in memory for the leaves.
+    pub hold: u64,
+}
+
+/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
+pub(crate) fn route<I: Iterator<Item = Operation>>(
+    attempt: &mut Attempt<'_>,
+    keyspace: KeyspaceId,
+    changes: &mut Peekable<I>,
+    sweep: &mut Sweep,
+    budget: Budget,
+) -> Result<Routed> {
+    let base = Arc::clone(attempt.base());
+    let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
+    let mut router = Router {
+        view,
+        attempt,
+        changes,
+        sweep,
+        budget,
+        record_bytes: base.record_bytes(),
+        chunk: Vec::new(),
+        promised: 0,
+        held: 0,
+        routed: Routed::default(),
+    };
+    match view.root().filter(|(_, height)| *height > 0) {
+        Some((root, height)) => router.by_blocks(root, height)?,
+        None => router.without_blocks(),
+    }
+    Ok(router.routed)
+}
+
+/// A block on the way down.
+#[derive(Clone)]
+struct Place {
+    id: NodeId,
+    /// The smallest key that may be in it.
+    low: Bytes,
+    /// The smallest key beyond it; `None` at the right end of the tree.
+    fence: Option<Bytes>,
+}
+
+struct Router<'a, 'b, I: Iterator<Item = Operation>> {
+    view: TreeView<'b>,
+    attempt: &'b mut Attempt<'a>,
+    changes: &'b mut Peekable<I>,
+    sweep: &'b mut Sweep,
+    budget: Budget,
+    /// What a record takes in a leaf.
+    record_bytes: u64,
+    /// What goes down now.
+    chunk: Vec<Operation>,
+    /// Bytes that the rewriting of blocks will write.
+    promised: u64,
+    /// Bytes that wait for it.
+    held: u64,
+    routed: Routed,
+}
+
+fn bytes_of(change: &Operation) -> u64 {
+    (change.key.len() + change.value.as_ref().map_or(0, Bytes::len)) as u64
+}
+
+impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
+    fn has_budget(&self) -> bool {
+        self.attempt.bytes() + self.promised < self.budget.write && self.held < self.budget.hold
+    }
+
+    /// The next change if it is for this tree and below `fence`.
+    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<Operation> {
+        let keyspace = self.view.keyspace;
+        let change = self
+            .changes
+            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < *fence))?;
+        self.routed.changes += 1;
+        self.routed.bytes += bytes_of(&change);
+        Some(change)
+    }
+
+    /// A tree of one leaf, or none, takes everything at once.
+    fn without_blocks(&mut self) {
+        while self.has_budget()
+            && let Some(change) = self.next_change(None)
+        {
+            self.hold(change);
+        }
+    }
+
+    fn hold(&mut self, change: Operation) {
+        let bytes = bytes_of(&change);
+        self.held += bytes;
+        self.promised += bytes;
+        self.routed.rewrite.push(change);
+    }
+
+    fn by_blocks(&mut self, root: NodeId, height: u8) -> Result<()> {
+        while self.has_budget() {
+            let mut chunk = std::mem::take(&mut self.chunk);
+            chunk.clear();
+            while chunk.len() < BCNT
+                && let Some(change) = self.next_change(None)
+            {
+                chunk.push(change);
+            }
+            let end = chunk.len();
+            self.chunk = chunk;
+            if end == 0 {
+                break;
+            }
+            let place = Place { id: root, low: Bytes::new(), fence: None };
+            mpsearch(self, place, usize::from(height - 1), 0..end, self.view.pager.pio_max())?;
+        }
+        Ok(())
+    }
+
+    /// The changes that go to a block.
+    fn take(&mut self, visit: &Visit<Place>) -> Vec<Operation> {
+        let mut changes: Vec<_> = self.chunk[visit.keys.clone()].iter_mut().map(std::mem::take).collect();
+        // The last block of a chunk takes everything below its fence, so that the next chunk begins at another one.
+        if visit.keys.end == self.chunk.len() {
+            let mut bytes = 0;
+            while self.held + bytes < self.budget.hold
+                && let Some(change) = self.next_change(visit.place.fence.as_ref())
+            {
+                bytes += bytes_of(&change);
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    /// Bytes of leaves that a cleansing would write, if there are changes for the block and pieces or none.
+    fn leaf_bytes(&self, block: &Node, changes: &[Operation], has_pieces: bool) -> u64 {
+        let table = &self.view.version.table;
+        let len =
+            |child: usize| table.address(block.child(child)).map_or(0, |address| u64::from(address.len));
+        if has_pieces {
+            return (0..block.count()).map(len).sum();
+        }
+        let mut bytes = 0;
+        fan_out::<[u8], _, _>(
+            0..changes.len(),
+            |index| &changes[index].key[..],
+            |key| block.child_for(key),
+            |child| (child + 1 < block.count()).then(|| block.key(child + 1)),
+            |child, _| bytes += len(child),
+        );
+        bytes
+    }
+
+    /// Appends the changes to the block's log area, or gives them back with what else a cleansing needs.
+    fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing>> {
+        let changes = self.take(&visit);
+        let Place { id, low, fence } = visit.place;
+        let keyspace = self.view.keyspace;
+        let area = self.view.log(id).cloned();
+        let pieces = cut(&changes);
+        let (logged, count) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.pieces().len()));
+        let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
+        // A removal is short, but what waits for it is the space of a record.
+        let removals = area.as_ref().map_or(0, |area| area.removals())
+            + changes.iter().filter(|change| change.value.is_none()).count() as u64;
+        let log = bytes + removals * self.record_bytes;
+        let leaves = self.leaf_bytes(block, &changes, logged > 0);
+        let is_next = self.sweep.is_next(keyspace, &low);
+        let cleanse = count + pieces.len() > PIECES_MAX || self.sweep.is_due(log, leaves, is_next);
+        if is_next {
+            self.sweep.pass(keyspace, fence, if cleanse { leaves } else { 0 });
+        }
+        if cleanse {
+            self.routed.cleansed += 1;
+            self.held += changes.iter().map(bytes_of).sum::<u64>() + logged;
+            self.promised += leaves + bytes;
+            return Ok(Some(Cleansing { block: id, area, changes }));
+        }
+        self.routed.appended += 1;
+        self.attempt.append_pieces(id, keyspace, &changes, pieces)?;
+        Ok(None)
+    }
+}
+
+/// Bytes that a change takes in a log piece.
+fn logged_len(change: &Operation) -> u64 {
+    entry_len(change.key.len(), 1 + change.value.as_ref().map_or(0, Bytes::len)) as u64
+}
+
+/// Bytes of a log piece, a single longer change aside: what one read brings at little more than the cost of a page.
+const PIECE_LEN: u64 = 64 << 10;
+
+/// Divides changes into log pieces.
+fn cut(changes: &[Operation]) -> Vec<Range<usize>> {
+    let mut pieces: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0;
+    for (index, change) in changes.iter().enumerate() {
+        bytes += logged_len(change);
+        match pieces.last_mut() {
+            Some(last) if bytes <= PIECE_LEN => last.end = index + 1,
+            _ => {
+                pieces.push(index..index + 1);
+                bytes = logged_len(change);
+            }
+        }
+    }
+    pieces
+}
+
+impl<I: Iterator<Item = Operation>> mpsearch::Tree for Router<'_, '_, I> {
+    type Place = Place;
+    type Node = Node;
+    type Error = Error;
+
+    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, Gather::Single)
+    }
+
+    fn descend(
+        &mut self,
+        _: usize,
+        node: Node,
+        visit: Visit<Place>,
+        below: &mut Vec<Visit<Place>>,
+    ) -> Result<()> {
+        let Place { low, fence, .. } = &visit.place;
+        fan_out::<[u8], _, _>(
+            visit.keys,
+            |index| &self.chunk[index].key[..],
+            |key| node.child_for(key),
+            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
+            |child, keys| {
+                let low = if child == 0 { low.clone() } else { node.key_bytes(child) };
+                let fence =
+                    if child + 1 < node.count() { Some(node.key_bytes(child + 1)) } else { fence.clone() };
+                below.push(Visit { place: Place { id: node.child(child), low, fence }, keys });
+            },
+        );
+        Ok(())
+    }
+
+    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+        let mut cleansed = Vec::new();
+        for (visit, block) in group {
+            cleansed.extend(self.append_or_cleanse(visit, &block)?);
+        }
+        cleanse(self.view, self.attempt, cleansed, &mut self.routed.rewrite)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_hold_all_changes_in_order_and_stay_short(lens in prop::collection::vec(0usize..40_000, 0..40)) {
+            let changes: Vec<_> = lens
+                .iter()
+                .enumerate()
+                .map(|(index, len)| Operation {
+                    keyspace: KeyspaceId(1),
+                    key: Bytes::from(format!("{index:04}")),
+                    value: (len % 7 > 0).then(|| Bytes::from(vec![0; *len])),
+                })
+                .collect();
+            let pieces = cut(&changes);
+            prop_assert_eq!(pieces.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..lens.len()).collect::<Vec<_>>());
+            for piece in pieces {
+                let bytes: u64 = changes[piece.clone()].iter().map(logged_len).sum();
+                prop_assert!(!piece.is_empty() && (bytes <= PIECE_LEN || piece.len() == 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The sweep: a cursor that goes through all blocks in key order, flush by flush, and says where cleansing is due.
+//!
+//! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / target
+//! share. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
+//! leave behind dies in the order in which it was written. A block that grows its log faster does not wait for the cursor,
+//! and one that has hardly any is passed by.
+//!
+//! Invariant: the cursor is never beyond the block that the flush works on, so a block is considered once a round.
+
+use crate::operation::KeyspaceId;
+use bytes::Bytes;
+
+/// Log bytes per leaf byte, in percent: what the sweep aims at ...
+const TARGET: u64 = 33;
+/// ... what it passes by ...
+const LEAST: u64 = 12;
+/// ... and what is not left to wait for it.
+const MOST: u64 = 60;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    cursor: (KeyspaceId, Bytes),
+    /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
+    quota: u64,
+}
+
+impl Sweep {
+    /// A flush of so many bytes begins.
+    pub fn begin(&mut self, bytes: u64) {
+        let round = bytes * 100 / TARGET;
+        self.quota = self.quota.min(round) + round;
+    }
+
+    /// The flush is through. If the cursor came to the end it begins anew.
+    pub fn end(&mut self) {
+        if self.quota > 0 {
+            self.cursor = Default::default();
+        }
+    }
+
+    /// Whether the cursor is at the block that begins at `low`.
+    pub fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
+        self.quota > 0 && (keyspace, low) >= (self.cursor.0, &self.cursor.1)
+    }
+
+    /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
+    pub fn is_due(&self, log: u64, leaves: u64, is_next: bool) -> bool {
+        let share = if is_next { LEAST } else { MOST };
+        log * 100 >= leaves * share
+    }
+
+    /// Moves the cursor behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
+    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
+        self.quota = self.quota.saturating_sub(cleansed);
+        self.cursor = match fence {
+            Some(fence) => (keyspace, fence),
+            None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+        };
+    }
+}
