@@ -11,19 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One life of a database: several rounds of work, each ended by a power loss at a random operation of the device.
-/// Returns the number of crash points.
-fn life(seed: u64) -> u64 {
+/// Returns the number of crash points, and how many log areas had grown and been emptied before them.
+fn life(seed: u64) -> [u64; 3] {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x5eed);
     let mut volume = Simulated::new(seed);
     let mut workload = Workload::new(seed);
-    let mut points = 0;
+    let (mut points, mut appended, mut cleansed) = (0, 0, 0);
     for round in 0..4 {
         let at = if rng.random_bool(0.3) { rng.random_range(1..60) } else { rng.random_range(1..400) };
         volume.fail_nth(Filter::any(), at, Fault::PowerOff, Repeat::Once);
         if let Ok(db) = open(&volume) {
             // Whatever fails, fails because the power is off.
-            let _ =
-                workload.run(&db, 120).and_then(|()| if rng.random_bool(0.3) { db.close() } else { Ok(()) });
+            let done = workload.run(&db, 120);
+            let writes = db.stats().writes;
+            appended += writes.blocks_appended;
+            cleansed += writes.blocks_cleansed;
+            let _ = done.and_then(|()| if rng.random_bool(0.3) { db.close() } else { Ok(()) });
         }
         // Several things could be found after the same crash; the last one is gone on with.
         for image in 0..3u64 {
@@ -42,7 +45,7 @@ fn life(seed: u64) -> u64 {
             }
         }
     }
-    points
+    [points, appended, cleansed]
 }
 
 #[test]
@@ -53,16 +56,19 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_half_there() {
     }
     let lives = std::env::var("POWER_LOSS_LIVES").map_or(1700, |lives| lives.parse().expect("a number"));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let points: u64 = std::thread::scope(|scope| {
+    let sum = |a: [u64; 3], b: [u64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+    let [points, appended, cleansed] = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|worker| {
-                scope.spawn(move || (0..lives).filter(|seed| seed % threads == worker).map(life).sum::<u64>())
+                let seeds = (0..lives).filter(move |seed| seed % threads == worker);
+                scope.spawn(move || seeds.map(life).fold([0; 3], sum))
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).sum()
+        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).fold([0; 3], sum)
     });
-    println!("{points} crash points");
+    println!("{points} crash points, {appended} log areas grown, {cleansed} blocks cleansed");
     assert!(points >= lives * 12);
+    assert!(appended > lives && cleansed > lives, "log areas: {appended} grew, {cleansed} were emptied");
 }
 
 /// When only the process dies, everything that was written to the page cache is there.

@@ -12,7 +12,7 @@ use crate::store::version::Version;
 use std::collections::HashSet;
 
 /// Space amplification that is aimed at: bytes in use per live byte.
-const TARGET_PERCENT: u64 = 106;
+const TARGET_PERCENT: u64 = 108;
 /// Dead bytes below this much are not worth a collection.
 const SLACK: u64 = 2 << 20;
 

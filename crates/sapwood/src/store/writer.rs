@@ -119,7 +119,7 @@ impl Writer {
     /// Takes a node. `live` is how many live bytes the database has, which decides how long a new segment becomes.
     pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
         let len = node.len() as u64;
-        let capacity = (live / 256).clamp(CAPACITY_MIN.min(self.span), self.span);
+        let capacity = (live / 1024).clamp(CAPACITY_MIN.min(self.span), self.span);
         let is_full =
             |open: &mut Open| open.used > 0 && open.used + len > *open.capacity.get_or_insert(capacity);
         if self.open.as_mut().is_none_or(is_full) {

@@ -50,9 +50,13 @@ pub struct Workload {
 impl Workload {
     pub fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        // Some with values so large that segments fill, die and are collected.
-        let (keys, value_max) =
-            if rng.random_bool(0.15) { (200, 12_000) } else { (rng.random_range(1..400), 100) };
+        let (keys, value_max) = match rng.random_range(0..20) {
+            // Values so large that segments fill, die and are collected.
+            0..3 => (200, 12_000),
+            // So many keys that changes are sparse, and gather in log areas.
+            3..9 => (rng.random_range(400..3000), 100),
+            _ => (rng.random_range(1..400), 100),
+        };
         Self {
             rng,
             keys,

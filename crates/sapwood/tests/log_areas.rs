@@ -1,0 +1,200 @@
+//! Blocks with log areas: whatever the log pieces and the leaves hold between them, gets, multi_gets and ranges in both
+//! directions find what was written, snapshots keep what they saw, and reopening and power loss change nothing.
+
+mod scenario;
+
+use psync::Simulated;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace, Snapshot};
+use scenario::{Contents, open};
+use std::ops::Bound;
+
+const RECORDS: u32 = 4000;
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:06}").into_bytes()
+}
+
+/// Everything that can be asked, against the model.
+fn compare(snapshot: &Snapshot, keyspace: &Keyspace, model: &Contents, rng: &mut StdRng, story: &str) {
+    let keys: Vec<_> = (0..300).map(|_| key(rng.random_range(0..RECORDS + 100))).collect();
+    for key in &keys[..100] {
+        let found = snapshot.get(keyspace, key).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert_eq!(found.as_deref(), model.get(key).map(Vec::as_slice), "{story}: {key:?}");
+    }
+    let found = snapshot.multi_get(keyspace, &keys).unwrap_or_else(|error| panic!("{story}: {error}"));
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.as_deref(), model.get(key).map(Vec::as_slice), "{story}: multi_get of {key:?}");
+    }
+    for _ in 0..10 {
+        let low = key(rng.random_range(0..RECORDS));
+        let high = key(rng.random_range(0..RECORDS) + 1);
+        let bounds = match rng.random_range(0..4) {
+            0 => (Bound::Included(low), Bound::Unbounded),
+            1 => (Bound::Excluded(low), Bound::Unbounded),
+            2 => (Bound::Unbounded, Bound::Excluded(high)),
+            _ => (Bound::Included(low.clone().min(high.clone())), Bound::Included(low.max(high))),
+        };
+        let expected: Vec<_> = model.range(bounds.clone()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let taken = rng.random_range(1..200);
+        let range = snapshot.range(keyspace, bounds.clone());
+        let up: Vec<_> = range.take(taken).map(|item| item.expect("reads")).collect();
+        assert!(
+            up.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).eq(expected.iter().take(taken).cloned()),
+            "{story}: {bounds:?} upwards"
+        );
+        let range = snapshot.range(keyspace, bounds.clone());
+        let down: Vec<_> = range.rev().take(taken).map(|item| item.expect("reads")).collect();
+        assert!(
+            down.iter().map(|(k, v)| (k.to_vec(), v.to_vec())).eq(expected.iter().rev().take(taken).cloned()),
+            "{story}: {bounds:?} downwards"
+        );
+    }
+    let all = snapshot.iter(keyspace).map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("reads"));
+    assert!(all.eq(model.clone()), "{story}: everything");
+}
+
+/// One flush's worth of changes: uniform, or around a hot place, or a removal of a stretch.
+fn change(db: &Database, keyspace: &Keyspace, model: &mut Contents, rng: &mut StdRng) {
+    let mut batch = db.batch();
+    let (from, to) = match rng.random_range(0..4) {
+        0 => {
+            let from = rng.random_range(0..RECORDS);
+            (from, (from + 200).min(RECORDS + 50))
+        }
+        _ => (0, RECORDS + 50),
+    };
+    let removes = if rng.random_bool(0.2) { 0.9 } else { 0.2 };
+    for _ in 0..rng.random_range(1..150) {
+        let key = key(rng.random_range(from..to));
+        if rng.random_bool(removes) {
+            batch.remove(keyspace, &key);
+            model.remove(&key);
+        } else {
+            let value = vec![rng.random(); rng.random_range(0..120)];
+            batch.insert(keyspace, &key, &value);
+            model.insert(key, value);
+        }
+    }
+    batch.durability(Durability::Buffered).commit().expect("commits");
+}
+
+#[test]
+fn whatever_lies_in_pieces_and_leaves_is_found() {
+    let (mut appended, mut cleansed, mut most) = (0, 0, 0);
+    for seed in 0..12 {
+        let volume = Simulated::new(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut db = open(&volume).expect("opens");
+        let mut keyspace = db.keyspace("main").expect("a keyspace");
+        let mut model = Contents::new();
+        let mut batch = db.batch();
+        for number in 0..RECORDS {
+            let value = vec![rng.random(); 60];
+            batch.insert(&keyspace, key(number), &value);
+            model.insert(key(number), value);
+        }
+        batch.commit().expect("commits");
+        db.flush().expect("flushes");
+        let mut kept: Option<(Snapshot, Contents)> = None;
+        for round in 0..40 {
+            let story = format!("seed {seed}, round {round}");
+            change(&db, &keyspace, &mut model, &mut rng);
+            db.flush().expect("flushes");
+            let stats = db.stats();
+            most = most.max(stats.space.log_pieces);
+            compare(&db.snapshot(), &keyspace, &model, &mut rng, &story);
+            if let Some((snapshot, then)) = &kept {
+                compare(snapshot, &keyspace, then, &mut rng, &format!("{story}, an older snapshot"));
+            }
+            let checked = db.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert_eq!(checked.log_pieces, stats.space.log_pieces, "{story}");
+            assert_eq!(checked.logged_changes, stats.space.logged_changes, "{story}");
+            match round % 10 {
+                3 => kept = Some((db.snapshot(), model.clone())),
+                6 => kept = None,
+                9 => {
+                    // Nothing is known of the pieces after opening but their addresses.
+                    appended += db.stats().writes.blocks_appended;
+                    cleansed += db.stats().writes.blocks_cleansed;
+                    kept = None;
+                    drop(keyspace);
+                    db.close().expect("closes");
+                    db = open(&volume).expect("opens again");
+                    keyspace = db.keyspace("main").expect("a keyspace");
+                    compare(&db.snapshot(), &keyspace, &model, &mut rng, &format!("{story}, opened again"));
+                }
+                _ => {}
+            }
+        }
+        db.compact().expect("compacts");
+        assert_eq!(db.stats().space.log_pieces, 0);
+        assert_eq!(keyspace.len_estimate(), model.len() as u64);
+        compare(&db.snapshot(), &keyspace, &model, &mut rng, &format!("seed {seed}, compacted"));
+        db.check().expect("sound");
+    }
+    println!("{appended} log areas grew, {cleansed} blocks were cleansed, at most {most} pieces");
+    assert!(appended > 1000 && cleansed > 100 && most > 40, "{appended}, {cleansed}, {most}");
+}
+
+/// One power loss after another in the middle of appending and cleansing.
+#[test]
+fn log_areas_survive_power_loss() {
+    use psync::{Fault, Filter, Repeat};
+    let mut pieces = 0;
+    for seed in 0..300u64 {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0xb10c);
+        let volume = Simulated::new(seed);
+        let mut model = Contents::new();
+        {
+            let db = open(&volume).expect("opens");
+            let keyspace = db.keyspace("main").expect("a keyspace");
+            let mut batch = db.batch();
+            for number in 0..RECORDS / 4 {
+                batch.insert(&keyspace, key(number), [7; 60]);
+                model.insert(key(number), vec![7; 60]);
+            }
+            batch.commit().expect("commits");
+            db.flush().expect("flushes");
+            for _ in 0..rng.random_range(0..8) {
+                change(&db, &keyspace, &mut model, &mut rng);
+                db.flush().expect("flushes");
+            }
+            db.close().expect("closes");
+        }
+        let db = open(&volume).expect("opens");
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        volume.fail_nth(Filter::any(), rng.random_range(1..40), Fault::PowerOff, Repeat::Once);
+        // What is in one batch is there as a whole or not at all, so either model may be the true one.
+        let mut models = vec![model];
+        for _ in 0..6 {
+            let mut next = models.last().expect("one at least").clone();
+            let mut batch = db.batch();
+            for _ in 0..60 {
+                let key = key(rng.random_range(0..RECORDS / 4));
+                let value = vec![rng.random(); 50];
+                batch.insert(&keyspace, &key, &value);
+                next.insert(key, value);
+            }
+            models.push(next);
+            if batch.commit().and_then(|()| db.flush()).is_err() {
+                break;
+            }
+        }
+        drop(keyspace);
+        drop(db);
+        let found = volume.power_loss(seed);
+        let db = open(&found).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let checked = db.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        pieces += checked.log_pieces;
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        let contents: Contents =
+            keyspace.iter().map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("reads")).collect();
+        let at = models.iter().rposition(|model| *model == contents);
+        assert!(at.is_some_and(|at| at + 2 >= models.len()), "seed {seed}: found {at:?} of {}", models.len());
+        compare(&db.snapshot(), &keyspace, &contents, &mut rng, &format!("seed {seed}"));
+    }
+    println!("{pieces} log pieces in what was found");
+    assert!(pieces > 300);
+}
