@@ -178,7 +178,7 @@ impl Engine {
                 let operation = operation.map_err(|what| {
                     Error::corrupt("memory", 0, "a batch changed while it was committed", "its bytes", what)
                 })?;
-                queue.insert(operation, at);
+                queue.insert(&operation, at);
                 at += 1;
             }
         }

@@ -260,7 +260,7 @@ fn replay_into(
             if !state.version.trees.contains_key(&operation.keyspace) {
                 return Err(wrong("a keyspace that does not exist"));
             }
-            state.active.insert(operation, seq);
+            state.active.insert(&operation, seq);
             seq += 1;
         }
         if seq != last + 1 {

@@ -1,10 +1,11 @@
-//! `unsafe` stays in the I/O layer.
+//! `unsafe` stays in the I/O layer, and where a measurement pays for it.
 
 use crate::tokens;
 use crate::{Tree, Violation};
 
-/// Folders and files that may hold it.
-const ALLOWED: &[&str] = &["crates/psync/src/"];
+/// Folders and files that may hold it. The skip list: half the memory an entry and less than half the time an insertion of the
+/// best map without (docs/performance.md); its tests run under Miri.
+const ALLOWED: &[&str] = &["crates/psync/src/", "crates/sapwood/src/queue/skip_list.rs"];
 
 /// Reports `unsafe` anywhere else.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -17,7 +18,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 path: file.path.clone(),
                 line: token.line,
                 what: "unsafe".to_owned(),
-                why: "only the I/O layer needs it, and what is unsafe must be reviewed in one place",
+                why: "hardly anything needs it, and what is unsafe must be reviewed in few places",
                 remedy: "do it safely, or extend ALLOWED in crates/tidy/src/unsafe_code.rs with good reason",
             });
         }

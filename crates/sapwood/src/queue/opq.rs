@@ -1,6 +1,6 @@
 //! OPQ, the operation queue: changes wait here, in memory and in key order, until a flush takes them to the trees as
-//! one sorted batch. (PIO B-tree, VLDB 2011, section 3.2. Theirs is an array that is sorted now and then; this is a
-//! lock-free ordered map with a version for each change, since readers look into it all the time.)
+//! one sorted batch. (PIO B-tree, VLDB 2011, section 3.2. Theirs is an array that is sorted now and then; this is an
+//! ordered map that is read without locks, with a version for each change, since readers look into it all the time.)
 //!
 //! A queue is *active* (the one committer adds to it), then *frozen* (nobody does, the flush reads it), then gone.
 //!
@@ -11,88 +11,10 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, Operation, SeqNo};
+use crate::queue::skip_list::SkipList;
 use bytes::Bytes;
-use crossbeam_skiplist::SkipMap;
-use crossbeam_skiplist::map::Entry;
-use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-
-/// What an entry takes in memory besides its key and value: two `Bytes`, a node of the map with its tower, and the
-/// allocator's share.
-const OVERHEAD: usize = 152;
-
-/// Where an entry stands. Compared through [`View`], so that a search needs no owned key.
-#[derive(Debug)]
-struct Position {
-    keyspace: KeyspaceId,
-    key: Bytes,
-    seq: SeqNo,
-}
-
-trait View {
-    fn view(&self) -> (KeyspaceId, &[u8], SeqNo);
-}
-
-impl View for Position {
-    fn view(&self) -> (KeyspaceId, &[u8], SeqNo) {
-        (self.keyspace, &self.key, self.seq)
-    }
-}
-
-impl View for (KeyspaceId, &[u8], SeqNo) {
-    fn view(&self) -> (KeyspaceId, &[u8], SeqNo) {
-        *self
-    }
-}
-
-impl Ord for dyn View + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let ((keyspace, key, seq), (other_keyspace, other_key, other_seq)) = (self.view(), other.view());
-        keyspace.cmp(&other_keyspace).then_with(|| key.cmp(other_key)).then_with(|| other_seq.cmp(&seq))
-    }
-}
-
-impl PartialOrd for dyn View + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for dyn View + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for dyn View + '_ {}
-
-impl<'a> Borrow<dyn View + 'a> for Position {
-    fn borrow(&self) -> &(dyn View + 'a) {
-        self
-    }
-}
-
-impl Ord for Position {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self as &dyn View).cmp(other as &dyn View)
-    }
-}
-
-impl PartialOrd for Position {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Position {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Position {}
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a queue says about a key: a value, or `None` for "removed".
 pub(crate) type Change = Option<Bytes>;
@@ -100,29 +22,28 @@ pub(crate) type Change = Option<Bytes>;
 /// The operation queue.
 #[derive(Debug, Default)]
 pub(crate) struct Opq {
-    entries: SkipMap<Position, Change>,
-    memory: AtomicUsize,
+    entries: SkipList,
     count: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Opq {
     /// Adds a change. Called by one thread at a time, with growing sequence numbers.
-    pub fn insert(&self, operation: Operation, seq: SeqNo) {
+    pub fn insert(&self, operation: &Operation, seq: SeqNo) {
         let Operation { keyspace, key, value } = operation;
-        let bytes = OVERHEAD + key.len() + value.as_ref().map_or(0, Bytes::len);
-        self.entries.insert(Position { keyspace, key, seq }, value);
-        self.memory.fetch_add(bytes, Relaxed);
+        self.entries.insert((*keyspace, key, seq), value.as_deref());
+        self.bytes.fetch_add((key.len() + value.as_ref().map_or(0, Bytes::len)) as u64, Relaxed);
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// Bytes of memory, overhead included.
+    /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        self.memory.load(Relaxed)
+        self.entries.memory()
     }
 
     /// Bytes of keys and values.
     pub fn bytes(&self) -> u64 {
-        (self.memory() as u64).saturating_sub(self.count() * OVERHEAD as u64)
+        self.bytes.load(Relaxed)
     }
 
     /// Changes in it, all versions of a key counted.
@@ -131,18 +52,14 @@ impl Opq {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn first_at(&self, at: (KeyspaceId, &[u8], SeqNo)) -> Option<Entry<'_, Position, Change>> {
-        self.entries.lower_bound(Bound::Included(&at as &dyn View))
+        self.entries.front().is_none()
     }
 
     /// What the queue says about the key to a reader at `seq`; `None` if nothing.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
-        let entry = self.first_at((keyspace, key, seq))?;
+        let entry = self.entries.at_or_after((keyspace, key, seq))?;
         let found = entry.key();
-        (found.keyspace == keyspace && found.key == key).then(|| entry.value().clone())
+        ((found.0, found.1) == (keyspace, key)).then(|| entry.value().map(Bytes::copy_from_slice))
     }
 
     /// Appends to `out` up to `max` keys at or after `from` with what a reader at `seq` sees of them, removals
@@ -155,27 +72,27 @@ impl Opq {
         max: usize,
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
-        let mut next = match from {
-            Bound::Unbounded => self.first_at((keyspace, &[], SeqNo::MAX)),
-            Bound::Included(key) => self.first_at((keyspace, key, SeqNo::MAX)),
-            Bound::Excluded(key) => {
-                self.entries.lower_bound(Bound::Excluded(&(keyspace, key, SeqNo::MIN) as &dyn View))
-            }
+        let (key, excluded) = match from {
+            Bound::Unbounded => (&[][..], false),
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
         };
+        let mut next =
+            self.entries.at_or_after((keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX }));
         let limit = out.len() + max;
         while let Some(entry) = next {
+            next = entry.next();
             let at = entry.key();
-            if at.keyspace != keyspace {
+            if at.0 != keyspace {
                 return false;
             }
-            let seen = out.last().is_some_and(|(last, _)| *last == at.key);
-            if at.seq <= seq && !seen {
+            let seen = out.last().is_some_and(|(last, _)| last == at.1) || (excluded && at.1 == key);
+            if at.2 <= seq && !seen {
                 if out.len() == limit {
                     return true;
                 }
-                out.push((at.key.clone(), entry.value().clone()));
+                out.push((Bytes::copy_from_slice(at.1), entry.value().map(Bytes::copy_from_slice)));
             }
-            next = entry.next();
         }
         false
     }
@@ -189,42 +106,34 @@ impl Opq {
         max: usize,
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
+        // The oldest version of a key is the last one of it.
         let mut next = match from {
             Bound::Unbounded => match keyspace.0.checked_add(1) {
-                Some(above) => {
-                    self.entries
-                        .upper_bound(Bound::Excluded(&(KeyspaceId(above), &[][..], SeqNo::MAX) as &dyn View))
-                }
+                Some(above) => self.entries.before((KeyspaceId(above), &[], SeqNo::MAX)),
                 None => self.entries.back(),
             },
             Bound::Included(key) => {
-                self.entries.upper_bound(Bound::Included(&(keyspace, key, SeqNo::MIN) as &dyn View))
+                let successor = [key, &[0]].concat();
+                self.entries.before((keyspace, &successor, SeqNo::MAX))
             }
-            Bound::Excluded(key) => {
-                self.entries.upper_bound(Bound::Excluded(&(keyspace, key, SeqNo::MAX) as &dyn View))
-            }
+            Bound::Excluded(key) => self.entries.before((keyspace, key, SeqNo::MAX)),
         };
-        // Within a key the walk meets the oldest version first, so the last one at or below `seq` counts, and a key
-        // is finished only when the next one is met.
         let limit = out.len() + max;
-        let mut candidate: Option<(Bytes, Change)> = None;
         while let Some(entry) = next {
-            let at = entry.key();
-            if at.keyspace != keyspace {
-                break;
+            let (found, key, _) = entry.key();
+            if found != keyspace {
+                return false;
             }
-            if at.seq <= seq {
-                if candidate.as_ref().is_some_and(|(key, _)| *key != at.key) {
-                    out.extend(candidate.take());
-                    if out.len() == limit {
-                        return true;
-                    }
+            // What the reader sees of the key is the first version of its time, if there is one.
+            let seen = self.entries.at_or_after((keyspace, key, seq)).filter(|seen| seen.key().1 == key);
+            if let Some(seen) = seen.filter(|seen| seen.key().0 == keyspace) {
+                if out.len() == limit {
+                    return true;
                 }
-                candidate = Some((at.key.clone(), entry.value().clone()));
+                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
             }
-            next = entry.prev();
+            next = self.entries.before((keyspace, key, SeqNo::MAX));
         }
-        out.extend(candidate);
         false
     }
 
@@ -232,26 +141,30 @@ impl Opq {
     pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = Operation> + '_ {
         let mut next = match &from {
             None => self.entries.front(),
-            Some((keyspace, key)) => self.first_at((*keyspace, key, SeqNo::MAX)),
+            Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
         };
-        let mut last: Option<(KeyspaceId, Bytes)> = None;
         std::iter::from_fn(move || {
-            loop {
-                let entry = next.take()?;
-                next = entry.next();
-                let at = entry.key();
-                if last.as_ref().is_some_and(|(keyspace, key)| *keyspace == at.keyspace && *key == at.key) {
-                    continue;
-                }
-                last = Some((at.keyspace, at.key.clone()));
-                return Some(Operation {
-                    keyspace: at.keyspace,
-                    key: at.key.clone(),
-                    value: entry.value().clone(),
-                });
+            let newest = next.take()?;
+            let (keyspace, key, _) = newest.key();
+            // Older versions of the key follow.
+            next = newest.next();
+            while let Some(older) = next.filter(|older| (older.key().0, older.key().1) == (keyspace, key)) {
+                next = older.next();
             }
+            let (key, value) = copy(key, newest.value());
+            Some(Operation { keyspace, key, value })
         })
     }
+}
+
+/// Key and value in one allocation.
+fn copy(key: &[u8], value: Option<&[u8]>) -> (Bytes, Change) {
+    let mut both = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
+    both.extend_from_slice(key);
+    both.extend_from_slice(value.unwrap_or_default());
+    let mut key_bytes = Bytes::from(both);
+    let rest = key_bytes.split_off(key.len());
+    (key_bytes, value.map(|_| rest))
 }
 
 #[cfg(test)]
@@ -288,7 +201,7 @@ mod tests {
         ) {
             let queue = Opq::default();
             for (index, (keyspace, key, value)) in log.iter().enumerate() {
-                queue.insert(operation(*keyspace, &[*key], value.as_ref().map(std::slice::from_ref)), index as u64);
+                queue.insert(&operation(*keyspace, &[*key], value.as_ref().map(std::slice::from_ref)), index as u64);
             }
             for keyspace in 0..3 {
                 let model = model_at(&log, keyspace, seq);
