@@ -2,11 +2,11 @@
 //! the space within its target. One thread at a time, in the background or within the commit that made it due.
 //!
 //! ```text
-//! idle ──freeze──▶ flush_frozen: ( attempt: bupdate… ─▶ sync data ─▶ publish ─▶ collect )* ─▶ log shortened ─▶ idle
+//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )* ─▶ log shortened ─▶ idle
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
-//! Portions bound how much space the new copies take before the old ones die. Nothing is undone after a crash: a portion
+//! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
 
 use crate::engine::Engine;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
-const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(64 << 20);
+const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
