@@ -164,15 +164,20 @@ impl SkipList {
         node.map_or(&self.first[level], |node| node.link(level))
     }
 
-    /// The last entry for which `is_before` holds; it must hold for a first part of the list only.
-    fn last_where(&self, is_before: impl Fn(Key<'_>) -> bool) -> Option<Entry<'_>> {
-        let mut at = None;
+    /// The last entry for which `is_before` holds, and the one that was found behind it; it must hold for a first part of
+    /// the list only. What is inserted between the two meanwhile is not looked at, as if it came later.
+    fn divide(&self, is_before: impl Fn(Key<'_>) -> bool) -> (Option<Entry<'_>>, Option<Entry<'_>>) {
+        let (mut at, mut behind) = (None, None);
         for level in (0..self.height.load(Acquire)).rev() {
-            while let Some(next) = load(self.link_of(at, level)).filter(|next| is_before(next.key())) {
-                at = Some(next);
+            loop {
+                behind = load(self.link_of(at, level));
+                match behind.filter(|next| is_before(next.key())) {
+                    Some(next) => at = Some(next),
+                    None => break,
+                }
             }
         }
-        at
+        (at, behind)
     }
 
     /// The first entry.
@@ -182,17 +187,17 @@ impl SkipList {
 
     /// The last entry.
     pub fn back(&self) -> Option<Entry<'_>> {
-        self.last_where(|_| true)
+        self.divide(|_| true).0
     }
 
     /// The first entry at or behind `key`.
     pub fn at_or_after(&self, key: Key<'_>) -> Option<Entry<'_>> {
-        load(self.link_of(self.last_where(|other| compare(other, key).is_lt()), 0))
+        self.divide(|other| compare(other, key).is_lt()).1
     }
 
     /// The last entry before `key`.
     pub fn before(&self, key: Key<'_>) -> Option<Entry<'_>> {
-        self.last_where(|other| compare(other, key).is_lt())
+        self.divide(|other| compare(other, key).is_lt()).0
     }
 
     /// Inserts an entry; none with the same key may be there. Threads take turns.
@@ -396,6 +401,28 @@ mod tests {
             list.at_or_after((KeyspaceId(1), b"large", 1)).and_then(Entry::value).map(<[u8]>::len),
             Some(CHUNK)
         );
+    }
+
+    /// A new version of a key sorts right before the older one that a reader of an earlier time looks for.
+    #[test]
+    fn a_search_never_ends_before_what_it_looks_for() {
+        let list = SkipList::default();
+        list.insert((KeyspaceId(1), b"key", 0), Some(b"first"));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Acquire) {
+                        let found = list.at_or_after((KeyspaceId(1), b"key", 0));
+                        assert_eq!(found.and_then(Entry::value), Some(&b"first"[..]));
+                    }
+                });
+            }
+            for seq in 1..COUNT * 10 {
+                list.insert((KeyspaceId(1), b"key", seq), Some(b"later"));
+            }
+            done.store(true, Release);
+        });
     }
 
     #[test]

@@ -98,8 +98,9 @@ mod tests {
 
     #[test]
     fn the_poorest_go_first_until_the_space_is_within_its_allowance() {
-        // 64 + 64 + 64 + 64 used, 60 + 10 + 40 + 50 live: 160 live may take 200, so 56 of 256 must go.
-        assert_eq!(victims(candidates(&[(64, 60), (64, 10), (64, 40), (64, 50)]), 1000 * MIB), [1, 2]);
+        // 64 + 64 + 64 + 64 used, 60 + 10 + 40 + 50 live: 160 live may take 172, so 84 of 256 must go.
+        assert_eq!(victims(candidates(&[(64, 60), (64, 10), (64, 40), (64, 50)]), 1000 * MIB), [1, 2, 3]);
+        assert_eq!(victims(candidates(&[(64, 60), (64, 10), (64, 58), (64, 64)]), 1000 * MIB), [1]);
     }
 
     #[test]
