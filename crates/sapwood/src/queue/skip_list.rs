@@ -335,6 +335,7 @@ impl std::fmt::Debug for SkipList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
 
     /// Fewer under Miri, which is slow.
@@ -409,16 +410,19 @@ mod tests {
         let list = SkipList::default();
         list.insert((KeyspaceId(1), b"key", 0), Some(b"first"));
         let done = AtomicBool::new(false);
+        let ready = Barrier::new(3);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
+                    ready.wait();
                     while !done.load(Acquire) {
                         let found = list.at_or_after((KeyspaceId(1), b"key", 0));
                         assert_eq!(found.and_then(Entry::value), Some(&b"first"[..]));
                     }
                 });
             }
-            for seq in 1..COUNT * 10 {
+            ready.wait();
+            for seq in 1..COUNT * 20 {
                 list.insert((KeyspaceId(1), b"key", seq), Some(b"later"));
             }
             done.store(true, Release);
