@@ -33,6 +33,7 @@ mod store;
 mod system;
 mod update;
 
+pub use buffer::frames::Eviction;
 pub use buffer::unit_buffer::VictimPolicy;
 pub use counters::Counters;
 pub use error::{Error, Result};

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn more_updates_want_more_queue() {
-        let load = |updates| Load { records: 1e9, memory: 16e6, updates, bcnt: 5000.0 };
+        let load = |updates| Load { updates, ..Load::default() };
         let queues: Vec<_> = [0.01, 0.3, 0.9]
             .map(|updates| tune_pio(&guess(), &load(updates), Some(4096)).unwrap().queue_pages)
             .to_vec();

@@ -20,6 +20,7 @@ mod prange;
 mod recovery;
 mod search;
 
+use crate::buffer::frames::Eviction;
 use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
@@ -77,6 +78,8 @@ pub struct PioOptions {
     pub fanout_max: Option<usize>,
     /// What is logged.
     pub log: LogMode,
+    /// What the buffer evicts first.
+    pub eviction: Eviction,
 }
 
 impl Default for PioOptions {
@@ -91,6 +94,7 @@ impl Default for PioOptions {
             bcnt: 5000,
             fanout_max: None,
             log: LogMode::Buffered,
+            eviction: Eviction::Lru,
         }
     }
 }
@@ -160,7 +164,7 @@ impl PioTree {
             LeafExtents::open(Arc::clone(&volume), LEAVES, options.page_len, options.segments, true)?;
         let log = FlushLog::create(&volume, options.log, 1)?;
         Ok(Self {
-            pages: WriteThrough::new(inner, leaves, options.frames),
+            pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
             last: LastSegments::new(options.segments),
             queue: RwLock::new(options.queue()),
             log: Mutex::new(Log { records: log, sequence: 0 }),

@@ -62,7 +62,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
     leaves.set_next(standing.leaf_next);
     undo(&inner, &leaves, &analysis.undo, options)?;
     let mut tree = PioTree {
-        pages: WriteThrough::new(inner, leaves, options.frames),
+        pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
         last: LastSegments::new(options.segments),
         queue: RwLock::new(options.queue()),
         log: Mutex::new(Log { records: FlushLog::none(generation), sequence: 0 }),
