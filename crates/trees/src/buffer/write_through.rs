@@ -55,6 +55,11 @@ impl WriteThrough {
         Self { inner, leaves, state: Mutex::new(state) }
     }
 
+    /// Begins anew, with other frames.
+    pub fn hold(&mut self, frames: usize, eviction: Eviction) {
+        self.state.get_mut().frames = Frames::new(eviction, frames);
+    }
+
     fn weight(&self, name: Name) -> usize {
         match name {
             Name::Inner(_) => 1,

@@ -11,6 +11,7 @@ use crate::model::device_times::DeviceTimes;
 use crate::model::residence::{Population, Rhythm, residence, searches_alone};
 use crate::page::leaf_segments::{ENTRY, per_segment};
 use crate::page::node::Shape;
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// How full nodes are on average: ln 2.
@@ -43,6 +44,27 @@ impl Default for Load {
             bcnt: 5000.0,
             pio_max: 64.0,
             eviction: Eviction::Lru,
+        }
+    }
+}
+
+impl Load {
+    /// Whether it makes sense.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let wrong = |what: String| Err(Error::Invalid(what));
+        let at_least_one = |number: f64| number.is_finite() && number >= 1.0;
+        if !(0.0..=1.0).contains(&self.updates) {
+            return wrong(format!("a share of updates of {}: 0 to 1", self.updates));
+        }
+        let numbers = [
+            ("records", self.records),
+            ("bytes of memory", self.memory),
+            ("operations of a batch (bcnt)", self.bcnt),
+            ("requests of a psync (PioMax)", self.pio_max),
+        ];
+        match numbers.into_iter().find(|(_, number)| !at_least_one(*number)) {
+            Some((what, number)) => wrong(format!("{number} {what}: at least 1")),
+            None => Ok(()),
         }
     }
 }

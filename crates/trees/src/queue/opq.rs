@@ -115,12 +115,18 @@ impl Opq {
     }
 
     /// What the next batch update takes: about `bcnt` operations on a contiguous range of keys, from where the last one
-    /// ended, all of the last key. They stay here until [`Self::remove`].
+    /// ended if there are so many, all of the first and of the last key. They stay here until [`Self::remove`].
     pub fn group(&mut self, bcnt: usize) -> Option<Group> {
         self.sort();
-        let mut start = self.entries.partition_point(|queued| queued.entry.key < self.cursor);
+        let begin_of = |key: Key| self.entries.partition_point(|queued| queued.entry.key < key);
+        let mut start = begin_of(self.cursor);
         if start == self.entries.len() {
             start = 0;
+        }
+        // What is left up to the largest key may be few: a batch that is not full begins earlier.
+        let full = self.entries.len().saturating_sub(bcnt.max(1));
+        if start > full {
+            start = begin_of(self.entries.get(full)?.entry.key);
         }
         let rest = &self.entries[start..];
         let last = rest.get(..bcnt.max(1)).unwrap_or(rest).last()?.entry.key;
@@ -177,6 +183,27 @@ mod tests {
         assert_eq!((group.first, group.last, group.entries.len(), group.sequence_max), (21, 94, 9, 13));
         queue.remove(&group);
         assert!(queue.is_empty() && queue.group(1).is_none());
+    }
+
+    /// A batch of the few operations beyond the last batch's end costs a descent, and soon comes the next.
+    #[test]
+    fn a_batch_is_full_if_enough_waits() {
+        let mut queue = Opq::new(100, 3);
+        let mut sequence = 0;
+        let mut arrive = |queue: &mut Opq, keys: &[u64]| {
+            for key in keys {
+                sequence += 1;
+                queue.append(Entry { key: *key, value: 0, op: Op::Insert }, sequence);
+            }
+        };
+        arrive(&mut queue, &[1, 5, 9]);
+        let group = queue.group(10).unwrap();
+        queue.remove(&group);
+        arrive(&mut queue, &[2, 4, 6, 12, 12, 12]);
+        let keys = |group: &Group| group.entries.iter().map(|entry| entry.key).collect::<Vec<_>>();
+        assert_eq!(keys(&queue.group(4).unwrap()), [6, 12, 12, 12], "not 12 alone");
+        assert_eq!(keys(&queue.group(2).unwrap()), [12, 12, 12], "never a part of a key");
+        assert_eq!(keys(&queue.group(10).unwrap()), [2, 4, 6, 12, 12, 12]);
     }
 
     proptest! {

@@ -16,6 +16,7 @@
 mod check;
 pub(crate) mod concurrent;
 mod flush_log;
+mod options;
 mod prange;
 mod recovery;
 mod search;
@@ -25,7 +26,7 @@ use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
-use crate::page::node::{Inner, Node, Shape};
+use crate::page::node::{Inner, Node};
 use crate::queue::opq::Opq;
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
@@ -37,6 +38,7 @@ use crate::update::in_order::{InOrder, check_fill};
 use crate::update::single::Events;
 use crate::{Counters, Error, Key, Result, Value};
 use flush_log::FlushLog;
+pub use options::{LogMode, PioOptions};
 use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::ops::Range;
@@ -44,82 +46,6 @@ use std::sync::Arc;
 
 const INNER: &str = "pio-inner";
 const LEAVES: &str = "pio-leaves";
-
-/// What of the updates is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogMode {
-    /// Nothing: the tree survives no power loss during a batch update.
-    Off,
-    /// Updates are durable with the next [`Index::flush`]; a power loss leaves the state after some update since then.
-    #[default]
-    Buffered,
-    /// Each update is durable when it returns, as published.
-    Each,
-}
-
-/// What a PIO B-tree is built with.
-#[derive(Clone, Debug)]
-pub struct PioOptions {
-    /// Bytes of a page, which is an inner node or a leaf segment: a power of two from 128 on.
-    pub page_len: usize,
-    /// L: segments of a leaf, 1 to 128.
-    pub segments: usize,
-    /// PioMax: most requests in one psync.
-    pub pio_max: usize,
-    /// O: pages of memory for the OPQ, at 17 bytes an entry.
-    pub queue_pages: usize,
-    /// Pages of memory for the buffer: M less O and what the LSMap takes.
-    pub frames: usize,
-    /// Arrivals in the OPQ until its tail is sorted.
-    pub speriod: usize,
-    /// Most operations that one batch update takes.
-    pub bcnt: usize,
-    /// Most children of an inner node, if less than a page holds: for tests.
-    pub fanout_max: Option<usize>,
-    /// What is logged.
-    pub log: LogMode,
-    /// What the buffer evicts first.
-    pub eviction: Eviction,
-}
-
-impl Default for PioOptions {
-    fn default() -> Self {
-        Self {
-            page_len: 4096,
-            segments: 2,
-            pio_max: 64,
-            queue_pages: 16,
-            frames: 4080,
-            speriod: 5000,
-            bcnt: 5000,
-            fanout_max: None,
-            log: LogMode::Buffered,
-            eviction: Eviction::Lru,
-        }
-    }
-}
-
-impl PioOptions {
-    fn queue(&self) -> Opq {
-        let entry = crate::page::leaf_segments::ENTRY;
-        Opq::new(self.queue_pages * self.page_len / entry, self.speriod)
-    }
-
-    fn fanout(&self) -> usize {
-        Shape::of_page(self.page_len).limited(self.fanout_max).fanout
-    }
-
-    fn validate(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Invalid(what));
-        if !(1..=128).contains(&self.segments) {
-            return wrong(format!("leaves of {} segments: 1 to 128", self.segments));
-        }
-        if self.pio_max == 0 || self.bcnt == 0 || self.queue_pages == 0 {
-            return wrong("PioMax, bcnt and the pages of the queue are at least 1".into());
-        }
-        Ok(())
-    }
-}
 
 /// Where a tree stands, as the superblock and the log's flush records say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -185,6 +111,20 @@ impl PioTree {
         let segment = Segment { leaf, number: 0, version: self.flush, sequence: 0, entries: Vec::new() };
         self.pages.write_segments(&[segment])?;
         self.root = Root { id: leaf, level: 0 };
+        Ok(())
+    }
+
+    /// Divides the memory anew between queue and buffer, which begins empty. What waits in the queue goes to the tree first.
+    ///
+    /// # Errors
+    /// Those of [`Index::flush`]; [`Error::Invalid`] for a queue of no pages.
+    pub fn divide_memory(&mut self, queue_pages: usize, frames: usize, eviction: Eviction) -> Result<()> {
+        let options = PioOptions { queue_pages, frames, eviction, ..self.options.clone() };
+        options.validate()?;
+        self.flush()?;
+        *self.queue.get_mut() = options.queue();
+        self.pages.hold(frames, eviction);
+        self.options = options;
         Ok(())
     }
 
