@@ -59,11 +59,58 @@ fn load(size: TreeSize, share: u32, eviction: Eviction) -> Load {
     }
 }
 
-/// A tree of leaves of one length, and where it grows.
-struct Grown<C> {
+/// The line of the tree that was tuned when it was created.
+fn tuned(buffer: &str, share: u32) -> String {
+    format!("{buffer}, tuned, {share} % updates")
+}
+
+/// What to measure on trees of one shape.
+struct Shape {
+    page_len: usize,
     segments: usize,
-    place: TreeGround<C>,
-    tree: PioTree,
+    points: Vec<Point>,
+}
+
+struct Point {
+    name: String,
+    load: Load,
+    queue_pages: usize,
+}
+
+/// The grid, and the trees that the model builds.
+fn plan(
+    size: TreeSize,
+    scale: Scale,
+    buffers: &[(Eviction, &str)],
+    times: &DeviceTimes,
+) -> Result<Vec<Shape>> {
+    let shape = |segments| Shape { page_len: PAGE, segments, points: Vec::new() };
+    let mut plan: Vec<Shape> = segments(scale).into_iter().map(shape).collect();
+    for share in SHARES {
+        for (eviction, buffer) in buffers {
+            let load = load(size, share, *eviction);
+            for shape in &mut plan[..segments(scale).len()] {
+                for queue_pages in queues(size) {
+                    let name = series(buffer, shape.segments, share);
+                    shape.points.push(Point { name, load, queue_pages });
+                }
+            }
+            let options = PioOptions::tuned(times, &load)?;
+            let is_it =
+                |shape: &Shape| shape.page_len == options.page_len && shape.segments == options.segments;
+            let at = plan.iter().position(is_it).unwrap_or_else(|| {
+                plan.push(Shape {
+                    page_len: options.page_len,
+                    segments: options.segments,
+                    points: Vec::new(),
+                });
+                plan.len() - 1
+            });
+            let name = tuned(buffer, share);
+            plan[at].points.push(Point { name, load, queue_pages: options.queue_pages });
+        }
+    }
+    Ok(plan)
 }
 
 fn measure<C: Clock>(
@@ -73,31 +120,38 @@ fn measure<C: Clock>(
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
 ) -> Result<Rows<C>> {
     let size = TreeSize::of(laboratory.scale);
-    let (leaves, queues) = (segments(laboratory.scale), queues(size));
-    laboratory.expect(buffers.len() * leaves.len() * queues.len() * SHARES.len() * runs as usize);
-    let mut grown = Vec::new();
-    for segments in leaves {
-        let place = ground(0)?;
-        let options = PioOptions { segments, log: LogMode::Off, ..PioOptions::default() };
-        let tree = place.grow(&options, size.records)?;
-        grown.push(Grown { segments, place, tree });
-    }
-    let mut rows = Vec::new();
-    for run in 0..runs {
+    let device = |ground: &mut dyn FnMut(u32) -> Result<TreeGround<C>>, run| {
         let len = (size.records * 32).next_multiple_of(1 << 20);
-        let times = tree_times::measure(&ground(run)?, len, Load::default().pio_max as usize)?;
-        for queue_pages in &queues {
-            for share in SHARES {
-                for (eviction, buffer) in buffers {
-                    let load = load(size, share, *eviction);
-                    for grown in &mut grown {
-                        let name = series(buffer, grown.segments, share);
-                        laboratory.step(&format!("{name}, {queue_pages} pages of queue"))?;
-                        let choice = priced(&times, &load, grown.segments, *queue_pages);
-                        let mut row = point(grown, &choice, &load, run, &name)?;
-                        row.counts.insert("model_us".into(), choice.cost.mixed);
-                        rows.push(row);
-                    }
+        tree_times::measure(&ground(run)?, len, Load::default().pio_max as usize)
+    };
+    let mut times = device(&mut ground, 0)?;
+    let plan = plan(size, laboratory.scale, buffers, &times)?;
+    laboratory.expect(plan.iter().map(|shape| shape.points.len()).sum::<usize>() * runs as usize);
+    let mut rows = Vec::new();
+    // Where a point is measured more than once, all others come before it is its turn again, so that a disk that changes
+    // its pace favours none. Else there need be no more than one tree at a time.
+    let together = if runs > 1 { plan.len() } else { 1 };
+    for shapes in plan.chunks(together) {
+        let mut grown = Vec::new();
+        for shape in shapes {
+            let place = ground(0)?;
+            let (page_len, segments) = (shape.page_len, shape.segments);
+            let options = PioOptions { page_len, segments, log: LogMode::Off, ..PioOptions::default() };
+            let tree: PioTree = place.grow(&options, size.records)?;
+            grown.push((place, tree));
+        }
+        for run in 0..runs {
+            if run > 0 {
+                times = device(&mut ground, run)?;
+            }
+            for (shape, (place, tree)) in shapes.iter().zip(&mut grown) {
+                for point in &shape.points {
+                    laboratory.step(&format!("{}, {} pages of queue", point.name, point.queue_pages))?;
+                    let (page_len, segments, queue_pages) =
+                        (shape.page_len, shape.segments, point.queue_pages);
+                    let cost = level_table::pio(&times, &point.load, page_len, segments, queue_pages as f64);
+                    let choice = Choice { page_len, segments, queue_pages, cost };
+                    rows.push(measured(place, tree, &choice, point, run)?);
                 }
             }
         }
@@ -105,21 +159,15 @@ fn measure<C: Clock>(
     Ok(Rows(rows))
 }
 
-/// A point of the grid.
-fn priced(times: &DeviceTimes, load: &Load, segments: usize, queue_pages: usize) -> Choice {
-    let cost = level_table::pio(times, load, PAGE, segments, queue_pages as f64);
-    Choice { page_len: PAGE, segments, queue_pages, cost }
-}
-
 /// Whole rounds of filling the queue and bringing it to the tree, so that nobody gets a batch for nothing.
-fn point<C: Clock>(
-    grown: &mut Grown<C>,
+fn measured<C: Clock>(
+    place: &TreeGround<C>,
+    tree: &mut PioTree,
     choice: &Choice,
-    load: &Load,
+    point: &Point,
     run: u32,
-    name: &str,
 ) -> Result<Row<C>> {
-    let Grown { place, tree, .. } = grown;
+    let Point { name, load, .. } = point;
     let options = PioOptions::chosen(choice, load)?;
     tree.divide_memory(options.queue_pages, options.frames, options.eviction)?;
     let mut keys =
@@ -132,7 +180,7 @@ fn point<C: Clock>(
     while flushes(tree) == begin {
         tree.insert(keys.next(), 0)?;
     }
-    let batch = (options.queue_pages * PAGE / 17).min(options.bcnt) as f64;
+    let batch = (options.queue_pages * options.page_len / 17).min(options.bcnt) as f64;
     let rounds = (ROUND_MIN * load.updates / batch).ceil() as u64;
     let end = flushes(tree) + rounds;
     let mut count = 0;
@@ -148,6 +196,9 @@ fn point<C: Clock>(
         Ok(())
     })?;
     row.requests = count;
+    row.counts.insert("model_us".into(), choice.cost.mixed);
+    row.counts.insert("page".into(), choice.page_len as f64);
+    row.counts.insert("L".into(), choice.segments as f64);
     Ok(row)
 }
 
@@ -245,7 +296,7 @@ impl Study for Tuning {
 }
 
 /// A measured point of the grid.
-struct Point<C: Clock> {
+struct Found<C: Clock> {
     segments: usize,
     name: String,
     model: f64,
@@ -259,7 +310,7 @@ fn judge_buffer<C: Clock>(
 ) -> std::result::Result<(), Missing> {
     let key = buffer.replace(' ', "-");
     let mut all = Vec::new();
-    let mut leaves = Vec::new();
+    let (mut leaves, mut trees) = (Vec::new(), Vec::new());
     for share in SHARES {
         let mut points = Vec::new();
         for segments in [1, 2, 4, 8, 16] {
@@ -267,7 +318,7 @@ fn judge_buffer<C: Clock>(
             for at in rows.points(&line) {
                 let model = rows.median(&line, at, |row| row.count("model_us"))?;
                 let measured = rows.median(&line, at, Row::latency)?;
-                points.push(Point { segments, name: format!("L = {segments}, O = {at}"), model, measured });
+                points.push(Found { segments, name: format!("L = {segments}, O = {at}"), model, measured });
             }
         }
         let chosen = points.iter().min_by(|one, two| one.model.total_cmp(&two.model));
@@ -290,7 +341,26 @@ fn judge_buffer<C: Clock>(
             leaves.push((share, chosen.segments * PAGE >> 10));
         }
         all.extend(points.iter().map(|point| (point.model, point.measured.number())));
+        for (at, time) in rows.line(&tuned(buffer, share), Row::latency)? {
+            let count =
+                |name: &'static str| rows.median(&tuned(buffer, share), at, move |row| row.count(name));
+            let (page, segments) = (count("page")? / 1024.0, count("L")?);
+            trees.push((
+                time.over(best.measured),
+                format!("L = {segments} of {page} KiB, O = {at} at {share} %"),
+            ));
+        }
     }
+    judgement.check(
+        &format!("{key}-tuned"),
+        &format!(
+            "buffer {buffer}: the tree that was tuned when it was created, its page size too, takes at most 1.15 times the best \
+             point's time"
+        ),
+        "not told",
+        trees.iter().map(|(ratio, told)| format!("{} ({told})", number(*ratio))).collect::<Vec<_>>().join(", "),
+        trees.iter().all(|(ratio, _)| *ratio <= 1.15),
+    );
     judgement.check(
         &format!("{key}-leaf"),
         &format!("buffer {buffer}: the chosen leaf has 4 to 16 KiB, unless 90 % are updates"),
@@ -327,16 +397,17 @@ mod tests {
 
     /// A grid on which the model says `at` + 10, and the measurement something else.
     fn rows(measured: impl Fn(f64) -> f64) -> Rows<Simulated> {
-        let points = SHARES.into_iter().flat_map(|share| [1.0, 2.0, 4.0, 8.0].map(|at| (share, at)));
-        Rows(
-            points
-                .map(|(share, at)| {
-                    let mut row = row(&series("by level", 1, share), at, 0, measured(at));
-                    row.counts.insert("model_us".into(), at + 10.0);
-                    row
-                })
-                .collect(),
-        )
+        let mut rows = Vec::new();
+        for share in SHARES {
+            let grid = [1.0, 2.0, 4.0, 8.0].map(|at| (series("by level", 1, share), at));
+            for (name, at) in grid.into_iter().chain([(tuned("by level", share), 1.0)]) {
+                let mut row = row(&name, at, 0, measured(at));
+                let counts = [("model_us", at + 10.0), ("page", 4096.0), ("L", 1.0)];
+                row.counts.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+                rows.push(row);
+            }
+        }
+        Rows(rows)
     }
 
     #[test]
@@ -347,6 +418,7 @@ mod tests {
         let wrong = judge(|at| 20.0 - at);
         assert_eq!(wrong.outcome("by-level-rank"), Some(Outcome::Fails));
         assert_eq!(wrong.outcome("by-level-choice-50"), Some(Outcome::Fails));
+        assert_eq!(wrong.outcome("by-level-tuned"), Some(Outcome::Fails));
     }
 
     #[test]
