@@ -14,6 +14,8 @@ mod e06_context_switches;
 mod e07_processes;
 mod e08_sequential_random;
 mod e09_openssd;
+mod e10_mpsearch;
+mod e11_buffer_size;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
@@ -281,6 +283,8 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e07_processes::Processes,
         &e08_sequential_random::SequentialRandom,
         &e09_openssd::OpenSsd,
+        &e10_mpsearch::MpSearch,
+        &e11_buffer_size::BufferSize,
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,

@@ -7,8 +7,8 @@ use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Lapse, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
+use crate::tree_choice::{self, BUFFERS};
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
-use crate::tree_times;
 use trees::{Choice, DeviceTimes, Eviction, Index, Load, LogMode, PioOptions, PioTree, level_table};
 
 pub(super) struct Tuning;
@@ -31,9 +31,6 @@ const PAGE: usize = 4096;
 /// Searches after which a buffer holds what it will hold, by frame.
 const WARM: u64 = 4;
 
-/// The two buffers, by the names of their lines.
-const BUFFERS: [(Eviction, &str); 2] = [(Eviction::LowestLevel, "by level"), (Eviction::Lru, "LRU")];
-
 fn segments(scale: Scale) -> Vec<usize> {
     if scale == Scale::Trial { vec![1, 2] } else { vec![1, 2, 4, 8, 16] }
 }
@@ -50,13 +47,7 @@ fn series(buffer: &str, segments: usize, share: u32) -> String {
 }
 
 fn load(size: TreeSize, share: u32, eviction: Eviction) -> Load {
-    Load {
-        records: size.records as f64,
-        memory: (size.memory_pages * PAGE) as f64,
-        updates: f64::from(share) / 100.0,
-        eviction,
-        ..Load::default()
-    }
+    tree_choice::load(size, f64::from(share) / 100.0, eviction)
 }
 
 /// The line of the tree that was tuned when it was created.
@@ -120,11 +111,7 @@ fn measure<C: Clock>(
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
 ) -> Result<Rows<C>> {
     let size = TreeSize::of(laboratory.scale);
-    let device = |ground: &mut dyn FnMut(u32) -> Result<TreeGround<C>>, run| {
-        let len = (size.records * 32).next_multiple_of(1 << 20);
-        tree_times::measure(&ground(run)?, len, Load::default().pio_max as usize)
-    };
-    let mut times = device(&mut ground, 0)?;
+    let mut times = tree_choice::times(&ground(0)?, laboratory.scale)?;
     let plan = plan(size, laboratory.scale, buffers, &times)?;
     laboratory.expect(plan.iter().map(|shape| shape.points.len()).sum::<usize>() * runs as usize);
     let mut rows = Vec::new();
@@ -142,7 +129,7 @@ fn measure<C: Clock>(
         }
         for run in 0..runs {
             if run > 0 {
-                times = device(&mut ground, run)?;
+                times = tree_choice::times(&ground(run)?, laboratory.scale)?;
             }
             for (shape, (place, tree)) in shapes.iter().zip(&mut grown) {
                 for point in &shape.points {
