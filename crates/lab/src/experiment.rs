@@ -18,7 +18,9 @@ mod e10_mpsearch;
 mod e11_buffer_size;
 mod e12_range;
 mod e13_opq_size;
+mod e14_mixed;
 mod e17_tuning;
+mod e18_parts;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -287,7 +289,9 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e11_buffer_size::BufferSize,
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
+        &e14_mixed::Mixed,
         &e17_tuning::Tuning,
+        &e18_parts::Parts,
         &e40_channels::Channels,
     ]
 }

@@ -21,6 +21,8 @@ mod read_log;
 mod record;
 mod report;
 mod rival;
+mod rival_tuning;
+mod rounds;
 mod row;
 mod stage;
 mod sweep;

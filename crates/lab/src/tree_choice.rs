@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::quantity::Clock;
 use crate::tree_ground::{TreeGround, TreeSize};
 use crate::tree_times;
-use trees::{BTreeOptions, DeviceTimes, Eviction, Load, LogMode, PioOptions, equations};
+use trees::{BTreeOptions, Choice, DeviceTimes, Eviction, Load, LogMode, PioOptions, equations, tune_pio};
 
 /// Two buffers, by the names of their lines: the one that the cost model of the paper assumes, and the one that its
 /// experiments had.
@@ -33,6 +33,13 @@ pub(crate) fn load(size: TreeSize, updates: f64, eviction: Eviction) -> Load {
 /// The PIO B-tree that the model chooses. Nothing is logged: the trees that it is compared with log nothing either.
 pub(crate) fn pio(times: &DeviceTimes, load: &Load) -> Result<PioOptions> {
     Ok(PioOptions { log: LogMode::Off, ..PioOptions::tuned(times, load)? })
+}
+
+/// The PIO B-tree of pages of 4 KiB whose leaves the model chooses.
+pub(crate) fn pio_of_4k(times: &DeviceTimes, load: &Load) -> Result<Choice> {
+    let none =
+        || Failure::CannotRun(format!("{:.0} bytes of memory are too few for a PIO B-tree", load.memory));
+    tune_pio(times, load, Some(4096)).ok_or_else(none)
 }
 
 /// The B+-tree of the node size with the greatest utility for its cost.

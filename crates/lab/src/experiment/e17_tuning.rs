@@ -6,6 +6,7 @@ use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Lapse, Quantity, Simulated, Wall};
+use crate::rounds::whole_rounds;
 use crate::row::{Missing, Row, Rows};
 use crate::tree_choice::{self, BUFFERS};
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
@@ -162,24 +163,17 @@ fn measured<C: Clock>(
     for _ in 0..WARM * options.frames as u64 {
         tree.search(keys.present())?;
     }
-    let flushes = |tree: &PioTree| tree.stats().flushes;
-    let begin = flushes(tree);
-    while flushes(tree) == begin {
-        tree.insert(keys.next(), 0)?;
-    }
-    let batch = (options.queue_pages * options.page_len / 17).min(options.bcnt) as f64;
-    let rounds = (ROUND_MIN * load.updates / batch).ceil() as u64;
-    let end = flushes(tree) + rounds;
+    whole_rounds(tree, 1, |tree, _| Ok(tree.insert(keys.next(), 0)?))?;
     let mut count = 0;
     let mut row = place.row(name, choice.queue_pages as f64, run, 1, || {
-        while flushes(tree) < end {
-            count += 1;
+        count = whole_rounds(tree, ROUND_MIN, |tree, index| {
             if keys.chance() < load.updates {
-                tree.insert(keys.next(), count)?;
+                tree.insert(keys.next(), index)?;
             } else {
                 tree.search(keys.present())?;
             }
-        }
+            Ok(())
+        })?;
         Ok(())
     })?;
     row.requests = count;
@@ -190,7 +184,7 @@ fn measured<C: Clock>(
 }
 
 /// Operations of a point, at least.
-const ROUND_MIN: f64 = 1000.0;
+const ROUND_MIN: u64 = 1000;
 
 /// Spearman's rank correlation.
 fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {

@@ -91,7 +91,7 @@ impl PioTree {
         let log = FlushLog::create(&volume, options.log, 1)?;
         Ok(Self {
             pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
-            last: LastSegments::new(options.segments),
+            last: options.last_segments(),
             queue: RwLock::new(options.queue()),
             log: Mutex::new(Log { records: log, sequence: 0 }),
             root: Root { id: NodeId(0), level: 0 },

@@ -15,6 +15,7 @@ fn options() -> [PioOptions; 5] {
         fanout_max: Some(4),
         log: LogMode::Off,
         eviction: Eviction::Lru,
+        last_segment_map: true,
     };
     [
         tiny.clone(),
@@ -27,7 +28,15 @@ fn options() -> [PioOptions; 5] {
             eviction: Eviction::LowestLevel,
             ..tiny.clone()
         },
-        PioOptions { segments: 8, frames: 0, queue_pages: 1, bcnt: 3, log: LogMode::Each, ..tiny },
+        PioOptions {
+            segments: 8,
+            last_segment_map: false,
+            frames: 0,
+            queue_pages: 1,
+            bcnt: 3,
+            log: LogMode::Each,
+            ..tiny
+        },
         PioOptions { queue_pages: 2, frames: 20, eviction: Eviction::LowestLevel, ..PioOptions::default() },
     ]
 }

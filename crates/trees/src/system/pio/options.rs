@@ -7,6 +7,7 @@ use crate::model::tuning::{Choice, tune_pio};
 use crate::page::leaf_segments::ENTRY;
 use crate::page::node::Shape;
 use crate::queue::opq::Opq;
+use crate::store::last_segments::LastSegments;
 use crate::{Error, Result};
 
 /// What of the updates is logged.
@@ -44,6 +45,8 @@ pub struct PioOptions {
     pub log: LogMode,
     /// What the buffer evicts first.
     pub eviction: Eviction,
+    /// Whether there is an LSMap. Without one, a batch update reads whole leaves: to see what it is good for.
+    pub last_segment_map: bool,
 }
 
 impl Default for PioOptions {
@@ -59,6 +62,7 @@ impl Default for PioOptions {
             fanout_max: None,
             log: LogMode::Buffered,
             eviction: Eviction::Lru,
+            last_segment_map: true,
         }
     }
 }
@@ -126,6 +130,14 @@ impl PioOptions {
 
     pub(super) fn queue(&self) -> Opq {
         Opq::new(self.queue_pages * self.page_len / ENTRY, self.speriod)
+    }
+
+    pub(super) fn last_segments(&self) -> LastSegments {
+        if self.last_segment_map {
+            LastSegments::new(self.segments)
+        } else {
+            LastSegments::without(self.segments)
+        }
     }
 
     pub(super) fn fanout(&self) -> usize {

@@ -19,7 +19,6 @@ use crate::page::leaf_segments::{ENTRY, Segment};
 use crate::page::node::{Inner, Node};
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
-use crate::store::last_segments::LastSegments;
 use crate::store::leaf_extents::LeafExtents;
 use crate::update::single::Events;
 use crate::{Error, Result};
@@ -63,7 +62,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
     undo(&inner, &leaves, &analysis.undo, options)?;
     let mut tree = PioTree {
         pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
-        last: LastSegments::new(options.segments),
+        last: options.last_segments(),
         queue: RwLock::new(options.queue()),
         log: Mutex::new(Log { records: FlushLog::none(generation), sequence: 0 }),
         root: Root { id: NodeId(standing.root), level: standing.level },
