@@ -11,7 +11,8 @@
 //! Invariants:
 //! 1. What a key stands for: the newest operation on it in the OPQ, else the last in its leaf.
 //! 2. No page is dirty: bupdate writes through.
-//! 3. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
+//! 3. What an open transaction has done is in the queue and nowhere else: see [`transaction`].
+//! 4. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
 
 mod check;
 pub(crate) mod concurrent;
@@ -20,6 +21,7 @@ mod options;
 mod prange;
 mod recovery;
 mod search;
+pub(crate) mod transaction;
 
 use crate::buffer::frames::Eviction;
 use crate::buffer::write_through::WriteThrough;
@@ -27,7 +29,7 @@ use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
 use crate::page::node::{Inner, Node};
-use crate::queue::opq::Opq;
+use crate::queue::opq::{COMMITTED, Opq, Queued};
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
 use crate::store::last_segments::LastSegments;
@@ -43,6 +45,7 @@ use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::ops::Range;
 use std::sync::Arc;
+use transaction::OpenTransactions;
 
 const INNER: &str = "pio-inner";
 const LEAVES: &str = "pio-leaves";
@@ -80,6 +83,13 @@ struct Log {
     records: FlushLog,
     /// Of the newest operation.
     sequence: u64,
+    open: OpenTransactions,
+}
+
+impl Log {
+    fn new(records: FlushLog) -> Self {
+        Self { records, sequence: 0, open: OpenTransactions::default() }
+    }
 }
 
 impl PioTree {
@@ -93,7 +103,7 @@ impl PioTree {
             pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
             last: options.last_segments(),
             queue: RwLock::new(options.queue()),
-            log: Mutex::new(Log { records: log, sequence: 0 }),
+            log: Mutex::new(Log::new(log)),
             root: Root { id: NodeId(0), level: 0 },
             flush: 1,
             segment_sequence: 0,
@@ -122,6 +132,11 @@ impl PioTree {
         let options = PioOptions { queue_pages, frames, eviction, ..self.options.clone() };
         options.validate()?;
         self.flush()?;
+        if !self.queue.get_mut().is_empty() {
+            return Err(Error::Invalid(
+                "transactions are open: end them before memory is divided anew".into(),
+            ));
+        }
         *self.queue.get_mut() = options.queue();
         self.pages.hold(frames, eviction);
         self.options = options;
@@ -154,22 +169,24 @@ impl PioTree {
         result
     }
 
-    /// Logs and queues an operation. Whether a batch update is due.
-    fn queue_up(&self, key: Key, value: Value, op: Op) -> Result<bool> {
+    /// Logs and queues an operation, of a transaction or by itself. Whether a batch update is due.
+    fn queue_up(&self, transaction: u64, key: Key, value: Value, op: Op) -> Result<bool> {
         self.usable()?;
         let entry = Entry { key, value, op };
         let mut log = self.log.lock();
+        log.open.may_write(transaction, key)?;
         log.sequence += 1;
-        let sequence = log.sequence;
+        let queued = Queued { entry, sequence: log.sequence, transaction };
         // Searches go on while the log is synced.
-        self.noted(log.records.redo(sequence, &entry))?;
+        self.noted(log.records.redo(&queued))?;
+        log.open.wrote(transaction, key);
         let mut queue = self.queue.write();
-        queue.append(entry, sequence);
+        queue.append_of(transaction, entry, queued.sequence);
         Ok(queue.is_full())
     }
 
     fn change(&mut self, key: Key, value: Value, op: Op) -> Result<()> {
-        if self.queue_up(key, value, op)? {
+        if self.queue_up(COMMITTED, key, value, op)? {
             let result = self.bupdate();
             self.noted(result)?;
         }
@@ -217,7 +234,7 @@ impl PioTree {
 
     /// Takes everything that waits to the tree.
     fn bring_all(&mut self) -> Result<()> {
-        while !self.queue.get_mut().is_empty() {
+        while self.queue.get_mut().has_committed() {
             self.bupdate()?;
         }
         self.checkpoint()
@@ -228,9 +245,10 @@ impl PioTree {
         self.pages.leaves.sync()?;
         let old = self.log.get_mut().records.generation();
         let mut log = FlushLog::create(&self.volume, self.options.log, old + 1)?;
-        for queued in self.queue.get_mut().iter() {
-            log.redo_later(queued.sequence, &queued.entry);
-        }
+        // In order of arrival, as a queue wants them back.
+        let mut waiting: Vec<&Queued> = self.queue.get_mut().iter().collect();
+        waiting.sort_by_key(|queued| queued.sequence);
+        waiting.into_iter().for_each(|queued| log.redo_later(queued));
         log.sync()?;
         let words = [log.generation(), self.pages.leaves.next(), u64::from(self.flush)];
         self.pages.inner.sync_with(self.root, words)?;
@@ -294,7 +312,7 @@ impl Index for PioTree {
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
         self.usable()?;
-        self.search_one(key)
+        self.search_one(key, COMMITTED)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
@@ -320,7 +338,7 @@ impl Index for PioTree {
 
     fn stats(&self) -> Counters {
         let (inner, leaves) = (self.pages.inner.counters(), self.pages.leaves.counters());
-        let queue = self.queue.read().len() * size_of::<crate::queue::opq::Queued>();
+        let queue = self.queue.read().len() * size_of::<Queued>();
         Counters {
             pages_read: inner.pages_read + leaves.pages_read,
             pages_written: inner.pages_written + leaves.pages_written,
