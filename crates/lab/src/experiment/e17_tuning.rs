@@ -36,6 +36,16 @@ fn segments(scale: Scale) -> Vec<usize> {
     if scale == Scale::Trial { vec![1, 2] } else { vec![1, 2, 4, 8, 16] }
 }
 
+/// How often each point is measured.
+fn runs(device: Device) -> u32 {
+    if device == Device::Disk { 3 } else { 1 }
+}
+
+/// The buffers that are measured.
+fn buffers(device: Device, scale: Scale) -> &'static [(Eviction, &'static str)] {
+    if device == Device::Disk && scale <= Scale::Ci { &BUFFERS[..1] } else { &BUFFERS }
+}
+
 /// Pages of queue: doubling up to half of the memory.
 fn queues(size: TreeSize) -> Vec<usize> {
     std::iter::successors(Some(1), |pages| Some(pages * 2))
@@ -209,7 +219,7 @@ impl Study for Tuning {
         &CARD
     }
 
-    fn parameters(&self, scale: Scale, _: Device) -> Vec<Parameter> {
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
         let size = TreeSize::of(scale);
         vec![
             Parameter::new("index", "10^9 records, 16 MB memory", size.told()),
@@ -230,12 +240,12 @@ impl Study for Tuning {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        let buffers = laboratory.scale.pick(&BUFFERS[..1], &BUFFERS, &BUFFERS);
-        measure(laboratory, laboratory.scale.pick(3, 3, 3), buffers, |_| laboratory.trees_on_disk())
+        let buffers = buffers(Device::Disk, laboratory.scale);
+        measure(laboratory, runs(Device::Disk), buffers, |_| laboratory.trees_on_disk())
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, 1, &BUFFERS, TreeGround::on_ssdsim)
+        measure(laboratory, runs(Device::Ssdsim), &BUFFERS, TreeGround::on_ssdsim)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {

@@ -42,6 +42,8 @@ const BLIND: &str = "all but the map";
 const SYNCHRONOUS: &str = "all but psync";
 const ALL: &str = "all";
 const BATCH: &str = "by bcnt";
+/// How often each point is measured.
+const RUNS: u32 = 3;
 /// In the order of the picture.
 const PARTS: [&str; 7] = [BTREE, QUEUE, PSYNC, WHOLE, BLIND, SYNCHRONOUS, ALL];
 
@@ -50,7 +52,7 @@ fn batches(scale: Scale) -> (Vec<usize>, u64) {
     if scale == Scale::Trial {
         (vec![16, 64], 500)
     } else {
-        (vec![256, 1000, 5000, 20_000, 50_000], scale.pick(100_000, 200_000, 1_000_000))
+        (vec![256, 1000, 5000, 20_000, 50_000], scale.pick(50_000, 200_000, 1_000_000))
     }
 }
 
@@ -88,18 +90,19 @@ fn options(name: &str, size: TreeSize) -> PioOptions {
 
 fn measure<C: Clock>(
     laboratory: &Laboratory,
+    runs: u32,
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
 ) -> Result<Rows<C>> {
     let size = TreeSize::of(laboratory.scale);
     let (batches, inserts) = batches(laboratory.scale);
-    laboratory.expect((PARTS.len() + batches.len()) * C::RUNS as usize);
+    laboratory.expect((PARTS.len() + batches.len()) * runs as usize);
     let mut rows = Vec::new();
-    for run in 0..C::RUNS {
+    for run in 0..runs {
         for (at, name) in PARTS.iter().enumerate() {
             laboratory.step(name)?;
             let place = ground(run)?;
             let mut keys = UniformKeys::new(Laboratory::seed(run, at), size.records);
-            let count = size.operations;
+            let count = size.operations / 2;
             if *name == BTREE {
                 let load = tree_choice::load(size, 1.0, Eviction::LowestLevel);
                 let mut tree: BTree = place.grow(&tree_choice::btree_of(4096, &load), size.records)?;
@@ -185,9 +188,14 @@ impl Study for Parts {
         let (batches, inserts) = batches(scale);
         vec![
             Parameter::new("index", "10^9 records, 16 MB memory", size.told()),
-            Parameter::new("insertions", "not told", format!("{} and up to a whole round", size.operations)),
+            Parameter::new(
+                "insertions",
+                "not told",
+                format!("{} and up to a whole round", size.operations / 2),
+            ),
             Parameter::new("queue", "not told", format!("{} pages of 4 KiB", all.queue_pages)),
             Parameter::new("leaves", "not told", "4 segments of 4 KiB, or one page of 16 KiB, or of 4 KiB"),
+            Parameter::new("runs", "not told", RUNS.to_string()),
             Parameter::new("buffer", "LRU", "one that holds the upper levels, for all"),
             Parameter::new("bcnt", "5000", format!("{batches:?}")),
             Parameter::new(
@@ -201,11 +209,11 @@ impl Study for Parts {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, |_| laboratory.trees_on_disk())
+        measure(laboratory, RUNS, |_| laboratory.trees_on_disk())
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, TreeGround::on_ssdsim)
+        measure(laboratory, RUNS, TreeGround::on_ssdsim)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
