@@ -1,6 +1,6 @@
 //! E11: point search by the size of the buffer.
 
-use super::{Card, Device, Parameter, Scale, Study};
+use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
@@ -24,7 +24,13 @@ static CARD: Card = Card {
                upper levels, as the paper's model assumes.",
     reported: "The PIO B-tree is faster with every buffer, up to 1.5 (Iodrive), 1.36 (P300) and 1.36 (F120) times.",
     absent: &[(Device::Nand, "both trees work on a block device")],
-    causes: &[],
+    causes: &[Cause {
+        device: Device::Ssdsim,
+        key: "lru-never-slower",
+        text: "the PIO B-tree gives a page to its queue, and in an LRU pool, where leaves push inner nodes out, every page counts: with 32 \
+               pages it makes 1.41 reads of 16 KiB a search, the B+-tree 1.34. The model for LRU says so beforehand (0.96); with the \
+               buffer that the paper's model assumes, the claim holds",
+    }],
 };
 
 const BTREE: &str = "B+-tree";

@@ -229,8 +229,9 @@ impl Study for Tuning {
             Parameter::new(
                 "buffer",
                 "LRU; the model assumes one that holds the upper levels",
-                "by level, and LRU",
+                buffers(device, scale).iter().map(|buffer| buffer.1).collect::<Vec<_>>().join(", and "),
             ),
+            Parameter::new("runs", "not told", runs(device).to_string()),
             Parameter::new(
                 "operations a point",
                 "not told",

@@ -122,14 +122,12 @@ fn measure<C: Clock>(
             row.requests = done;
             rows.push(row);
         }
-        let place = ground(run)?;
         let (queue_pages, frames) = room(laboratory.scale);
-        let all = PioOptions { queue_pages, frames, ..options(ALL, size) };
-        drop(place.grow::<PioTree>(&all, size.records)?);
         for (at, bcnt) in batches.iter().enumerate() {
             laboratory.step(&format!("{BATCH}, {bcnt}"))?;
-            let mut tree =
-                PioTree::recover(place.volume.clone(), &PioOptions { bcnt: *bcnt, ..all.clone() })?;
+            let place = ground(run)?;
+            let options = PioOptions { queue_pages, frames, bcnt: *bcnt, ..options(ALL, size) };
+            let mut tree: PioTree = place.grow(&options, size.records)?;
             rows.push(waits(
                 &place,
                 &mut tree,
@@ -138,7 +136,6 @@ fn measure<C: Clock>(
                 (inserts, Laboratory::seed(run, 100 + at)),
                 size,
             )?);
-            tree.flush()?;
         }
     }
     Ok(Rows(rows))
@@ -154,9 +151,8 @@ fn waits<C: Clock>(
     size: TreeSize,
 ) -> Result<Row<C>> {
     let mut keys = UniformKeys::new(seed, size.records);
-    // The queue is full, and the map of last segments knows the leaves that it has met.
-    let warm = inserts / 4;
-    whole_rounds(tree, warm, |tree, index| Ok(tree.insert(keys.next(), index)?))?;
+    // Until the queue is full.
+    whole_rounds(tree, 1, |tree, index| Ok(tree.insert(keys.next(), index)?))?;
     let mut waits = Vec::new();
     let mut row = place.row(BATCH, bcnt as f64, run, 1, || {
         whole_rounds(tree, inserts, |tree, index| {
