@@ -92,7 +92,7 @@ enum Tree {
     BTree(BTree),
     Bftl(Bftl),
     Fd(FdTree),
-    Pio(PioTree),
+    Pio(Box<PioTree>),
 }
 
 impl Tree {
@@ -101,7 +101,7 @@ impl Tree {
             Tree::BTree(tree) => tree,
             Tree::Bftl(tree) => tree,
             Tree::Fd(tree) => tree,
-            Tree::Pio(tree) => tree,
+            Tree::Pio(tree) => tree.as_mut(),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Options {
             Options::BTree(options) => Tree::BTree(place.grow(options, size.records)?),
             Options::Bftl(options) => Tree::Bftl(place.grow(options, size.records)?),
             Options::Fd(options) => Tree::Fd(place.grow(options, size.records)?),
-            Options::Pio(options) => Tree::Pio(place.grow(options, size.records)?),
+            Options::Pio(options) => Tree::Pio(Box::new(place.grow(options, size.records)?)),
         };
         if let Tree::Fd(tree) = &mut tree {
             // In a steady state the upper runs are half full.

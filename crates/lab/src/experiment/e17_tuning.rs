@@ -330,7 +330,7 @@ fn judge_buffer<C: Clock>(
             ratio <= 1.15,
         );
         if share < 90 {
-            leaves.push((share, chosen.segments * PAGE >> 10));
+            leaves.push((share, chosen.segments * PAGE / 1024));
         }
         all.extend(points.iter().map(|point| (point.model, point.measured.number())));
         for (at, time) in rows.line(&tuned(buffer, share), Row::latency)? {

@@ -250,12 +250,12 @@ mod tests {
         for cycle in 0..400 {
             for _ in 0..searches {
                 let key = rng.random::<f64>();
-                for level in 0..3 {
+                for (level, of_search) in of_search.iter_mut().enumerate() {
                     let node = node(key, level);
                     let hit = pool.get(&(level, node)).is_some();
                     if cycle > 20 {
-                        of_search[level].0 += u64::from(hit);
-                        of_search[level].1 += 1;
+                        of_search.0 += u64::from(hit);
+                        of_search.1 += 1;
                     }
                     if !hit {
                         bring(&mut pool, level, node, false);
@@ -264,7 +264,7 @@ mod tests {
             }
             let mut keys: Vec<f64> = (0..batch).map(|_| rng.random()).collect();
             keys.sort_by(f64::total_cmp);
-            for level in 0..2 {
+            for (level, of_batch) in of_batch.iter_mut().enumerate().take(2) {
                 let mut nodes: Vec<u64> = keys.iter().map(|key| node(*key, level)).collect();
                 nodes.dedup();
                 for group in nodes.chunks(64) {
@@ -272,8 +272,8 @@ mod tests {
                         group.iter().map(|node| pool.get(&(level, *node)).is_some()).collect();
                     for (node, hit) in group.iter().zip(found) {
                         if cycle > 20 {
-                            of_batch[level].0 += u64::from(hit);
-                            of_batch[level].1 += 1;
+                            of_batch.0 += u64::from(hit);
+                            of_batch.1 += 1;
                         }
                         if !hit {
                             bring(&mut pool, level, *node, group.len() > 1);
