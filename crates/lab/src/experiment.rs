@@ -14,9 +14,13 @@ mod e06_context_switches;
 mod e07_processes;
 mod e08_sequential_random;
 mod e09_openssd;
+mod e10_mpsearch;
+mod e11_buffer_size;
 mod e12_range;
 mod e13_opq_size;
+mod e14_mixed;
 mod e17_tuning;
+mod e18_parts;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -281,9 +285,13 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e07_processes::Processes,
         &e08_sequential_random::SequentialRandom,
         &e09_openssd::OpenSsd,
+        &e10_mpsearch::MpSearch,
+        &e11_buffer_size::BufferSize,
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
+        &e14_mixed::Mixed,
         &e17_tuning::Tuning,
+        &e18_parts::Parts,
         &e40_channels::Channels,
     ]
 }

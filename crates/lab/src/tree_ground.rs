@@ -32,8 +32,15 @@ const PIO_MAX: usize = 256;
 impl TreeGround<Simulated> {
     /// A new simulated drive with page mapping.
     pub fn on_ssdsim(run: u32) -> Result<Self> {
+        Self::on_larger_ssdsim(run, 1)
+    }
+
+    /// The same with so many times the blocks.
+    pub fn on_larger_ssdsim(run: u32, times: u32) -> Result<Self> {
         let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-        let ssd = Ssd::new(Profile::ssdsim(), FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+        let mut profile = Profile::ssdsim();
+        profile.geometry.blocks_per_plane *= times;
+        let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
         let ssd = Arc::new(ssd.with_pio_max(PIO_MAX));
         let (clock, drain) = (Arc::clone(&ssd), Arc::clone(&ssd));
         Ok(Self {
@@ -74,6 +81,11 @@ impl<C: Clock> TreeGround<C> {
         let began = (self.now)();
         let result = work()?;
         Ok((result, Lapse::from((self.now)() - began)))
+    }
+
+    /// The clock: for parts of what [`Self::row`] times.
+    pub fn clock(&self) -> Duration {
+        (self.now)()
     }
 
     /// Does `operations` operations and writes down what they took: time, bytes moved, psync calls, requests.

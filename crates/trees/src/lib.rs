@@ -33,6 +33,7 @@ mod store;
 mod system;
 mod update;
 
+pub use buffer::frames::Eviction;
 pub use buffer::unit_buffer::VictimPolicy;
 pub use counters::Counters;
 pub use error::{Error, Result};
@@ -52,5 +53,6 @@ pub use system::ibsf::{Ibsf, IbsfOptions};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
+pub use system::pio::transaction::Transaction;
 pub use system::pio::{LogMode, PioOptions, PioTree};
 pub use update::buffered::UnitBufferDetails;

@@ -3,4 +3,5 @@
 pub(crate) mod device_times;
 pub mod equations;
 pub mod level_table;
+pub(crate) mod residence;
 pub mod tuning;

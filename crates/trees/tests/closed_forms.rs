@@ -33,6 +33,7 @@ fn options() -> PioOptions {
         bcnt: 100_000,
         fanout_max: None,
         log: LogMode::Off,
+        ..PioOptions::default()
     }
 }
 
@@ -48,7 +49,8 @@ fn a_point_search_reads_a_node_a_level() {
     assert_eq!((did.read_sets, did.reads), (height, height));
     assert_eq!(did.bytes_read, (height + 1) * PAGE as u64, "L = 2");
 
-    let btree = BTreeOptions { page_len: PAGE, frames: 0, keys_max: None, pio_max: 1 };
+    let btree =
+        BTreeOptions { page_len: PAGE, frames: 0, keys_max: None, pio_max: 1, ..BTreeOptions::default() };
     let records = &mut (0..3000).map(|index| (index * 10, index));
     let mut tree = BTree::bulk_load(Arc::new(self::volume()), &btree, 0.7, records).expect("loaded");
     let before = tree.stats();

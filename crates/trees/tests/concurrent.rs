@@ -21,6 +21,7 @@ fn pio_threads_find_what_they_wrote() {
         bcnt: 100,
         fanout_max: Some(6),
         log: LogMode::Buffered,
+        ..PioOptions::default()
     };
     let tree = SharedPioTree::new(PioTree::create(volume.clone(), &options).expect("created"));
     let models: Vec<BTreeMap<u64, u64>> = std::thread::scope(|scope| {

@@ -1,15 +1,16 @@
-//! The buffer pool: frames in order of their last use; a dirty one is written when it is evicted (steal, no force).
+//! The buffer pool: frames in order of their last use, or level by level; a dirty one is written when it is evicted (steal,
+//! no force).
 //!
 //! Invariants:
 //! 1. At most `frames` nodes are held, dirty ones included. With 0 frames every read and write goes to the device.
 //! 2. What [`NodeStore::read`] returns is what was last written, wherever it is.
 
+use crate::buffer::frames::{Eviction, Frames};
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
 use crate::store::in_place::InPlaceStore;
 use crate::store::{NodeStore, Root};
 use crate::{Counters, Result};
-use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -23,26 +24,25 @@ pub(crate) struct LruPool {
     store: InPlaceStore,
     shape: Shape,
     root: Root,
-    frames: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    frames: LruCache<NodeId, Frame>,
+    frames: Frames<NodeId, Frame>,
     hits: u64,
 }
 
 impl LruPool {
-    /// A pool of `frames` frames in front of `store`.
+    /// An LRU pool of `frames` frames in front of `store`.
     pub fn new(store: InPlaceStore, shape: Shape, frames: usize) -> Self {
+        Self::with_eviction(store, shape, frames, Eviction::Lru)
+    }
+
+    /// The same with another policy.
+    pub fn with_eviction(store: InPlaceStore, shape: Shape, frames: usize, eviction: Eviction) -> Self {
         let root = store.durable_root();
-        Self {
-            store,
-            shape,
-            root,
-            frames,
-            state: Mutex::new(State { frames: LruCache::unbounded(), hits: 0 }),
-        }
+        let state = State { frames: Frames::new(eviction, frames), hits: 0 };
+        Self { store, shape, root, state: Mutex::new(state) }
     }
 
     pub fn store_mut(&mut self) -> &mut InPlaceStore {
@@ -51,13 +51,13 @@ impl LruPool {
 
     /// Puts a node into a frame, and evicts what that is too much.
     fn put(&self, state: &mut State, id: NodeId, frame: Frame) -> Result<()> {
-        state.frames.put(id, frame);
-        while state.frames.len() > self.frames {
-            let Some((id, frame)) = state.frames.peek_lru() else { break };
+        let level = frame.node.level();
+        state.frames.put(id, level, 1, frame);
+        while let Some((id, frame)) = state.frames.excess() {
             if frame.dirty {
-                self.store.write_pages([(*id, &*frame.node)])?;
+                self.store.write_pages([(id, &*frame.node)])?;
             }
-            state.frames.pop_lru();
+            state.frames.pop(&id);
         }
         Ok(())
     }
@@ -94,7 +94,9 @@ impl NodeStore for LruPool {
                 && let Some(node) = read.next()
             {
                 let node = Arc::new(node);
-                self.put(&mut state, *id, Frame { node: Arc::clone(&node), dirty: false })?;
+                if ids.len() == 1 || state.frames.admits(node.level(), 1) {
+                    self.put(&mut state, *id, Frame { node: Arc::clone(&node), dirty: false })?;
+                }
                 *found = Some(node);
             }
         }

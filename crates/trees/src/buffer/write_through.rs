@@ -1,17 +1,17 @@
-//! The buffer of a tree that never has dirty pages: frames in order of their last use, for inner nodes in place and for
-//! append-only leaves; whatever is written goes to the device at once, as one psync set.
+//! The buffer of a tree that never has dirty pages: frames in order of their last use, or level by level, for inner nodes in
+//! place and for append-only leaves; whatever is written goes to the device at once, as one psync set.
 //!
 //! Invariants:
 //! 1. At most `frames` pages are held; a leaf takes as many as it has segments.
 //! 2. What is held is what the device holds.
 
 use crate::Result;
+use crate::buffer::frames::{Eviction, Frames};
 use crate::page::NodeId;
 use crate::page::leaf_segments::Segment;
 use crate::page::node::Node;
 use crate::store::in_place::InPlaceStore;
 use crate::store::leaf_extents::{LeafExtents, SegmentedLeaf};
-use lru::LruCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -27,9 +27,17 @@ enum Frame {
     Leaf(Arc<SegmentedLeaf>),
 }
 
+impl Frame {
+    fn level(&self) -> u8 {
+        match self {
+            Frame::Inner(node) => node.level(),
+            Frame::Leaf(_) => 0,
+        }
+    }
+}
+
 struct State {
-    frames: LruCache<Name, Frame>,
-    pages: usize,
+    frames: Frames<Name, Frame>,
     hits: u64,
 }
 
@@ -37,15 +45,19 @@ struct State {
 pub(crate) struct WriteThrough {
     pub inner: InPlaceStore,
     pub leaves: LeafExtents,
-    frames: usize,
     state: Mutex<State>,
 }
 
 impl WriteThrough {
     /// Holds at most `frames` pages.
-    pub fn new(inner: InPlaceStore, leaves: LeafExtents, frames: usize) -> Self {
-        let state = State { frames: LruCache::unbounded(), pages: 0, hits: 0 };
-        Self { inner, leaves, frames, state: Mutex::new(state) }
+    pub fn new(inner: InPlaceStore, leaves: LeafExtents, frames: usize, eviction: Eviction) -> Self {
+        let state = State { frames: Frames::new(eviction, frames), hits: 0 };
+        Self { inner, leaves, state: Mutex::new(state) }
+    }
+
+    /// Begins anew, with other frames.
+    pub fn hold(&mut self, frames: usize, eviction: Eviction) {
+        self.state.get_mut().frames = Frames::new(eviction, frames);
     }
 
     fn weight(&self, name: Name) -> usize {
@@ -55,19 +67,16 @@ impl WriteThrough {
         }
     }
 
-    fn put(&self, state: &mut State, name: Name, frame: Frame) {
-        if state.frames.put(name, frame).is_none() {
-            state.pages += self.weight(name);
+    /// Holds what was read or written; of a batch only what may come in.
+    fn put(&self, state: &mut State, name: Name, frame: Frame, batch: bool) {
+        let (level, pages) = (frame.level(), self.weight(name));
+        state.frames.pop(&name);
+        if batch && !state.frames.admits(level, pages) {
+            return;
         }
-        while state.pages > self.frames {
-            let Some((evicted, _)) = state.frames.pop_lru() else { break };
-            state.pages -= self.weight(evicted);
-        }
-    }
-
-    fn forget(&self, state: &mut State, name: Name) {
-        if state.frames.pop(&name).is_some() {
-            state.pages -= self.weight(name);
+        state.frames.put(name, level, pages, frame);
+        while let Some((evicted, _)) = state.frames.excess() {
+            state.frames.pop(&evicted);
         }
     }
 
@@ -98,7 +107,7 @@ impl WriteThrough {
                 && let Some(item) = read.next()
             {
                 let item = Arc::new(item);
-                self.put(&mut state, name(*id), frame(Arc::clone(&item)));
+                self.put(&mut state, name(*id), frame(Arc::clone(&item)), ids.len() > 1);
                 *found = Some(item);
             }
         }
@@ -128,7 +137,7 @@ impl WriteThrough {
         self.inner.write_pages(nodes.iter().map(|(id, node)| (*id, node)))?;
         let mut state = self.state.lock();
         for (id, node) in nodes {
-            self.put(&mut state, Name::Inner(id), Frame::Inner(Arc::new(node)));
+            self.put(&mut state, Name::Inner(id), Frame::Inner(Arc::new(node)), true);
         }
         Ok(())
     }
@@ -138,7 +147,7 @@ impl WriteThrough {
         self.leaves.write_segments(segments)?;
         let mut state = self.state.lock();
         for segment in segments {
-            self.forget(&mut state, Name::Leaf(segment.leaf));
+            state.frames.pop(&Name::Leaf(segment.leaf));
         }
         Ok(())
     }
@@ -149,6 +158,6 @@ impl WriteThrough {
 
     /// Pages held now.
     pub fn pages(&self) -> usize {
-        self.state.lock().pages
+        self.state.lock().frames.pages()
     }
 }

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn equations_and_level_table_agree_within_a_third() {
-        let load = Load { records: 1e9, memory: 16e6, updates: 0.5, bcnt: 5000.0 };
+        let load = Load::default();
         for (equation, table) in [
             (btree(&guess(), &load, 4096).unwrap(), level_table::btree(&guess(), &load, 4096).mixed),
             (

@@ -2,7 +2,7 @@
 //! the OPQ gets. (Equation 10 over the level table.)
 
 use crate::model::device_times::DeviceTimes;
-use crate::model::level_table::{Cost, Load, btree, pio};
+use crate::model::level_table::{Cost, Load, btree, map_pages, pio};
 use serde::{Deserialize, Serialize};
 
 /// A point of the grid, and what the model says of it.
@@ -18,12 +18,19 @@ pub struct Choice {
     pub cost: Cost,
 }
 
+/// Pages of 2 to 16 KiB, as far as the device takes them: its times tell the smallest.
+fn pages(times: &DeviceTimes) -> Vec<usize> {
+    let smallest = times.sizes.first().map_or(usize::MAX, |size| size.bytes);
+    PAGES.into_iter().filter(|page_len| *page_len >= smallest).collect()
+}
+
 /// Pages of 2 to 16 KiB.
 const PAGES: [usize; 4] = [2048, 4096, 8192, 16384];
 /// L.
 const SEGMENTS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// All points of the grid for a PIO B-tree: pages of 2 to 16 KiB, L of 1 to 16, O of 1 page to half of the memory, doubling.
+/// All points of the grid for a PIO B-tree: the pages given, L of 1 to 16, O of 1 page to half of the memory, doubling, as far
+/// as they leave a page for the buffer.
 pub fn grid(times: &DeviceTimes, load: &Load, pages: &[usize]) -> Vec<Choice> {
     let mut points = Vec::new();
     for page_len in pages {
@@ -31,7 +38,9 @@ pub fn grid(times: &DeviceTimes, load: &Load, pages: &[usize]) -> Vec<Choice> {
         let queues = std::iter::successors(Some(1usize), |queue| Some(queue * 2));
         let queues: Vec<_> = queues.take_while(|queue| *queue as f64 <= half).collect();
         for segments in SEGMENTS {
-            for queue_pages in &queues {
+            let map = map_pages(load.records, *page_len, segments);
+            let fits = |queue: &&usize| load.memory / *page_len as f64 - **queue as f64 - map.ceil() >= 1.0;
+            for queue_pages in queues.iter().filter(fits) {
                 let cost = pio(times, load, *page_len, segments, *queue_pages as f64);
                 points.push(Choice { page_len: *page_len, segments, queue_pages: *queue_pages, cost });
             }
@@ -42,13 +51,13 @@ pub fn grid(times: &DeviceTimes, load: &Load, pages: &[usize]) -> Vec<Choice> {
 
 /// The cheapest PIO B-tree for a load. `page_len` fixes the page size.
 pub fn tune_pio(times: &DeviceTimes, load: &Load, page_len: Option<usize>) -> Option<Choice> {
-    let pages = page_len.map_or(PAGES.to_vec(), |page_len| vec![page_len]);
+    let pages = page_len.map_or_else(|| pages(times), |page_len| vec![page_len]);
     grid(times, load, &pages).into_iter().min_by(|one, two| one.cost.mixed.total_cmp(&two.cost.mixed))
 }
 
 /// The cheapest B+-tree for a load.
 pub fn tune_btree(times: &DeviceTimes, load: &Load) -> Option<Choice> {
-    PAGES
+    pages(times)
         .into_iter()
         .map(|page_len| Choice { page_len, segments: 1, queue_pages: 0, cost: btree(times, load, page_len) })
         .min_by(|one, two| one.cost.mixed.total_cmp(&two.cost.mixed))
@@ -61,13 +70,13 @@ mod tests {
 
     #[test]
     fn more_updates_want_more_queue() {
-        let load = |updates| Load { records: 1e9, memory: 16e6, updates, bcnt: 5000.0 };
+        let load = |updates| Load { updates, ..Load::default() };
         let queues: Vec<_> = [0.01, 0.3, 0.9]
             .map(|updates| tune_pio(&guess(), &load(updates), Some(4096)).unwrap().queue_pages)
             .to_vec();
         assert!(queues.is_sorted() && queues[0] < queues[2], "{queues:?}");
         let choice = tune_pio(&guess(), &load(0.5), None).unwrap();
-        let grid = grid(&guess(), &load(0.5), &PAGES);
+        let grid = grid(&guess(), &load(0.5), &pages(&guess()));
         assert!(grid.iter().all(|point| point.cost.mixed >= choice.cost.mixed));
     }
 }

@@ -9,24 +9,37 @@
 //! 1. `entries[..sorted]` ascend by (key, sequence number); the rest ascends by sequence number.
 //! 2. Every entry of the sorted part that has a key of the rest is older than that one.
 //! 3. A key may occur many times; the highest sequence number is the newest.
+//! 4. What a transaction has done and not committed is seen by nobody else, and no batch update takes it (no-steal), nor
+//!    anything else of its keys: whoever takes a key takes all of it.
 
 use crate::page::Key;
 use crate::page::leaf_segments::Entry;
-use std::ops::Range;
+use std::collections::HashSet;
+use std::ops::{Range, RangeInclusive};
 
 /// An operation that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queued {
     pub entry: Entry,
     pub sequence: u64,
+    /// The transaction that has not committed it yet, or [`COMMITTED`].
+    pub transaction: u64,
 }
 
-/// What one batch update takes: all that waits for some contiguous range of keys.
+/// No transaction: the operation counts.
+pub(crate) const COMMITTED: u64 = 0;
+
+impl Queued {
+    fn is_seen_by(&self, transaction: u64) -> bool {
+        self.transaction == COMMITTED || self.transaction == transaction
+    }
+}
+
+/// What one batch update takes: all that waits for some ranges of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// The first and the last key.
-    pub first: Key,
-    pub last: Key,
+    /// In order: one range, but for the keys of open transactions, which divide it.
+    pub ranges: Vec<RangeInclusive<Key>>,
     /// The newest sequence number in it.
     pub sequence_max: u64,
     /// In order of (key, sequence number).
@@ -69,10 +82,39 @@ impl Opq {
 
     /// Adds an operation. Sequence numbers ascend.
     pub fn append(&mut self, entry: Entry, sequence: u64) {
-        self.entries.push(Queued { entry, sequence });
+        self.append_of(COMMITTED, entry, sequence);
+    }
+
+    /// Adds an operation of a transaction.
+    pub fn append_of(&mut self, transaction: u64, entry: Entry, sequence: u64) {
+        self.entries.push(Queued { entry, sequence, transaction });
         if self.entries.len() - self.sorted >= self.speriod {
             self.sort();
         }
+    }
+
+    /// What a transaction has done counts.
+    pub fn commit(&mut self, transaction: u64) {
+        let own = self.entries.iter_mut().filter(|queued| queued.transaction == transaction);
+        own.for_each(|queued| queued.transaction = COMMITTED);
+    }
+
+    /// What a transaction has done was never there.
+    pub fn abort(&mut self, transaction: u64) {
+        let is_other = |queued: &Queued| queued.transaction != transaction;
+        self.sorted = self.entries[..self.sorted].iter().filter(|queued| is_other(queued)).count();
+        self.entries.retain(is_other);
+    }
+
+    /// Whether a batch update would find something to take.
+    pub fn has_committed(&self) -> bool {
+        let keys: HashSet<Key> = self.open().map(|queued| queued.entry.key).collect();
+        self.entries.iter().any(|queued| !keys.contains(&queued.entry.key))
+    }
+
+    /// Operations of open transactions.
+    fn open(&self) -> impl Iterator<Item = &Queued> {
+        self.entries.iter().filter(|queued| queued.transaction != COMMITTED)
     }
 
     /// Sorts the tail in.
@@ -84,24 +126,27 @@ impl Opq {
         self.sorted = self.entries.len();
     }
 
-    /// The newest operation on a key: linear in the tail, binary search in the sorted part.
-    pub fn newest(&self, key: Key) -> Option<Entry> {
+    /// The newest operation on a key that a transaction sees: linear in the tail, binary search in the sorted part.
+    pub fn newest(&self, key: Key, transaction: u64) -> Option<Entry> {
         let (sorted, tail) = self.entries.split_at(self.sorted);
-        if let Some(queued) = tail.iter().rev().find(|queued| queued.entry.key == key) {
+        let is_it = |queued: &&Queued| queued.entry.key == key && queued.is_seen_by(transaction);
+        if let Some(queued) = tail.iter().rev().find(is_it) {
             return Some(queued.entry);
         }
         let end = sorted.partition_point(|queued| queued.entry.key <= key);
-        let queued = sorted[..end].last()?;
-        (queued.entry.key == key).then_some(queued.entry)
+        let of_key = sorted[..end].iter().rev().take_while(|queued| queued.entry.key == key);
+        of_key.into_iter().find(is_it).map(|queued| queued.entry)
     }
 
-    /// The newest operation on each key in a range, in order of key.
+    /// The newest committed operation on each key in a range, in order of key.
     pub fn newest_in(&self, range: Range<Key>) -> Vec<Entry> {
         let (sorted, tail) = self.entries.split_at(self.sorted);
         let start = sorted.partition_point(|queued| queued.entry.key < range.start);
         let end = sorted.partition_point(|queued| queued.entry.key < range.end);
-        let mut found: Vec<Entry> = sorted[start..end.max(start)].iter().map(|queued| queued.entry).collect();
-        found.extend(tail.iter().map(|queued| queued.entry).filter(|entry| range.contains(&entry.key)));
+        let tail = tail.iter().filter(|queued| range.contains(&queued.entry.key));
+        let waiting = sorted[start..end.max(start)].iter().chain(tail);
+        let committed = waiting.filter(|queued| queued.transaction == COMMITTED);
+        let mut found: Vec<Entry> = committed.map(|queued| queued.entry).collect();
         // Stable, and the tail is the newer: the last of a key is the newest.
         found.sort_by_key(|entry| entry.key);
         found.dedup_by(|later, kept| {
@@ -115,20 +160,28 @@ impl Opq {
     }
 
     /// What the next batch update takes: about `bcnt` operations on a contiguous range of keys, from where the last one
-    /// ended, all of the last key. They stay here until [`Self::remove`].
+    /// ended, or all if they are no more, all of the last key, but nothing of the keys of open transactions. They stay here
+    /// until [`Self::remove`].
     pub fn group(&mut self, bcnt: usize) -> Option<Group> {
         self.sort();
-        let mut start = self.entries.partition_point(|queued| queued.entry.key < self.cursor);
-        if start == self.entries.len() {
+        let open: HashSet<Key> = self.open().map(|queued| queued.entry.key).collect();
+        let free: Vec<&Queued> =
+            self.entries.iter().filter(|queued| !open.contains(&queued.entry.key)).collect();
+        let begin_of = |key: Key| free.partition_point(|queued| queued.entry.key < key);
+        let mut start = begin_of(self.cursor);
+        // A queue that fits into a batch is taken whole, wherever the last batch ended: what lies beyond that may be next to
+        // nothing.
+        if start == free.len() || free.len() <= bcnt {
             start = 0;
         }
-        let rest = &self.entries[start..];
+        let rest = &free[start..];
         let last = rest.get(..bcnt.max(1)).unwrap_or(rest).last()?.entry.key;
-        let end = self.entries.partition_point(|queued| queued.entry.key <= last);
-        let taken = &self.entries[start..end];
+        let end = free.partition_point(|queued| queued.entry.key <= last);
+        let taken = &free[start..end];
+        let mut inside: Vec<Key> = open.into_iter().collect();
+        inside.sort_unstable();
         Some(Group {
-            first: taken.first()?.entry.key,
-            last,
+            ranges: divided(taken.first()?.entry.key..=last, &inside),
             sequence_max: taken.iter().map(|queued| queued.sequence).max()?,
             entries: taken.iter().map(|queued| queued.entry).collect(),
         })
@@ -136,10 +189,9 @@ impl Opq {
 
     /// Removes what a batch update has taken, and goes on behind it. There were no arrivals in between.
     pub fn remove(&mut self, group: &Group) {
-        let range = group.first..=group.last;
-        self.entries.retain(|queued| !range.contains(&queued.entry.key));
+        self.entries.retain(|queued| !group.contains(queued.entry.key));
         self.sorted = self.entries.len();
-        self.cursor = group.last.wrapping_add(1);
+        self.cursor = group.ranges.last().map_or(0, |last| last.end().wrapping_add(1));
     }
 
     /// Whether the invariants hold.
@@ -148,6 +200,34 @@ impl Opq {
         sorted.is_sorted_by_key(|queued| (queued.entry.key, queued.sequence))
             && tail.is_sorted_by_key(|queued| queued.sequence)
     }
+}
+
+impl Group {
+    /// Whether all of a key is taken.
+    pub fn contains(&self, key: Key) -> bool {
+        let after = self.ranges.partition_point(|range| *range.start() <= key);
+        after.checked_sub(1).is_some_and(|at| self.ranges[at].contains(&key))
+    }
+}
+
+/// What is left of a range without some keys, which ascend.
+fn divided(range: RangeInclusive<Key>, without: &[Key]) -> Vec<RangeInclusive<Key>> {
+    let (mut start, last) = range.into_inner();
+    let mut ranges = Vec::new();
+    for key in without {
+        if !(start..=last).contains(key) {
+            continue;
+        }
+        if start < *key {
+            ranges.push(start..=key - 1);
+        }
+        if *key == last {
+            return ranges;
+        }
+        start = key + 1;
+    }
+    ranges.push(start..=last);
+    ranges
 }
 
 #[cfg(test)]
@@ -167,16 +247,73 @@ mod tests {
             queue.append(Entry { key: key.parse().unwrap(), value: sequence, op }, sequence);
         }
         assert_eq!((queue.sorted, queue.len()), (9, 13));
-        assert_eq!(queue.newest(15).map(|entry| entry.op), Some(Op::Delete));
-        assert_eq!(queue.newest(25).map(|entry| entry.op), Some(Op::Update));
-        assert_eq!(queue.newest(16), None);
+        assert_eq!(queue.newest(15, COMMITTED).map(|entry| entry.op), Some(Op::Delete));
+        assert_eq!(queue.newest(25, COMMITTED).map(|entry| entry.op), Some(Op::Update));
+        assert_eq!(queue.newest(16, COMMITTED), None);
         let group = queue.group(4).unwrap();
-        assert_eq!((group.first, group.last, group.entries.len()), (2, 15, 4));
+        assert_eq!((group.ranges.clone(), group.entries.len()), (vec![2..=15], 4));
         queue.remove(&group);
         let group = queue.group(100).unwrap();
-        assert_eq!((group.first, group.last, group.entries.len(), group.sequence_max), (21, 94, 9, 13));
+        assert_eq!((group.ranges.clone(), group.entries.len(), group.sequence_max), (vec![21..=94], 9, 13));
         queue.remove(&group);
         assert!(queue.is_empty() && queue.group(1).is_none());
+    }
+
+    /// A batch of the few operations beyond the last batch's end would cost a descent, and soon would come the next.
+    #[test]
+    fn a_queue_that_fits_into_a_batch_is_taken_whole() {
+        let mut queue = Opq::new(100, 3);
+        let mut sequence = 0;
+        let mut arrive = |queue: &mut Opq, keys: &[u64]| {
+            for key in keys {
+                sequence += 1;
+                queue.append(Entry { key: *key, value: 0, op: Op::Insert }, sequence);
+            }
+        };
+        arrive(&mut queue, &[1, 5, 9]);
+        let group = queue.group(10).unwrap();
+        queue.remove(&group);
+        arrive(&mut queue, &[2, 4, 6, 12, 12, 12]);
+        let keys = |group: &Group| group.entries.iter().map(|entry| entry.key).collect::<Vec<_>>();
+        assert_eq!(keys(&queue.group(6).unwrap()), [2, 4, 6, 12, 12, 12], "not 12 alone");
+        assert_eq!(
+            keys(&queue.group(2).unwrap()),
+            [12, 12, 12],
+            "from where the last one ended; never a part of a key"
+        );
+    }
+
+    #[test]
+    fn what_is_not_committed_is_seen_by_its_transaction_only_and_stays() {
+        let mut queue = Opq::new(100, 3);
+        for key in [1, 5, 9] {
+            queue.append(Entry { key, value: 1, op: Op::Insert }, key);
+        }
+        queue.append_of(7, Entry { key: 5, value: 2, op: Op::Update }, 10);
+        queue.append_of(8, Entry { key: 6, value: 2, op: Op::Insert }, 11);
+        let value = |queue: &Opq, key, transaction| queue.newest(key, transaction).map(|entry| entry.value);
+        assert_eq!([0, 7, 8].map(|viewer| value(&queue, 5, viewer)), [Some(1), Some(2), Some(1)]);
+        assert_eq!([0, 7, 8].map(|viewer| value(&queue, 6, viewer)), [None, None, Some(2)]);
+        assert_eq!(queue.newest_in(0..100).iter().map(|entry| entry.value).collect::<Vec<_>>(), [1, 1, 1]);
+        let group = queue.group(100).unwrap();
+        assert_eq!(group.ranges, [1..=4, 7..=9], "nothing of 5 and 6");
+        assert_eq!(group.entries.iter().map(|entry| entry.key).collect::<Vec<_>>(), [1, 9]);
+        queue.remove(&group);
+        assert!(!queue.has_committed() && queue.group(100).is_none() && queue.len() == 3);
+        queue.abort(8);
+        queue.commit(7);
+        let group = queue.group(100).unwrap();
+        assert_eq!((group.ranges.clone(), group.entries.len()), (vec![5..=5], 2));
+        queue.remove(&group);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn ranges_without_keys() {
+        assert_eq!(divided(3..=9, &[]), [3..=9]);
+        assert_eq!(divided(3..=9, &[1, 3, 5, 6, 9, 12]), [4..=4, 7..=8]);
+        assert_eq!(divided(0..=u64::MAX, &[0, u64::MAX]), [1..=u64::MAX - 1]);
+        assert_eq!(divided(4..=4, &[4]), []);
     }
 
     proptest! {
@@ -195,7 +332,7 @@ mod tests {
                 prop_assert!(queue.is_sound());
             }
             for key in 0..30 {
-                prop_assert_eq!(queue.newest(key), model.get(&key).copied());
+                prop_assert_eq!(queue.newest(key, COMMITTED), model.get(&key).copied());
             }
             let found = queue.newest_in(5..22);
             prop_assert_eq!(found, model.range(5..22).map(|(_, entry)| *entry).collect::<Vec<_>>());

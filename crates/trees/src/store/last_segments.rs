@@ -12,6 +12,8 @@ pub(crate) struct LastSegments {
     words: Vec<u64>,
     segments: usize,
     bits: u32,
+    /// Whether anything is remembered at all.
+    kept: bool,
 }
 
 impl LastSegments {
@@ -19,7 +21,12 @@ impl LastSegments {
     pub fn new(segments: usize) -> Self {
         // Codes 0..=L/2, and one for unknown.
         let bits = if segments == 1 { 0 } else { usize::BITS - (segments / 2 + 1).leading_zeros() };
-        Self { words: Vec::new(), segments, bits }
+        Self { words: Vec::new(), segments, bits, kept: true }
+    }
+
+    /// A map that remembers nothing: what a tree without one does.
+    pub fn without(segments: usize) -> Self {
+        Self { kept: false, ..Self::new(segments) }
     }
 
     fn unknown(&self) -> u64 {
@@ -45,7 +52,7 @@ impl LastSegments {
 
     /// Notes the last segment of a leaf (from 0 on), or that it is unknown.
     pub fn set(&mut self, leaf: u64, last: Option<usize>) {
-        if self.segments == 1 {
+        if self.segments == 1 || !self.kept {
             return;
         }
         let first = self.segments / 2 - 1;
@@ -84,6 +91,9 @@ mod tests {
         assert_eq!(map.get(1), None, "less than half full");
         map.set(2, None);
         assert_eq!((map.get(0), map.get(2)), (Some(1), None));
+        let mut none = LastSegments::without(4);
+        none.set(0, Some(3));
+        assert_eq!((none.get(0), none.memory()), (None, 0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! With 0 frames it is the unbuffered B+-tree of the CB-tree paper.
 
+use crate::buffer::frames::Eviction;
 use crate::buffer::lru_pool::LruPool;
 use crate::index::{Checked, Contract, Index};
 use crate::page::node::{Node, Shape};
@@ -31,11 +32,13 @@ pub struct BTreeOptions {
     pub keys_max: Option<usize>,
     /// PioMax for [`Index::search_many`]; 1 searches key by key, as the published one does.
     pub pio_max: usize,
+    /// What the buffer pool evicts first.
+    pub eviction: Eviction,
 }
 
 impl Default for BTreeOptions {
     fn default() -> Self {
-        Self { page_len: 4096, frames: 4096, keys_max: None, pio_max: 1 }
+        Self { page_len: 4096, frames: 4096, keys_max: None, pio_max: 1, eviction: Eviction::Lru }
     }
 }
 
@@ -49,7 +52,7 @@ pub struct BTree {
 impl BTree {
     fn over(store: InPlaceStore, options: &BTreeOptions) -> Self {
         let shape = Shape::of_page(options.page_len).limited(options.keys_max);
-        let nodes = LruPool::new(store, shape, options.frames);
+        let nodes = LruPool::with_eviction(store, shape, options.frames, options.eviction);
         Self { nodes, pio_max: options.pio_max.max(1), events: Events::default() }
     }
 }

@@ -11,21 +11,25 @@
 //! Invariants:
 //! 1. What a key stands for: the newest operation on it in the OPQ, else the last in its leaf.
 //! 2. No page is dirty: bupdate writes through.
-//! 3. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
+//! 3. What an open transaction has done is in the queue and nowhere else: see [`transaction`].
+//! 4. With a log, what was committed survives, and a batch that a power loss cut off is undone: see [`recovery`].
 
 mod check;
 pub(crate) mod concurrent;
 mod flush_log;
+mod options;
 mod prange;
 mod recovery;
 mod search;
+pub(crate) mod transaction;
 
+use crate::buffer::frames::Eviction;
 use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
-use crate::page::node::{Inner, Node, Shape};
-use crate::queue::opq::Opq;
+use crate::page::node::{Inner, Node};
+use crate::queue::opq::{COMMITTED, Opq, Queued};
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
 use crate::store::last_segments::LastSegments;
@@ -36,86 +40,15 @@ use crate::update::in_order::{InOrder, check_fill};
 use crate::update::single::Events;
 use crate::{Counters, Error, Key, Result, Value};
 use flush_log::FlushLog;
+pub use options::{LogMode, PioOptions};
 use parking_lot::{Mutex, RwLock};
 use psync::Volume;
 use std::ops::Range;
 use std::sync::Arc;
+use transaction::OpenTransactions;
 
 const INNER: &str = "pio-inner";
 const LEAVES: &str = "pio-leaves";
-
-/// What of the updates is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogMode {
-    /// Nothing: the tree survives no power loss during a batch update.
-    Off,
-    /// Updates are durable with the next [`Index::flush`]; a power loss leaves the state after some update since then.
-    #[default]
-    Buffered,
-    /// Each update is durable when it returns, as published.
-    Each,
-}
-
-/// What a PIO B-tree is built with.
-#[derive(Clone, Debug)]
-pub struct PioOptions {
-    /// Bytes of a page, which is an inner node or a leaf segment: a power of two from 128 on.
-    pub page_len: usize,
-    /// L: segments of a leaf, 1 to 128.
-    pub segments: usize,
-    /// PioMax: most requests in one psync.
-    pub pio_max: usize,
-    /// O: pages of memory for the OPQ, at 17 bytes an entry.
-    pub queue_pages: usize,
-    /// Pages of memory for the buffer: M less O and what the LSMap takes.
-    pub frames: usize,
-    /// Arrivals in the OPQ until its tail is sorted.
-    pub speriod: usize,
-    /// Most operations that one batch update takes.
-    pub bcnt: usize,
-    /// Most children of an inner node, if less than a page holds: for tests.
-    pub fanout_max: Option<usize>,
-    /// What is logged.
-    pub log: LogMode,
-}
-
-impl Default for PioOptions {
-    fn default() -> Self {
-        Self {
-            page_len: 4096,
-            segments: 2,
-            pio_max: 64,
-            queue_pages: 16,
-            frames: 4080,
-            speriod: 5000,
-            bcnt: 5000,
-            fanout_max: None,
-            log: LogMode::Buffered,
-        }
-    }
-}
-
-impl PioOptions {
-    fn queue(&self) -> Opq {
-        let entry = crate::page::leaf_segments::ENTRY;
-        Opq::new(self.queue_pages * self.page_len / entry, self.speriod)
-    }
-
-    fn fanout(&self) -> usize {
-        Shape::of_page(self.page_len).limited(self.fanout_max).fanout
-    }
-
-    fn validate(&self) -> Result<()> {
-        let wrong = |what: String| Err(Error::Invalid(what));
-        if !(1..=128).contains(&self.segments) {
-            return wrong(format!("leaves of {} segments: 1 to 128", self.segments));
-        }
-        if self.pio_max == 0 || self.bcnt == 0 || self.queue_pages == 0 {
-            return wrong("PioMax, bcnt and the pages of the queue are at least 1".into());
-        }
-        Ok(())
-    }
-}
 
 /// Where a tree stands, as the superblock and the log's flush records say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -150,6 +83,13 @@ struct Log {
     records: FlushLog,
     /// Of the newest operation.
     sequence: u64,
+    open: OpenTransactions,
+}
+
+impl Log {
+    fn new(records: FlushLog) -> Self {
+        Self { records, sequence: 0, open: OpenTransactions::default() }
+    }
 }
 
 impl PioTree {
@@ -160,10 +100,10 @@ impl PioTree {
             LeafExtents::open(Arc::clone(&volume), LEAVES, options.page_len, options.segments, true)?;
         let log = FlushLog::create(&volume, options.log, 1)?;
         Ok(Self {
-            pages: WriteThrough::new(inner, leaves, options.frames),
-            last: LastSegments::new(options.segments),
+            pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
+            last: options.last_segments(),
             queue: RwLock::new(options.queue()),
-            log: Mutex::new(Log { records: log, sequence: 0 }),
+            log: Mutex::new(Log::new(log)),
             root: Root { id: NodeId(0), level: 0 },
             flush: 1,
             segment_sequence: 0,
@@ -181,6 +121,25 @@ impl PioTree {
         let segment = Segment { leaf, number: 0, version: self.flush, sequence: 0, entries: Vec::new() };
         self.pages.write_segments(&[segment])?;
         self.root = Root { id: leaf, level: 0 };
+        Ok(())
+    }
+
+    /// Divides the memory anew between queue and buffer, which begins empty. What waits in the queue goes to the tree first.
+    ///
+    /// # Errors
+    /// Those of [`Index::flush`]; [`Error::Invalid`] for a queue of no pages.
+    pub fn divide_memory(&mut self, queue_pages: usize, frames: usize, eviction: Eviction) -> Result<()> {
+        let options = PioOptions { queue_pages, frames, eviction, ..self.options.clone() };
+        options.validate()?;
+        self.flush()?;
+        if !self.queue.get_mut().is_empty() {
+            return Err(Error::Invalid(
+                "transactions are open: end them before memory is divided anew".into(),
+            ));
+        }
+        *self.queue.get_mut() = options.queue();
+        self.pages.hold(frames, eviction);
+        self.options = options;
         Ok(())
     }
 
@@ -210,22 +169,24 @@ impl PioTree {
         result
     }
 
-    /// Logs and queues an operation. Whether a batch update is due.
-    fn queue_up(&self, key: Key, value: Value, op: Op) -> Result<bool> {
+    /// Logs and queues an operation, of a transaction or by itself. Whether a batch update is due.
+    fn queue_up(&self, transaction: u64, key: Key, value: Value, op: Op) -> Result<bool> {
         self.usable()?;
         let entry = Entry { key, value, op };
         let mut log = self.log.lock();
+        log.open.may_write(transaction, key)?;
         log.sequence += 1;
-        let sequence = log.sequence;
+        let queued = Queued { entry, sequence: log.sequence, transaction };
         // Searches go on while the log is synced.
-        self.noted(log.records.redo(sequence, &entry))?;
+        self.noted(log.records.redo(&queued))?;
+        log.open.wrote(transaction, key);
         let mut queue = self.queue.write();
-        queue.append(entry, sequence);
+        queue.append_of(transaction, entry, queued.sequence);
         Ok(queue.is_full())
     }
 
     fn change(&mut self, key: Key, value: Value, op: Op) -> Result<()> {
-        if self.queue_up(key, value, op)? {
+        if self.queue_up(COMMITTED, key, value, op)? {
             let result = self.bupdate();
             self.noted(result)?;
         }
@@ -273,7 +234,7 @@ impl PioTree {
 
     /// Takes everything that waits to the tree.
     fn bring_all(&mut self) -> Result<()> {
-        while !self.queue.get_mut().is_empty() {
+        while self.queue.get_mut().has_committed() {
             self.bupdate()?;
         }
         self.checkpoint()
@@ -284,9 +245,10 @@ impl PioTree {
         self.pages.leaves.sync()?;
         let old = self.log.get_mut().records.generation();
         let mut log = FlushLog::create(&self.volume, self.options.log, old + 1)?;
-        for queued in self.queue.get_mut().iter() {
-            log.redo_later(queued.sequence, &queued.entry);
-        }
+        // In order of arrival, as a queue wants them back.
+        let mut waiting: Vec<&Queued> = self.queue.get_mut().iter().collect();
+        waiting.sort_by_key(|queued| queued.sequence);
+        waiting.into_iter().for_each(|queued| log.redo_later(queued));
         log.sync()?;
         let words = [log.generation(), self.pages.leaves.next(), u64::from(self.flush)];
         self.pages.inner.sync_with(self.root, words)?;
@@ -350,7 +312,7 @@ impl Index for PioTree {
 
     fn search(&self, key: Key) -> Result<Option<Value>> {
         self.usable()?;
-        self.search_one(key)
+        self.search_one(key, COMMITTED)
     }
 
     fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
@@ -376,7 +338,7 @@ impl Index for PioTree {
 
     fn stats(&self) -> Counters {
         let (inner, leaves) = (self.pages.inner.counters(), self.pages.leaves.counters());
-        let queue = self.queue.read().len() * size_of::<crate::queue::opq::Queued>();
+        let queue = self.queue.read().len() * size_of::<Queued>();
         Counters {
             pages_read: inner.pages_read + leaves.pages_read,
             pages_written: inner.pages_written + leaves.pages_written,

@@ -5,4 +5,5 @@ mod bftl;
 mod cb_tree;
 mod fd_tree;
 mod pio;
+mod pio_transactions;
 mod suite;

@@ -14,6 +14,7 @@ fn options(log: LogMode) -> PioOptions {
         bcnt: 25,
         fanout_max: Some(4),
         log,
+        ..PioOptions::default()
     }
 }
 

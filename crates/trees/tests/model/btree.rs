@@ -1,15 +1,16 @@
 //! The B+-tree under the common suite.
 
 use crate::suite::{bulk_loads, disk, operations, run, simulated, sum};
-use trees::{BTree, BTreeOptions};
+use trees::{BTree, BTreeOptions, Eviction};
 
 fn options() -> [BTreeOptions; 4] {
-    let tiny = BTreeOptions { page_len: 256, frames: 3, keys_max: Some(4), pio_max: 4 };
+    let tiny =
+        BTreeOptions { page_len: 256, frames: 3, keys_max: Some(4), pio_max: 4, eviction: Eviction::Lru };
     [
         tiny.clone(),
         BTreeOptions { frames: 0, keys_max: Some(5), pio_max: 1, ..tiny.clone() },
         BTreeOptions { page_len: 512, frames: 40, keys_max: Some(9), ..tiny },
-        BTreeOptions { frames: 20, pio_max: 64, ..BTreeOptions::default() },
+        BTreeOptions { frames: 20, pio_max: 64, eviction: Eviction::LowestLevel, ..BTreeOptions::default() },
     ]
 }
 

@@ -1,7 +1,7 @@
 //! The PIO B-tree under the common suite.
 
 use crate::suite::{bulk_loads, disk, operations, run, simulated, sum};
-use trees::{LogMode, PioOptions, PioTree};
+use trees::{Eviction, LogMode, PioOptions, PioTree};
 
 fn options() -> [PioOptions; 5] {
     let tiny = PioOptions {
@@ -14,13 +14,30 @@ fn options() -> [PioOptions; 5] {
         bcnt: 12,
         fanout_max: Some(4),
         log: LogMode::Off,
+        eviction: Eviction::Lru,
+        last_segment_map: true,
     };
     [
         tiny.clone(),
         PioOptions { segments: 1, bcnt: 1000, pio_max: 1, log: LogMode::Buffered, ..tiny.clone() },
-        PioOptions { segments: 2, pio_max: 64, queue_pages: 40, fanout_max: None, ..tiny.clone() },
-        PioOptions { segments: 8, frames: 0, queue_pages: 1, bcnt: 3, log: LogMode::Each, ..tiny },
-        PioOptions { queue_pages: 2, frames: 20, ..PioOptions::default() },
+        PioOptions {
+            segments: 2,
+            pio_max: 64,
+            queue_pages: 40,
+            fanout_max: None,
+            eviction: Eviction::LowestLevel,
+            ..tiny.clone()
+        },
+        PioOptions {
+            segments: 8,
+            last_segment_map: false,
+            frames: 0,
+            queue_pages: 1,
+            bcnt: 3,
+            log: LogMode::Each,
+            ..tiny
+        },
+        PioOptions { queue_pages: 2, frames: 20, eviction: Eviction::LowestLevel, ..PioOptions::default() },
     ]
 }
 

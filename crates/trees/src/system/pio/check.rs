@@ -2,6 +2,7 @@
 
 use super::PioTree;
 use crate::page::NodeId;
+use crate::queue::opq::COMMITTED;
 use crate::{Checked, Error, Key, Result};
 use std::collections::HashSet;
 use std::ops::{Bound, RangeBounds};
@@ -17,8 +18,8 @@ impl PioTree {
             return Err(Error::broken("the OPQ is out of order"));
         }
         checked.height = u32::from(self.root.level) + 1;
-        checked.records =
-            self.prange(0..Key::MAX)?.len() as u64 + u64::from(self.search_one(Key::MAX)?.is_some());
+        checked.records = self.prange(0..Key::MAX)?.len() as u64
+            + u64::from(self.search_one(Key::MAX, COMMITTED)?.is_some());
         Ok(checked)
     }
 

@@ -8,6 +8,7 @@
 use super::PioTree;
 use crate::index::Index;
 use crate::page::leaf_segments::Op;
+use crate::queue::opq::COMMITTED;
 use crate::{Counters, Key, Result, Value};
 use parking_lot::RwLock;
 use std::ops::Range;
@@ -29,7 +30,7 @@ impl SharedPioTree {
     }
 
     fn change(&self, key: Key, value: Value, op: Op) -> Result<()> {
-        let is_full = self.tree.read().queue_up(key, value, op)?;
+        let is_full = self.tree.read().queue_up(COMMITTED, key, value, op)?;
         if is_full {
             let mut tree = self.tree.write();
             // Somebody else may have been faster.

@@ -1,10 +1,11 @@
-//! The log of a PIO B-tree (VLDB 2011, section 3.4): redo records of operations; flush start, undo and flush end records of batch
+//! The log of a PIO B-tree (VLDB 2011, section 3.4): redo records of operations; commit and abort records; flush start, undo and flush end records of batch
 //! updates.
 //!
 //! A record's payload is the [postcard](https://docs.rs/postcard) form of a [`LogRecord`]; its kind is always 1.
 //!
 //! Rules (W1 to W4 of a batch update):
-//! 1. In mode `Each`, an operation's redo record is durable before the operation returns.
+//! 1. In mode `Each`, an operation's redo record is durable before the operation returns; of a transaction, all redo records
+//!    and the commit record are before the commit returns.
 //! 2. All redo records of the operations that a batch takes are durable before its start record is.
 //! 3. The start record, and the undo record of a page, are durable before the page is overwritten.
 //! 4. All pages are durable before the end record is.
@@ -14,7 +15,7 @@ use crate::log::wal::{self, Wal};
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
 use crate::page::node::Node;
-use crate::queue::opq::Group;
+use crate::queue::opq::{COMMITTED, Group, Queued};
 use crate::update::bupdate::Undo;
 use crate::{Error, Key, Result};
 use psync::Volume;
@@ -27,10 +28,11 @@ const KIND: u8 = 1;
 /// What stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LogRecord {
-    /// An operation.
-    Redo { sequence: u64, key: Key, value: u64, op: u8 },
-    /// A batch update of all that waited for `first..=last`, up to a sequence number; where the tree stood before it.
-    FlushStart { flush: u32, first: Key, last: Key, sequence_max: u64, before: Standing },
+    /// An operation, which counts at once (transaction 0), or when its transaction has committed.
+    Redo { transaction: u64, sequence: u64, key: Key, value: u64, op: u8 },
+    /// A batch update of all that waited for some ranges of keys (first and last of each), up to a sequence number; where
+    /// the tree stood before it.
+    FlushStart { flush: u32, ranges: Vec<(Key, Key)>, sequence_max: u64, before: Standing },
     /// An inner node as it stood.
     UndoInner { id: u64, level: u8, fences: Vec<Key>, children: Vec<u64> },
     /// A segment that is appended to: its first `count` entries stay where they are, so they need no copy. What it added up
@@ -42,6 +44,10 @@ pub(super) enum LogRecord {
     UndoUnused { leaf: u64, number: usize },
     /// The batch update is done.
     FlushEnd { flush: u32, after: Standing },
+    /// All operations of a transaction count.
+    Commit { transaction: u64 },
+    /// None does.
+    Abort { transaction: u64 },
 }
 
 /// See the module. In mode `Off` it does nothing.
@@ -119,21 +125,38 @@ impl FlushLog {
         self.wal.as_mut().map_or(Ok(()), Wal::sync)
     }
 
-    /// Logs an operation, as durably as the mode says.
-    pub fn redo(&mut self, sequence: u64, entry: &Entry) -> Result<()> {
-        self.redo_later(sequence, entry);
-        if self.mode == LogMode::Each { self.sync() } else { Ok(()) }
+    /// Logs an operation, as durably as the mode says: one of a transaction is synced with its commit.
+    pub fn redo(&mut self, queued: &Queued) -> Result<()> {
+        self.redo_later(queued);
+        if queued.transaction == COMMITTED { self.settle() } else { Ok(()) }
     }
 
     /// Logs an operation that will be synced with others.
-    pub fn redo_later(&mut self, sequence: u64, entry: &Entry) {
-        let (key, value, op) = plain(entry);
-        self.add(&LogRecord::Redo { sequence, key, value, op });
+    pub fn redo_later(&mut self, queued: &Queued) {
+        let (key, value, op) = plain(&queued.entry);
+        let (transaction, sequence) = (queued.transaction, queued.sequence);
+        self.add(&LogRecord::Redo { transaction, sequence, key, value, op });
+    }
+
+    /// Logs that a transaction has committed, as durably as the mode says.
+    pub fn commit(&mut self, transaction: u64) -> Result<()> {
+        self.add(&LogRecord::Commit { transaction });
+        self.settle()
+    }
+
+    /// Logs that a transaction was aborted. One without any such record did not commit either.
+    pub fn abort(&mut self, transaction: u64) {
+        self.add(&LogRecord::Abort { transaction });
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        if self.mode == LogMode::Each { self.sync() } else { Ok(()) }
     }
 
     pub fn flush_start(&mut self, flush: u32, group: &Group, before: Standing) -> Result<()> {
-        let (first, last, sequence_max) = (group.first, group.last, group.sequence_max);
-        self.add(&LogRecord::FlushStart { flush, first, last, sequence_max, before });
+        let ranges = group.ranges.iter().map(|range| (*range.start(), *range.end())).collect();
+        let sequence_max = group.sequence_max;
+        self.add(&LogRecord::FlushStart { flush, ranges, sequence_max, before });
         self.sync()
     }
 

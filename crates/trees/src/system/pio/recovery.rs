@@ -3,7 +3,8 @@
 //! 1. Analysis: the superblock names the log; its records say which batch updates ended, and which one did not.
 //! 2. Undo comes before redo: pages of the unfinished batch become what they were, newest record first. Doing it twice does
 //!    no harm.
-//! 3. Redo: every logged operation that no finished batch has taken goes into the queue again. The published rule looks at
+//! 3. Redo: every logged operation that no finished batch has taken, by itself or of a transaction that has committed, goes
+//!    into the queue again. The published rule looks at
 //!    the key range only and would lose operations that were logged after a batch of the same range; this one compares
 //!    sequence numbers too.
 //! 4. A checkpoint ends it: the log begins anew with what waits, so nothing of the old log is ever seen again.
@@ -17,20 +18,21 @@ use crate::page::NodeId;
 use crate::page::header::HEADER;
 use crate::page::leaf_segments::{ENTRY, Segment};
 use crate::page::node::{Inner, Node};
+use crate::queue::opq::COMMITTED;
 use crate::store::Root;
 use crate::store::in_place::InPlaceStore;
-use crate::store::last_segments::LastSegments;
 use crate::store::leaf_extents::LeafExtents;
 use crate::update::single::Events;
 use crate::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use psync::Volume;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A batch update in the log.
 struct Flush {
     flush: u32,
-    keys: std::ops::RangeInclusive<u64>,
+    ranges: Vec<(u64, u64)>,
     sequence_max: u64,
     ended: bool,
 }
@@ -43,6 +45,7 @@ struct Analysis {
     /// Of the unfinished batch, oldest first.
     undo: Vec<LogRecord>,
     flush: u32,
+    committed: HashSet<u64>,
 }
 
 pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<PioTree> {
@@ -62,10 +65,10 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
     leaves.set_next(standing.leaf_next);
     undo(&inner, &leaves, &analysis.undo, options)?;
     let mut tree = PioTree {
-        pages: WriteThrough::new(inner, leaves, options.frames),
-        last: LastSegments::new(options.segments),
+        pages: WriteThrough::new(inner, leaves, options.frames, options.eviction),
+        last: options.last_segments(),
         queue: RwLock::new(options.queue()),
-        log: Mutex::new(Log { records: FlushLog::none(generation), sequence: 0 }),
+        log: Mutex::new(Log::new(FlushLog::none(generation))),
         root: Root { id: NodeId(standing.root), level: standing.level },
         flush: analysis.flush,
         segment_sequence: 0,
@@ -75,7 +78,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
         options: options.clone(),
         volume,
     };
-    redo(&mut tree, &records, &analysis.flushes)?;
+    redo(&mut tree, &records, &analysis)?;
     let (inner, leaves) = tree.used()?;
     tree.pages.inner.keep_only(&inner);
     tree.pages.leaves.keep_only(standing.leaf_next, &leaves);
@@ -90,13 +93,22 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
 }
 
 fn analyse(records: &[LogRecord], flush: u32) -> Analysis {
-    let mut analysis = Analysis { flushes: Vec::new(), standing: None, undo: Vec::new(), flush };
+    let mut analysis = Analysis {
+        flushes: Vec::new(),
+        standing: None,
+        undo: Vec::new(),
+        flush,
+        committed: HashSet::from([COMMITTED]),
+    };
     for record in records {
         match record {
-            LogRecord::Redo { .. } => {}
-            LogRecord::FlushStart { flush, first, last, sequence_max, before } => {
-                let (flush, sequence_max) = (*flush, *sequence_max);
-                analysis.flushes.push(Flush { flush, keys: *first..=*last, sequence_max, ended: false });
+            LogRecord::Redo { .. } | LogRecord::Abort { .. } => {}
+            LogRecord::Commit { transaction } => {
+                analysis.committed.insert(*transaction);
+            }
+            LogRecord::FlushStart { flush, ranges, sequence_max, before } => {
+                let (flush, sequence_max, ranges) = (*flush, *sequence_max, ranges.clone());
+                analysis.flushes.push(Flush { flush, ranges, sequence_max, ended: false });
                 analysis.flush = flush;
                 analysis.standing = Some(*before);
                 analysis.undo.clear();
@@ -164,7 +176,11 @@ fn undo(
                 leaves.write_segments(&[segment])?;
             }
             LogRecord::UndoUnused { leaf, number } => leaves.wipe_segment(NodeId(*leaf), *number)?,
-            LogRecord::Redo { .. } | LogRecord::FlushStart { .. } | LogRecord::FlushEnd { .. } => {}
+            LogRecord::Redo { .. }
+            | LogRecord::FlushStart { .. }
+            | LogRecord::FlushEnd { .. }
+            | LogRecord::Commit { .. }
+            | LogRecord::Abort { .. } => {}
         }
     }
     if !records.is_empty() {
@@ -174,16 +190,17 @@ fn undo(
     Ok(())
 }
 
-/// Queues the operations that no finished batch has taken.
-fn redo(tree: &mut PioTree, records: &[LogRecord], flushes: &[Flush]) -> Result<()> {
+/// Queues the operations that count, and that no finished batch has taken.
+fn redo(tree: &mut PioTree, records: &[LogRecord], analysis: &Analysis) -> Result<()> {
     for record in records {
-        let LogRecord::Redo { sequence, key, value, op } = record else { continue };
+        let LogRecord::Redo { transaction, sequence, key, value, op } = record else { continue };
         let newest = &mut tree.log.get_mut().sequence;
         *newest = (*newest).max(*sequence);
-        let taken = flushes
-            .iter()
-            .any(|flush| flush.ended && flush.keys.contains(key) && *sequence <= flush.sequence_max);
-        if !taken {
+        let took = |flush: &Flush| {
+            let within = flush.ranges.iter().any(|(first, last)| (first..=last).contains(&key));
+            flush.ended && within && *sequence <= flush.sequence_max
+        };
+        if analysis.committed.contains(transaction) && !analysis.flushes.iter().any(took) {
             tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);
         }
     }

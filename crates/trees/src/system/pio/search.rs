@@ -4,6 +4,7 @@ use super::PioTree;
 use crate::page::NodeId;
 use crate::page::leaf_segments::Entry;
 use crate::page::node::Node;
+use crate::queue::opq::COMMITTED;
 use crate::store::leaf_extents::SegmentedLeaf;
 use crate::{Error, Key, Result, Value};
 use mpsearch::{Tree, Visit, fan_out};
@@ -15,9 +16,9 @@ fn last(leaf: &SegmentedLeaf, key: Key) -> Option<Value> {
 }
 
 impl PioTree {
-    /// The value of a key: the OPQ decides if it can, else one read for each level that is not buffered.
-    pub(super) fn search_one(&self, key: Key) -> Result<Option<Value>> {
-        if let Some(entry) = self.queue.read().newest(key) {
+    /// The value of a key, as a transaction sees it: the OPQ decides if it can, else one read for each level that is not buffered.
+    pub(super) fn search_one(&self, key: Key, transaction: u64) -> Result<Option<Value>> {
+        if let Some(entry) = self.queue.read().newest(key, transaction) {
             return Ok(entry.outcome());
         }
         let mut id = self.root.id;
@@ -36,7 +37,7 @@ impl PioTree {
         let mut left = Vec::with_capacity(keys.len());
         let queue = self.queue.read();
         for (index, key) in keys.iter().enumerate() {
-            match queue.newest(*key) {
+            match queue.newest(*key, COMMITTED) {
                 Some(entry) => answers[index] = entry.outcome(),
                 None => left.push((*key, index)),
             }
