@@ -16,6 +16,7 @@
 //! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
 //! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
+//! | [`RecordAsTree`] | AS-tree, as the CB-tree paper has it | always at the end; a table says where | records, brought to the tree all at once |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
 //! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
@@ -53,4 +54,5 @@ pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};
+pub use system::record_as_tree::{RecordAsTree, RecordAsTreeOptions};
 pub use system::unit_tree::{UnitBufferDetails, UnitTree, UnitTreeOptions, VictimChoice};
