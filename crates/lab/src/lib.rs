@@ -4,6 +4,7 @@
 //! - [`experiments`] has all [`Experiment`]s, [`find`] one of them; each has a [`Card`] with its paper and question.
 //! - [`Laboratory`] gives a running experiment its devices; a [`Stage`] is a volume with its clock.
 //! - [`Rows`] is what is recorded, [`Lapse`] and [`Rate`] the times in it, which know their clock.
+//! - [`trace`] makes, reads, counts and hashes operations on indexes.
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
@@ -15,6 +16,7 @@ mod flash_map;
 mod interrupt;
 mod judgement;
 mod laboratory;
+mod named_volume;
 mod progress;
 mod quantity;
 mod record;
@@ -23,6 +25,7 @@ mod rival;
 mod row;
 mod stage;
 mod sweep;
+pub mod trace;
 mod traffic;
 mod tree_ground;
 mod tree_times;

@@ -67,6 +67,16 @@ impl TreeGround<Wall> {
 }
 
 impl<C: Clock> TreeGround<C> {
+    /// Time since some moment before the ground was first used.
+    pub fn now(&self) -> Duration {
+        (self.now)()
+    }
+
+    /// What a drive still does in the background comes to its end.
+    pub fn rest(&self) {
+        (self.rest)();
+    }
+
     /// How long `work` takes.
     pub fn time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Lapse<C>)> {
         // What a drive does in the background for the work before is not to be counted here.
