@@ -16,7 +16,10 @@ mod e08_sequential_random;
 mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
+mod e15_tpcc;
 mod e17_tuning;
+mod e29_creation;
+mod e30_retrieval;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -283,7 +286,10 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e09_openssd::OpenSsd,
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
+        &e15_tpcc::TpccTrace,
         &e17_tuning::Tuning,
+        &e29_creation::Creation,
+        &e30_retrieval::Retrieval,
         &e40_channels::Channels,
     ]
 }

@@ -8,6 +8,7 @@
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
+mod block_ground;
 mod chart;
 mod command;
 mod experiment;
@@ -25,6 +26,7 @@ mod rival;
 mod row;
 mod stage;
 mod sweep;
+mod tpcc_ground;
 pub mod trace;
 mod traffic;
 mod tree_ground;

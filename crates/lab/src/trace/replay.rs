@@ -8,7 +8,7 @@
 use super::{Op, Step};
 use crate::failure::{Failure, Result};
 use crate::named_volume::NamedVolume;
-use crate::quantity::{Clock, Lapse, Quantity};
+use crate::quantity::{Clock, Lapse};
 use crate::row::Row;
 use crate::tree_ground::{FILL, TreeGround};
 use psync::{Counters, Volume};
@@ -49,7 +49,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    fn and(self, other: Self) -> Self {
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
         Self {
             operations: self.operations + other.operations,
             time: self.time + other.time,
@@ -263,7 +264,7 @@ pub(crate) fn divide(pages: usize, sizes: &[u64]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantity::Simulated;
+    use crate::quantity::{Quantity, Simulated};
     use trees::{BTree, BTreeOptions, PioOptions, PioTree};
 
     #[test]
