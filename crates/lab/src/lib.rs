@@ -9,6 +9,7 @@
 
 mod arguments;
 mod block_ground;
+mod callers;
 mod chart;
 mod command;
 mod experiment;
