@@ -131,9 +131,12 @@ where
 }
 
 /// Writes into the record what the trace of a run is.
-pub(crate) fn publish(laboratory: &Laboratory, trace: &BlockOptions) -> Result<()> {
+pub(crate) fn publish(laboratory: &Laboratory, trace: &BlockOptions, run: u32) -> Result<()> {
     let mut account = Account::default();
     trace.steps().map_err(Failure::CannotRun)?.for_each(|step| account.add(step));
-    laboratory.note(format!("{}: {}, SHA-256 {}", trace.describe(), account.told(&[]), account.sha256()));
+    laboratory.note(match run {
+        0 => format!("{}: {}, SHA-256 {}", trace.describe(), account.told(&[]), account.sha256()),
+        _ => format!("the same with seed {}: SHA-256 {}", trace.seed, account.sha256()),
+    });
     Ok(())
 }

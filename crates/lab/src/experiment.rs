@@ -17,6 +17,7 @@ mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e15_tpcc;
+mod e16_concurrency;
 mod e17_tuning;
 mod e29_creation;
 mod e30_retrieval;
@@ -287,6 +288,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e15_tpcc::TpccTrace,
+        &e16_concurrency::Concurrency,
         &e17_tuning::Tuning,
         &e29_creation::Creation,
         &e30_retrieval::Retrieval,

@@ -6,11 +6,14 @@
 use crate::experiment::{Device, Parameter, Scale};
 use crate::failure::{Failure, Result};
 use crate::laboratory::Laboratory;
+use crate::named_volume::NamedVolume;
 use crate::quantity::Clock;
 use crate::trace::account::Account;
 use crate::trace::replay::{Forest, Plant, divide};
 use crate::trace::tpcc::{INDEXES, TARGET, Tpcc, TpccOptions};
 use crate::tree_ground::{FILL, TreeGround};
+use psync::Volume;
+use std::sync::Arc;
 use trees::{BTreeOptions, LogMode, PioOptions};
 
 /// Pages of memory and of operation queue of the published experiment, for 100 warehouses.
@@ -132,11 +135,27 @@ pub(crate) fn plant_all<C: Clock>(ground: &TreeGround<C>, tpcc: &Tpcc, plant: Pl
 }
 
 /// Writes into the record what the trace of a run is.
-pub(crate) fn publish(laboratory: &Laboratory, tpcc: &Tpcc) {
+pub(crate) fn publish(laboratory: &Laboratory, tpcc: &Tpcc, run: u32) {
     let mut account = Account::default();
     tpcc.steps().for_each(|step| account.add(step));
     let (told, hash) = (account.told(&TARGET), account.sha256());
-    laboratory.note(format!("{}: {told}, SHA-256 of the operations {hash}", tpcc.describe()));
+    laboratory.note(match run {
+        0 => format!("{}: {told}, SHA-256 of the operations {hash}", tpcc.describe()),
+        _ => format!("the same with seed {}: SHA-256 {hash}", tpcc.options().seed),
+    });
+}
+
+/// The eight trees with their records, for many threads.
+pub(crate) fn plant_shared<T>(
+    volume: &Arc<dyn Volume>,
+    tpcc: &Tpcc,
+    mut plant: impl FnMut(u8, Arc<dyn Volume>, &mut dyn Iterator<Item = (u64, u64)>) -> trees::Result<T>,
+) -> Result<Vec<T>> {
+    let one = |tree: u8| {
+        let volume = NamedVolume::new(Arc::clone(volume), format!("index-{tree}-"));
+        Ok(plant(tree, Arc::new(volume), &mut tpcc.load(tree))?)
+    };
+    (0..INDEXES.len() as u8).map(one).collect()
 }
 
 #[cfg(test)]

@@ -29,12 +29,17 @@ pub(crate) struct TreeGround<C> {
 /// Deepest queue that a tree asks for.
 const PIO_MAX: usize = 256;
 
+/// The drive that trees grow on, new.
+pub(crate) fn drive(run: u32) -> Result<Ssd> {
+    let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+    let ssd = Ssd::new(Profile::ssdsim(), FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+    Ok(ssd.with_pio_max(PIO_MAX))
+}
+
 impl TreeGround<Simulated> {
     /// A new simulated drive with page mapping.
     pub fn on_ssdsim(run: u32) -> Result<Self> {
-        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-        let ssd = Ssd::new(Profile::ssdsim(), FtlOptions::default(), u64::from(run)).map_err(wrong)?;
-        let ssd = Arc::new(ssd.with_pio_max(PIO_MAX));
+        let ssd = Arc::new(drive(run)?);
         let (clock, drain) = (Arc::clone(&ssd), Arc::clone(&ssd));
         Ok(Self {
             volume: ssd,

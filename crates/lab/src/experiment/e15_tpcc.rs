@@ -61,7 +61,7 @@ fn measure<C: Clock>(
     let mut rows = Vec::new();
     for run in 0..runs {
         let tpcc = size.tpcc(Laboratory::seed(run, 15))?;
-        publish(laboratory, &tpcc);
+        publish(laboratory, &tpcc, run);
         for series in [BTREE, FOR_ALL, FOR_EACH] {
             laboratory.step(series)?;
             let place = ground(run)?;

@@ -44,7 +44,7 @@ fn measure<C: Clock>(
     for run in 0..runs {
         for (at, like) in Like::ALL.into_iter().enumerate() {
             let trace = options(like, like.sequential(), divisor, run);
-            publish(laboratory, &trace)?;
+            publish(laboratory, &trace, run)?;
             for system in SYSTEMS {
                 laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
                 let replayed = replay(&ground(run)?, system, BUFFER, &trace, true)?;

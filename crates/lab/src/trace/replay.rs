@@ -170,9 +170,9 @@ impl Forest {
         Self { trees: BTreeMap::new() }
     }
 
-    /// The trees, by index.
-    pub fn trees(&self) -> impl Iterator<Item = (u8, &dyn Index)> {
-        self.trees.iter().map(|(tree, index)| (*tree, &**index))
+    #[cfg(test)]
+    fn trees(&self) -> impl Iterator<Item = &dyn Index> {
+        self.trees.values().map(|tree| &**tree)
     }
 
     /// Does all steps. An index without a tree gets an empty one when it is first named. `watched`: nodes in memory and nodes
@@ -299,7 +299,7 @@ mod tests {
         let mut steps = steps().into_iter().peekable();
         let mut forest = Forest::grow(&ground, plant, &mut steps).unwrap();
         let replayed = forest.replay(&ground, plant, steps, true).unwrap();
-        let records = forest.trees().map(|(_, tree)| tree.check().unwrap().records).collect();
+        let records = forest.trees().map(|tree| tree.check().unwrap().records).collect();
         (replayed, records)
     }
 
@@ -336,7 +336,7 @@ mod tests {
     fn a_load_in_the_midst_and_an_error_of_the_source_end_it() {
         let ground = TreeGround::<Simulated>::on_ssdsim(0).unwrap();
         let btree = plant::<BTree>(|_| BTreeOptions::default());
-        let mut replay = |steps: Vec<Result<Step>>| {
+        let replay = |steps: Vec<Result<Step>>| {
             Forest::bare()
                 .replay(&ground, &btree, steps.into_iter(), false)
                 .map(|_| ())
