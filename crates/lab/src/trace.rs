@@ -73,3 +73,49 @@ impl Step {
         Self { tree, op, key, value }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    /// As the fuzzer asks it.
+    fn any_bytes(input: &[u8]) {
+        let steps: Vec<_> = plain::Reader::new(input).collect();
+        assert!(steps.len() <= input.len());
+        let mut again = Vec::new();
+        steps.iter().flatten().for_each(|step| plain::write(&mut again, *step).unwrap());
+        let read: Vec<_> = plain::Reader::new(&again[..]).map(Result::unwrap).collect();
+        assert!(read.iter().eq(steps.iter().flatten()), "{}", String::from_utf8_lossy(&again));
+        let mut reader = msr_csv::Reader::new(input);
+        let mut volumes = reader.by_ref().map_while(Result::ok).map(|step| usize::from(step.tree)).max();
+        assert!(volumes.take().is_none_or(|most| most < reader.volumes().len()));
+        assert!(reader.next().is_none(), "it goes on behind an error");
+    }
+
+    #[test]
+    fn the_corpus_is_decoded_or_refused() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        for name in ["trace_plain", "trace_msr"] {
+            let files: Vec<_> = std::fs::read_dir(corpus.join(name)).unwrap().flatten().collect();
+            assert!(!files.is_empty(), "{name} has no corpus");
+            files.iter().for_each(|file| any_bytes(&std::fs::read(file.path()).unwrap()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(input in prop::collection::vec(any::<u8>(), 0..400)) {
+            any_bytes(&input);
+        }
+
+        #[test]
+        fn any_words_are_decoded_or_refused(
+            words in prop::collection::vec("search|load|range|insert|delete|@[0-9]{1,4}|[0-9]{1,21}|Read|Write|,| |\n|#|-", 0..80),
+        ) {
+            any_bytes(words.join(" ").as_bytes());
+            any_bytes(words.join(",").as_bytes());
+        }
+    }
+}
