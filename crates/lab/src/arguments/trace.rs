@@ -42,7 +42,7 @@ pub(crate) enum Make {
 
 #[derive(Debug, Args)]
 pub(crate) struct MakeTpcc {
-    /// W: warehouses; each has about 600,000 records on the eight indexes
+    /// W: warehouses; each has about 530,000 records on the eight indexes
     #[arg(long, value_name = "W", default_value_t = 10)]
     pub warehouses: u32,
     /// Operations besides the records that are loaded
