@@ -9,7 +9,7 @@ use crate::laboratory::Laboratory;
 use crate::named_volume::NamedVolume;
 use crate::quantity::Clock;
 use crate::trace::account::Account;
-use crate::trace::replay::{Forest, Plant, divide};
+use crate::trace::replay::{Forest, Plant, Records, divide};
 use crate::trace::tpcc::{INDEXES, TARGET, Tpcc, TpccOptions};
 use crate::tree_ground::{FILL, TreeGround};
 use psync::Volume;
@@ -149,7 +149,7 @@ pub(crate) fn publish(laboratory: &Laboratory, tpcc: &Tpcc, run: u32) {
 pub(crate) fn plant_shared<T>(
     volume: &Arc<dyn Volume>,
     tpcc: &Tpcc,
-    mut plant: impl FnMut(u8, Arc<dyn Volume>, &mut dyn Iterator<Item = (u64, u64)>) -> trees::Result<T>,
+    mut plant: impl FnMut(u8, Arc<dyn Volume>, Records<'_>) -> trees::Result<T>,
 ) -> Result<Vec<T>> {
     let one = |tree: u8| {
         let volume = NamedVolume::new(Arc::clone(volume), format!("index-{tree}-"));

@@ -18,14 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use trees::Index;
 
+/// Records in ascending order of key.
+pub(crate) type Records<'a> = &'a mut dyn Iterator<Item = (u64, u64)>;
+
+/// A tree of any kind.
+type Planted = trees::Result<Box<dyn Index>>;
+
 /// Makes the tree of an index from its records.
-pub(crate) type Plant<'a> =
-    &'a dyn Fn(u8, Arc<dyn Volume>, &mut dyn Iterator<Item = (u64, u64)>) -> trees::Result<Box<dyn Index>>;
+pub(crate) type Plant<'a> = &'a dyn Fn(u8, Arc<dyn Volume>, Records<'_>) -> Planted;
 
 /// Trees of a kind, with the options that an index's number gives.
 pub(crate) fn plant<T: Index + 'static>(
     options: impl Fn(u8) -> T::Options,
-) -> impl Fn(u8, Arc<dyn Volume>, &mut dyn Iterator<Item = (u64, u64)>) -> trees::Result<Box<dyn Index>> {
+) -> impl Fn(u8, Arc<dyn Volume>, Records<'_>) -> Planted {
     move |tree, volume, records| Ok(Box::new(T::bulk_load(volume, &options(tree), FILL, records)?))
 }
 
@@ -158,7 +163,7 @@ impl Forest {
         ground: &TreeGround<C>,
         plant: Plant<'_>,
         tree: u8,
-        records: &mut dyn Iterator<Item = (u64, u64)>,
+        records: Records<'_>,
     ) -> Result<()> {
         let volume = Arc::new(NamedVolume::new(Arc::clone(&ground.volume), format!("index-{tree}-")));
         self.trees.insert(tree, plant(tree, volume, records)?);
