@@ -17,8 +17,11 @@
 //!    those that come later find units busy with them;
 //! 3. no more than `BACKGROUND_MAX` operations are left behind: beyond that the clock waits for them.
 
+mod callers;
+
 use crate::batch::Request;
 use crate::{Batch, Geometry, Operation, OperationKind, RequestKind, Result, Timing};
+use callers::Submitted;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -30,17 +33,8 @@ const BACKGROUND_MAX: usize = 16_384;
 type Nanos = u64;
 
 const NONE: u32 = u32::MAX;
+/// No submission.
 const ALONE: u64 = u64::MAX;
-
-/// A batch that was submitted and is not answered.
-#[derive(Clone, Debug)]
-struct Submitted {
-    ticket: u64,
-    batch: Batch,
-    /// The first request that has not come into the queue.
-    next: usize,
-    unanswered: usize,
-}
 
 /// What happens at a time. The numbers are of requests or operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -278,65 +272,6 @@ impl Clock {
         while self.pending.len() > BACKGROUND_MAX {
             self.step();
         }
-    }
-
-    /// Hands over all requests of a batch now, for a caller who waits for them while others go on: no time passes. The answer is
-    /// the ticket that [`Clock::next_answered`] gives back. Requests of all callers come into the drive's queue in the order of
-    /// their submission.
-    pub fn submit(&mut self, batch: Batch) -> u64 {
-        let ticket = self.tickets;
-        self.tickets += 1;
-        let unanswered = batch.requests.len();
-        if unanswered == 0 {
-            self.done.push_back(ticket);
-        } else {
-            self.submitted.push_back(Submitted { ticket, batch, next: 0, unanswered });
-            self.admit_submitted();
-        }
-        ticket
-    }
-
-    /// Lets time pass until all requests of some submission are answered, and says which one's; `None` if nothing is submitted.
-    /// `answered` is told of each request on the way, as in [`Clock::run`].
-    pub fn next_answered(&mut self, mut answered: impl FnMut(RequestKind, Duration)) -> Option<u64> {
-        while self.done.is_empty() && !self.submitted.is_empty() {
-            self.step_submitted(&mut answered);
-        }
-        while self.pending.len() > BACKGROUND_MAX {
-            self.step_submitted(&mut answered);
-        }
-        self.done.pop_front()
-    }
-
-    fn admit_submitted(&mut self) {
-        let mut at = 0;
-        while at < self.submitted.len() && self.active.len() < self.queue_depth {
-            let next = self.submitted[at].next;
-            if next == self.submitted[at].batch.requests.len() {
-                at += 1;
-                continue;
-            }
-            self.submitted[at].next += 1;
-            let batch = std::mem::take(&mut self.submitted[at].batch);
-            self.admit(&batch, next, self.submitted[at].ticket);
-            self.submitted[at].batch = batch;
-        }
-    }
-
-    /// The next event happens while batches are submitted.
-    fn step_submitted(&mut self, answered: &mut impl FnMut(RequestKind, Duration)) {
-        let Some(number) = self.step() else { return };
-        let Active { kind, admitted, ticket, .. } = self.active.items[number as usize];
-        self.active.free.push(number);
-        answered(kind, Duration::from_nanos(self.now - admitted));
-        if let Some(at) = self.submitted.iter().position(|submitted| submitted.ticket == ticket) {
-            self.submitted[at].unanswered -= 1;
-            if self.submitted[at].unanswered == 0 {
-                self.submitted.remove(at);
-                self.done.push_back(ticket);
-            }
-        }
-        self.admit_submitted();
     }
 
     /// Lets time pass in which the host asks for nothing.

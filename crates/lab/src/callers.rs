@@ -305,6 +305,35 @@ mod tests {
         }
     }
 
+    /// The same tree without its lock.
+    struct Unlocked(SharedPioTree);
+
+    impl SharedTree for Unlocked {
+        const UPDATES_ALONE: bool = false;
+
+        fn act(&self, step: Step) -> trees::Result<()> {
+            self.0.act(step)
+        }
+    }
+
+    #[test]
+    fn a_lock_costs_nothing_alone_and_something_among_many() {
+        let unlocked = |callers| {
+            let ssd = drive();
+            let volume = Arc::new(ssd.clone());
+            let tree = PioTree::bulk_load(volume, &pio_options(), 0.69, &mut records()).unwrap();
+            let trees = [Unlocked(SharedPioTree::new(tree))];
+            in_virtual_time(&ssd, &trees, &mut steps().into_iter(), callers).unwrap()
+        };
+        assert_eq!(unlocked(1), pio(1).0);
+        assert!(
+            unlocked(16).as_secs_f64() < 0.98 * pio(16).0.as_secs_f64(),
+            "{:?} {:?}",
+            unlocked(16),
+            pio(16).0
+        );
+    }
+
     #[test]
     fn threads_do_all_steps() {
         let volume = Arc::new(psync::Simulated::new(1));

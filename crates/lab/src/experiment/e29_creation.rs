@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(judge(70.0, 60.0).outcome("least-msr"), Some(Outcome::Fails));
         let judgement = judge(70.0, 150.0);
         let crossing = judgement.checks.iter().find(|check| check.key == "crossing").unwrap();
-        assert_eq!(crossing.ours, "0.667");
+        assert_eq!(crossing.ours, "0.67");
         assert_eq!(judgement.outcome("buffer-IBSF"), Some(Outcome::NotApplicable));
     }
 
