@@ -32,5 +32,5 @@ lab: ## Run the published experiments again, and make a page of them (DIR=direct
 	$(CARGO) run --release --package lab -- report
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
-	for target in node manifest current wal mdb tsv csv jsonl; do \
+	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr; do \
 		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done

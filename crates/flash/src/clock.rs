@@ -17,8 +17,11 @@
 //!    those that come later find units busy with them;
 //! 3. no more than `BACKGROUND_MAX` operations are left behind: beyond that the clock waits for them.
 
+mod callers;
+
 use crate::batch::Request;
 use crate::{Batch, Geometry, Operation, OperationKind, RequestKind, Result, Timing};
+use callers::Submitted;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
@@ -30,6 +33,8 @@ const BACKGROUND_MAX: usize = 16_384;
 type Nanos = u64;
 
 const NONE: u32 = u32::MAX;
+/// No submission.
+const ALONE: u64 = u64::MAX;
 
 /// What happens at a time. The numbers are of requests or operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +77,8 @@ struct Task {
 struct Active {
     kind: RequestKind,
     admitted: Nanos,
+    /// The submission that it belongs to, or `ALONE`.
+    ticket: u64,
     /// How many tasks it has.
     tasks: u32,
     /// Operations that the host waits for and that have not ended.
@@ -178,6 +185,11 @@ pub struct Clock {
     /// Breaks ties between events of the same time: first planned, first served.
     planned: u64,
     answered: usize,
+    /// Batches of several callers, in order of submission.
+    submitted: VecDeque<Submitted>,
+    tickets: u64,
+    /// Tickets that are answered and that nobody has asked for.
+    done: VecDeque<u64>,
     /// Where the operations of the task went that is being admitted.
     numbers: Vec<u32>,
 }
@@ -206,6 +218,9 @@ impl Clock {
             events: BinaryHeap::new(),
             planned: 0,
             answered: 0,
+            submitted: VecDeque::new(),
+            tickets: 0,
+            done: VecDeque::new(),
             numbers: Vec::new(),
         })
     }
@@ -235,13 +250,16 @@ impl Clock {
         depth: usize,
         mut answered: impl FnMut(RequestKind, Duration),
     ) {
+        while !self.submitted.is_empty() {
+            self.step_submitted(&mut answered);
+        }
         let depth = depth.clamp(1, self.queue_depth);
         let total = batch.requests.len();
         let mut next = 0;
         self.answered = 0;
         while self.answered < total {
             while next < total && next - self.answered < depth {
-                self.admit(batch, next);
+                self.admit(batch, next, ALONE);
                 next += 1;
             }
             if let Some(number) = self.step() {
@@ -280,6 +298,8 @@ impl Clock {
         self.tasks = Slab::new();
         self.active = Slab::new();
         self.admitted_tasks.clear();
+        self.submitted.clear();
+        self.done.clear();
         self.events.clear();
         self.controller_free = self.now;
     }
@@ -290,11 +310,16 @@ impl Clock {
     }
 
     /// Takes a request into the queue: the controller gets to it when it is through with those before.
-    fn admit(&mut self, batch: &Batch, number: usize) {
+    fn admit(&mut self, batch: &Batch, number: usize, ticket: u64) {
         let Request { kind, bytes, .. } = batch.requests[number];
         let tasks = batch.tasks_of(number);
-        let request =
-            self.active.add(Active { kind, admitted: self.now, tasks: tasks.len() as u32, awaited: 0 });
+        let request = self.active.add(Active {
+            kind,
+            admitted: self.now,
+            ticket,
+            tasks: tasks.len() as u32,
+            awaited: 0,
+        });
         for task in tasks {
             self.admit_task(batch, task, request);
         }
@@ -543,6 +568,43 @@ mod tests {
         assert_eq!(time(&[0, 0]), 125.0, "one die does one after the other");
         assert_eq!(time(&[0, 1, 2, 3]), 75.0);
         assert_eq!(time(&[0, 0, 1]), 125.0);
+    }
+
+    /// Two callers share the drive: what does not collide overlaps, what does waits, and each is answered when its own is done.
+    #[test]
+    fn callers_wait_for_their_own_alone() {
+        let mut clock = clock(|_| ());
+        let (short, long) = (clock.submit(reads(&[0])), clock.submit(reads(&[1, 1, 1])));
+        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(short), 65));
+        // The first goes on while the second waits.
+        let again = clock.submit(reads(&[1]));
+        let third = clock.submit(reads(&[2]));
+        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(third), 130));
+        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(long), 185));
+        let empty = clock.submit(Batch::default());
+        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(empty), 185));
+        assert_eq!((clock.next_answered(|_, _| {}), clock.now().as_micros()), (Some(again), 245));
+        assert_eq!(clock.next_answered(|_, _| {}), None);
+    }
+
+    #[test]
+    fn a_full_queue_holds_callers_back_in_order() {
+        let mut clock = clock(|timing| timing.queue_depth = 2);
+        let tickets: Vec<u64> = [0, 1, 2, 3].map(|unit| clock.submit(reads(&[unit]))).to_vec();
+        let mut seen = Vec::new();
+        let mut times = Vec::new();
+        while let Some(ticket) = clock.next_answered(|_, latency| times.push(latency.as_micros())) {
+            seen.push(ticket);
+        }
+        assert_eq!(seen, tickets);
+        assert_eq!((clock.now().as_micros(), times), (130, vec![65; 4]));
+        // One submission alone is what a run is.
+        let batch = reads(&[0, 0, 1, 2, 3]);
+        let (mut alone, began) = (clock.clone(), clock.now());
+        let expected = micros(&mut alone, &batch);
+        clock.submit(batch);
+        clock.next_answered(|_, _| {});
+        assert_eq!((clock.now() - began).as_nanos() as f64 / 1e3, expected);
     }
 
     #[test]

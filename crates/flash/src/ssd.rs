@@ -25,7 +25,7 @@ pub use latency::Latency;
 pub use map::BlockState;
 
 use crate::{
-    Faults, Flash, FlashCounters, Ftl, FtlOptions, NandCounters, Profile, RequestKind, Result, Wear,
+    Batch, Faults, Flash, FlashCounters, Ftl, FtlOptions, NandCounters, Profile, RequestKind, Result, Wear,
 };
 use parking_lot::Mutex;
 use psync::{Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Volume, Write};
@@ -197,6 +197,25 @@ impl Ssd {
     /// [`Error::Invalid`] with [`Content::Tags`](crate::Content::Tags), which keeps too little of the files' journal.
     pub fn power_loss(&self, seed: u64) -> psync::Result<Self> {
         Ok(Self::from_state(self.state.lock().after_power_loss(seed)?))
+    }
+
+    /// Does `work` while time stands still: all that it asks of the drive is carried out at once, and what the drive has to do for
+    /// it is given back, a batch for each set, to be [submitted](Ssd::submit). So one thread plays several callers who share a
+    /// drive: each does its work in no time, then waits for its batches, one after the other, while others go on.
+    pub fn deferring<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Batch>) {
+        self.state.lock().deferred = Some(Vec::new());
+        let result = work();
+        (result, self.state.lock().deferred.take().unwrap_or_default())
+    }
+
+    /// Hands over a batch for a caller who waits for it; no time passes. The answer is a ticket for [`Ssd::next_answered`].
+    pub fn submit(&self, batch: Batch) -> u64 {
+        self.state.lock().clock.submit(batch)
+    }
+
+    /// Lets virtual time pass until some submitted batch is through, and says which one; `None` if there is none.
+    pub fn next_answered(&self) -> Option<u64> {
+        self.state.lock().next_answered()
     }
 
     /// A stream of reads and writes in this order, from a host that keeps `depth` requests outstanding (no more than

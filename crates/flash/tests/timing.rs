@@ -55,6 +55,55 @@ fn rate(drive: &Ssd, file: FileId, depth: usize, bytes: usize, writes: bool) -> 
     (sets * depth) as f64 / (drive.now() - began).as_secs_f64()
 }
 
+/// Reads and writes of one caller, a request after the other; each `third` one writes.
+fn work(drive: &Ssd, file: FileId, seed: u64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut buffer = vec![0; 4096];
+    for (index, offset) in places(&mut rng, 300, 4096).into_iter().enumerate() {
+        if index % 3 == 0 {
+            drive.write(&[Write { file, offset, data: &buffer }]).unwrap();
+        } else {
+            drive.read(&mut [Read { file, offset, buffer: &mut buffer }]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_caller_alone_takes_as_long_as_ever_and_many_share_the_drive() {
+    let took = |callers: u64| {
+        let (drive, file) = filled(Profile::ssdsim(), SPACE);
+        let began = drive.now();
+        let mut todo: Vec<_> = (0..callers)
+            .map(|seed| {
+                let ((), batches) = drive.deferring(|| work(&drive, file, seed));
+                assert_eq!((batches.len(), drive.now()), (300, began), "no time passes");
+                batches.into_iter()
+            })
+            .collect();
+        let mut waiting = std::collections::HashMap::new();
+        for (caller, todo) in todo.iter_mut().enumerate() {
+            waiting.insert(drive.submit(todo.next().unwrap()), caller);
+        }
+        while let Some(ticket) = drive.next_answered() {
+            let caller = waiting.remove(&ticket).unwrap();
+            if let Some(batch) = todo[caller].next() {
+                waiting.insert(drive.submit(batch), caller);
+            }
+        }
+        assert!(waiting.is_empty() && todo.iter().all(|todo| todo.len() == 0));
+        drive.now() - began
+    };
+    let (drive, file) = filled(Profile::ssdsim(), SPACE);
+    let began = drive.now();
+    work(&drive, file, 0);
+    assert_eq!(took(1), drive.now() - began);
+    let gain = 16.0 * took(1).as_secs_f64() / took(16).as_secs_f64();
+    assert!(
+        (6.0..16.0).contains(&gain),
+        "16 callers at once are {gain} times as fast as one after the other"
+    );
+}
+
 #[test]
 fn the_default_drive_gains_ten_times_from_depth_64() {
     let (drive, file) = filled(Profile::ssdsim(), SPACE);

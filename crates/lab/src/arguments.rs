@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod trace;
+
 use crate::experiment::{Device, Scale};
 use crate::flash_map::Overwrites;
 use clap::{Args, Parser, Subcommand};
@@ -56,6 +58,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  sapwood-lab report\n  sapwood-lab report --results docs/reproduction --markdown docs/reproduction.md --html docs/reproduction.html\n\nPredicates are asked again: the verdicts are those of this version of the program."
     )]
     Report(Report),
+    /// Make, look at and replay traces of operations on indexes
+    #[command(subcommand)]
+    Trace(trace::Trace),
     /// Draw a simulated drive's blocks, and a page that plays it filling up
     #[command(
         after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."

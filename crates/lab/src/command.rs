@@ -4,6 +4,7 @@ mod flash_map;
 mod list;
 mod report;
 mod run;
+mod trace;
 
 use crate::arguments::Command;
 use crate::failure::Result;
@@ -14,6 +15,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::List => list::list(),
         Command::Run(arguments) => run::run(&arguments),
         Command::Report(arguments) => report::report(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
         Command::FlashMap(arguments) => flash_map::flash_map(&arguments),
         Command::Worker => crate::rival::serve(),
     }

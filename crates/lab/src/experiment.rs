@@ -19,8 +19,12 @@ mod e11_buffer_size;
 mod e12_range;
 mod e13_opq_size;
 mod e14_mixed;
+mod e15_tpcc;
+mod e16_concurrency;
 mod e17_tuning;
 mod e18_parts;
+mod e29_creation;
+mod e30_retrieval;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -290,8 +294,12 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e14_mixed::Mixed,
+        &e15_tpcc::TpccTrace,
+        &e16_concurrency::Concurrency,
         &e17_tuning::Tuning,
         &e18_parts::Parts,
+        &e29_creation::Creation,
+        &e30_retrieval::Retrieval,
         &e40_channels::Channels,
     ]
 }

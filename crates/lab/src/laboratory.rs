@@ -25,6 +25,7 @@ pub struct Laboratory {
     disk_bytes: u64,
     disk: OnceCell<DiskStage>,
     progress: RefCell<Progress>,
+    notes: RefCell<Vec<String>>,
 }
 
 const MIB: u64 = 1 << 20;
@@ -45,7 +46,7 @@ impl Laboratory {
         let disk_bytes = disk_bytes(scale);
         let progress = RefCell::new(Progress::silent());
         let (dir, program, disk) = (dir.to_owned(), program.to_owned(), OnceCell::new());
-        Self { scale, dir, backend, program, disk_bytes, disk, progress }
+        Self { scale, dir, backend, program, disk_bytes, disk, progress, notes: RefCell::default() }
     }
 
     /// Where things on the disk are.
@@ -148,6 +149,19 @@ impl Laboratory {
             );
         }
         notes
+    }
+
+    /// Something that belongs into the record of what runs now; said once.
+    pub(crate) fn note(&self, note: String) {
+        let mut notes = self.notes.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    /// The notes, which are gone then.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        self.notes.take()
     }
 
     /// From here on progress is that of `what`.

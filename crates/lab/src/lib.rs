@@ -4,9 +4,12 @@
 //! - [`experiments`] has all [`Experiment`]s, [`find`] one of them; each has a [`Card`] with its paper and question.
 //! - [`Laboratory`] gives a running experiment its devices; a [`Stage`] is a volume with its clock.
 //! - [`Rows`] is what is recorded, [`Lapse`] and [`Rate`] the times in it, which know their clock.
+//! - [`trace`] makes, reads, counts and hashes operations on indexes.
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
+mod block_ground;
+mod callers;
 mod chart;
 mod command;
 mod experiment;
@@ -15,6 +18,7 @@ mod flash_map;
 mod interrupt;
 mod judgement;
 mod laboratory;
+mod named_volume;
 mod progress;
 mod quantity;
 mod read_log;
@@ -26,6 +30,8 @@ mod rounds;
 mod row;
 mod stage;
 mod sweep;
+mod tpcc_ground;
+pub mod trace;
 mod traffic;
 mod tree_choice;
 mod tree_ground;

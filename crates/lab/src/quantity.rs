@@ -22,6 +22,8 @@ pub trait Clock: Copy + Default + std::fmt::Debug + PartialOrd + Send + Sync + '
     const NAME: &'static str;
     /// How often each point is measured.
     const RUNS: u32;
+    /// Whether it runs on while the host computes.
+    const IS_WALL: bool;
 }
 
 /// The machine's clock.
@@ -35,11 +37,13 @@ pub struct Simulated;
 impl Clock for Wall {
     const NAME: &'static str = "wall";
     const RUNS: u32 = 5;
+    const IS_WALL: bool = true;
 }
 
 impl Clock for Simulated {
     const NAME: &'static str = "simulated";
     const RUNS: u32 = 3;
+    const IS_WALL: bool = false;
 }
 
 /// Something measured, of which medians and ratios can be taken.

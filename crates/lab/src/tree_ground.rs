@@ -29,6 +29,20 @@ pub(crate) struct TreeGround<C> {
 /// Deepest queue that a tree asks for.
 const PIO_MAX: usize = 256;
 
+/// The drive that trees grow on, new.
+pub(crate) fn drive(run: u32) -> Result<Ssd> {
+    larger_drive(run, 1)
+}
+
+/// One with so many times the blocks.
+fn larger_drive(run: u32, times: u32) -> Result<Ssd> {
+    let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+    let mut profile = Profile::ssdsim();
+    profile.geometry.blocks_per_plane *= times;
+    let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+    Ok(ssd.with_pio_max(PIO_MAX))
+}
+
 impl TreeGround<Simulated> {
     /// A new simulated drive with page mapping.
     pub fn on_ssdsim(run: u32) -> Result<Self> {
@@ -37,11 +51,7 @@ impl TreeGround<Simulated> {
 
     /// The same with so many times the blocks.
     pub fn on_larger_ssdsim(run: u32, times: u32) -> Result<Self> {
-        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-        let mut profile = Profile::ssdsim();
-        profile.geometry.blocks_per_plane *= times;
-        let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
-        let ssd = Arc::new(ssd.with_pio_max(PIO_MAX));
+        let ssd = Arc::new(larger_drive(run, times)?);
         let (clock, drain) = (Arc::clone(&ssd), Arc::clone(&ssd));
         Ok(Self {
             volume: ssd,
@@ -74,6 +84,16 @@ impl TreeGround<Wall> {
 }
 
 impl<C: Clock> TreeGround<C> {
+    /// Time since some moment before the ground was first used.
+    pub fn now(&self) -> Duration {
+        (self.now)()
+    }
+
+    /// What a drive still does in the background comes to its end.
+    pub fn rest(&self) {
+        (self.rest)();
+    }
+
     /// How long `work` takes.
     pub fn time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Lapse<C>)> {
         // What a drive does in the background for the work before is not to be counted here.

@@ -16,6 +16,7 @@
 //! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
 //! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
+//! | [`RecordAsTree`] | AS-tree, as the CB-tree paper has it | always at the end; a table says where | records, brought to the tree all at once |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
 //! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
@@ -34,7 +35,7 @@ mod system;
 mod update;
 
 pub use buffer::frames::Eviction;
-pub use buffer::unit_buffer::VictimPolicy;
+pub use buffer::unit_buffer::{Victim, VictimPolicy};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use index::{Checked, Contract, Index};
@@ -49,10 +50,11 @@ pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
-pub use system::ibsf::{Ibsf, IbsfOptions};
+pub use system::ibsf::{Ibsf, IbsfOptions, OldestUnit};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::transaction::Transaction;
 pub use system::pio::{LogMode, PioOptions, PioTree};
-pub use update::buffered::UnitBufferDetails;
+pub use system::record_as_tree::{RecordAsTree, RecordAsTreeOptions};
+pub use system::unit_tree::{UnitBufferDetails, UnitTree, UnitTreeOptions, VictimChoice};

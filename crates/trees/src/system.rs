@@ -10,3 +10,5 @@ pub(crate) mod ibsf;
 pub(crate) mod la_tree;
 pub(crate) mod lu_tree;
 pub(crate) mod pio;
+pub(crate) mod record_as_tree;
+pub(crate) mod unit_tree;

@@ -1,7 +1,6 @@
 //! How a tree changes.
 
 pub(crate) mod batch;
-pub(crate) mod buffered;
 pub(crate) mod bulk_load;
 pub(crate) mod bupdate;
 pub(crate) mod cascaded;

@@ -4,7 +4,7 @@ use super::files::{Files, Number};
 use super::journal::{Journal, Pages};
 use super::latency::Latencies;
 use super::{FILE_MAX, Request};
-use crate::{Clock, Content, Error as FlashError, Flash, Ftl, LogicalPage, Profile, RequestKind};
+use crate::{Batch, Clock, Content, Error as FlashError, Flash, Ftl, LogicalPage, Profile, RequestKind};
 use psync::{Access, Counters, Error, FileId, LockKind, Read, Result, Write};
 use std::collections::HashMap;
 use std::io;
@@ -49,6 +49,8 @@ pub(super) struct State {
     page: Vec<u8>,
     /// For finding overlaps.
     ranges: Vec<(FileId, u64, u64)>,
+    /// While time stands still: what was done since, set by set.
+    pub deferred: Option<Vec<Batch>>,
 }
 
 /// A failure of flash as the host sees it.
@@ -120,6 +122,7 @@ impl State {
             latencies: Latencies::new(),
             page: vec![0; page_bytes as usize],
             ranges: Vec::new(),
+            deferred: None,
         }
     }
 
@@ -249,12 +252,25 @@ impl State {
 
     /// All that was done to flash takes its time, and has ended then.
     fn pass_time(&mut self) {
+        if let Some(deferred) = &mut self.deferred {
+            if !self.flash.batch().is_empty() {
+                deferred.push(self.flash.batch().clone());
+            }
+            self.flash.settle();
+            return;
+        }
         let latencies = &mut self.latencies;
         self.clock.run(self.flash.batch(), |kind, latency| latencies.note(kind, latency));
         // What was under way when the power went stays in flight.
         if !self.flash.nand().is_off() {
             self.flash.settle();
         }
+    }
+
+    /// Lets time pass until some caller is answered.
+    pub(super) fn next_answered(&mut self) -> Option<u64> {
+        let latencies = &mut self.latencies;
+        self.clock.next_answered(|kind, latency| latencies.note(kind, latency))
     }
 
     pub(super) fn read_set(&mut self, set: &mut [Read<'_>]) -> Result<()> {

@@ -103,6 +103,8 @@ fn one(
 ) -> Result<Record> {
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let began = Instant::now();
+    // What an experiment that failed has left.
+    laboratory.take_notes();
     laboratory.begin(&format!("{} {device}", experiment.card().id()));
     let measured = experiment.measure(laboratory, device);
     laboratory.end();
@@ -114,6 +116,7 @@ fn one(
         record.notes = laboratory.disk_notes();
         record.notes.extend_from_slice(conditions);
     }
+    record.notes.extend(laboratory.take_notes());
     record.save(&arguments.results)?;
     Ok(record)
 }

@@ -4,4 +4,5 @@
 
 mod messages;
 mod running;
+mod traces;
 mod whole_way;

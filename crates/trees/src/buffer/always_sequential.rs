@@ -12,6 +12,7 @@
 use crate::buffer::write_buffer::WriteBuffer;
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
+use crate::store::batch::TAIL;
 use crate::store::garbage_collection::{NodeValidation, Share};
 use crate::store::log_recovery::{Rule, recover};
 use crate::store::map_checkpoint::MapCheckpoints;
@@ -41,6 +42,38 @@ pub(crate) struct Setup {
     pub threshold: f64,
     /// K: batches between two checkpoints of the table; 0 for none.
     pub checkpoint_every: u64,
+}
+
+impl Setup {
+    /// With `node_len` bytes and at most `keys_max` keys a node, `slots` nodes in the write buffer and `cached` in the cache,
+    /// sub-files of `sub_file_len` bytes, recycled below the share `threshold`, and a checkpoint every so many batches.
+    pub fn new(
+        node_len: usize,
+        keys_max: Option<usize>,
+        slots: usize,
+        cached: usize,
+        sub_file_len: u64,
+        threshold: f64,
+        checkpoint_every: u64,
+    ) -> Result<Self> {
+        let invalid = |what: String| Err(Error::Invalid(what));
+        if !node_len.is_power_of_two() || !(256..=1 << 20).contains(&node_len) {
+            return invalid(format!("nodes of {node_len} bytes: a power of two from 256 to 2^20"));
+        }
+        if !(1..=1 << 14).contains(&slots) {
+            return invalid(format!("a write buffer of {slots} nodes: 1 to 16384"));
+        }
+        if !(0.0..=0.8).contains(&threshold) {
+            return invalid(format!("a recycling threshold of {threshold}: 0 to 0.8"));
+        }
+        let pages_max = u32::try_from(sub_file_len / node_len as u64).unwrap_or(0);
+        if !(slots as u64..=1 << 31).contains(&u64::from(pages_max)) {
+            let what = format!("sub-files of {sub_file_len} bytes: room for one to 2^31 / {slots} batches");
+            return invalid(what);
+        }
+        let shape = Shape::of_page(node_len - TAIL).limited(keys_max);
+        Ok(Self { page_len: node_len, shape, slots, cached, pages_max, threshold, checkpoint_every })
+    }
 }
 
 /// What happened.
@@ -228,6 +261,11 @@ impl AlwaysSequential {
             self.validation.remove(victim);
             self.happened.recycled += 1;
         }
+    }
+
+    /// Writes what waits as one batch, without making it durable.
+    pub fn write_batch(&mut self) -> Result<()> {
+        if self.slots.len() > 0 { self.flush() } else { Ok(()) }
     }
 
     /// Verifies what is not a matter of the tree's shape. `nodes`: how many the tree has.

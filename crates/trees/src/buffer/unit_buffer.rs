@@ -14,16 +14,24 @@ use std::ops::Range;
 
 /// Which updates leave the buffer when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// Those for the leaf of the update that came first.
+    OldestUnit,
+    /// A group, chosen so.
+    Group(VictimPolicy),
+}
+
+/// Which group of updates a lazy-update tree commits when its buffer is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimPolicy {
-    /// The leaf of the update that came first (IBSF).
-    Fifo,
-    /// The leaf whose last update is longest ago (lazy-update tree, as the CB-tree paper has it).
+    /// That of the leaf whose last update is longest ago, as the CB-tree paper has it.
+    #[default]
     Lru,
-    /// The leaf with the most updates (lazy-update tree, first heuristic). Under skew it is the worst: updates of cold
-    /// leaves are never the most, and come to fill the buffer.
+    /// That of the leaf with the most updates (first heuristic). Under skew it is the worst: updates of cold leaves are
+    /// never the most, and come to fill the buffer.
     Biggest,
-    /// The leaf with the highest product of updates and time since the last one (lazy-update tree, second heuristic: what
-    /// is large and gathers no more).
+    /// The one with the highest product of updates and time since the last one (second heuristic: what is large and gathers
+    /// no more).
     Cost,
 }
 
@@ -43,11 +51,11 @@ struct Group {
 
 /// See the module.
 pub(crate) struct UnitBuffer {
-    policy: VictimPolicy,
+    victim: Victim,
     capacity: usize,
     clock: u64,
     units: BTreeMap<Key, Unit>,
-    /// Units by age, for [`VictimPolicy::Fifo`].
+    /// Units by age, for [`Victim::OldestUnit`].
     ages: BTreeMap<u64, Key>,
     /// By lowest key.
     groups: BTreeMap<Key, Group>,
@@ -59,12 +67,12 @@ pub(crate) struct UnitBuffer {
 
 impl UnitBuffer {
     /// A buffer of `capacity` units.
-    pub fn new(policy: VictimPolicy, capacity: usize) -> Result<Self> {
+    pub fn new(victim: Victim, capacity: usize) -> Result<Self> {
         if capacity == 0 {
             return Err(Error::Invalid("a buffer of 0 units: 1 at least".into()));
         }
         Ok(Self {
-            policy,
+            victim,
             capacity,
             clock: 0,
             units: BTreeMap::new(),
@@ -113,7 +121,7 @@ impl UnitBuffer {
 
     /// Whether [`Self::put`] must be told the range of the leaf.
     pub fn asks_for_range(&self, key: Key) -> bool {
-        self.policy != VictimPolicy::Fifo && self.group_of(key).is_none()
+        self.victim != Victim::OldestUnit && self.group_of(key).is_none()
     }
 
     /// Takes an update.
@@ -131,7 +139,7 @@ impl UnitBuffer {
                 true
             }
         };
-        if self.policy == VictimPolicy::Fifo {
+        if self.victim == Victim::OldestUnit {
             if is_new {
                 self.ages.insert(clock, key);
             }
@@ -151,10 +159,10 @@ impl UnitBuffer {
 
     /// A key of the victim.
     pub fn victim(&self) -> Option<Key> {
-        let low = match self.policy {
-            VictimPolicy::Fifo => return self.ages.first_key_value().map(|(_, key)| *key),
-            VictimPolicy::Lru | VictimPolicy::Biggest => self.ranks.first()?.1,
-            VictimPolicy::Cost => {
+        let low = match self.victim {
+            Victim::OldestUnit => return self.ages.first_key_value().map(|(_, key)| *key),
+            Victim::Group(VictimPolicy::Lru | VictimPolicy::Biggest) => self.ranks.first()?.1,
+            Victim::Group(VictimPolicy::Cost) => {
                 let worth = |group: &Group| group.count.saturating_mul(self.clock - group.newest + 1);
                 *self.groups.iter().max_by_key(|(_, group)| worth(group))?.0
             }
@@ -177,10 +185,10 @@ impl UnitBuffer {
     }
 
     fn rank(&self, group: &Group) -> Option<u64> {
-        match self.policy {
-            VictimPolicy::Lru => Some(group.newest),
-            VictimPolicy::Biggest => Some(u64::MAX - group.count),
-            VictimPolicy::Fifo | VictimPolicy::Cost => None,
+        match self.victim {
+            Victim::Group(VictimPolicy::Lru) => Some(group.newest),
+            Victim::Group(VictimPolicy::Biggest) => Some(u64::MAX - group.count),
+            Victim::OldestUnit | Victim::Group(VictimPolicy::Cost) => None,
         }
     }
 
@@ -227,7 +235,7 @@ impl UnitBuffer {
 
     /// Verifies the groups.
     pub fn check(&self) -> Result<()> {
-        if self.policy == VictimPolicy::Fifo {
+        if self.victim == Victim::OldestUnit {
             let sound = self.ages.len() == self.units.len()
                 && self
                     .ages
@@ -244,7 +252,7 @@ impl UnitBuffer {
             }
             (counted, end) = (counted + count, group.high);
         }
-        let ranked = if self.policy == VictimPolicy::Cost { 0 } else { self.groups.len() };
+        let ranked = if self.victim == Victim::Group(VictimPolicy::Cost) { 0 } else { self.groups.len() };
         if counted != self.units.len() as u64 || self.ranks.len() != ranked {
             return Err(Error::broken("units outside all groups, or groups without rank"));
         }
@@ -254,6 +262,7 @@ impl UnitBuffer {
 
 #[cfg(test)]
 mod tests {
+    use super::VictimPolicy::{Biggest, Cost, Lru};
     use super::*;
     use proptest::prelude::*;
 
@@ -262,8 +271,8 @@ mod tests {
         KeyRange { low: key / 10 * 10, high: Some(key / 10 * 10 + 10) }
     }
 
-    fn victims(policy: VictimPolicy, keys: &[Key]) -> Vec<Vec<Key>> {
-        let mut buffer = UnitBuffer::new(policy, 100).unwrap();
+    fn victims(victim: Victim, keys: &[Key]) -> Vec<Vec<Key>> {
+        let mut buffer = UnitBuffer::new(victim, 100).unwrap();
         for key in keys {
             let range = buffer.asks_for_range(*key).then(|| leaf(*key));
             buffer.put(*key, Change::Remove, range);
@@ -282,19 +291,19 @@ mod tests {
         // Leaf 1 is first touched first, leaf 2 last touched first, leaf 3 has the most; leaf 4 is new.
         let keys = [11, 21, 22, 31, 32, 33, 34, 12, 41];
         let order =
-            |policy| -> Vec<Key> { victims(policy, &keys).iter().map(|units| units[0] / 10).collect() };
-        assert_eq!(order(VictimPolicy::Fifo), [1, 2, 3, 4]);
-        assert_eq!(order(VictimPolicy::Lru), [2, 3, 1, 4]);
-        assert_eq!(order(VictimPolicy::Biggest), [3, 1, 2, 4]);
+            |victim| -> Vec<Key> { victims(victim, &keys).iter().map(|units| units[0] / 10).collect() };
+        assert_eq!(order(Victim::OldestUnit), [1, 2, 3, 4]);
+        assert_eq!(order(Victim::Group(Lru)), [2, 3, 1, 4]);
+        assert_eq!(order(Victim::Group(Biggest)), [3, 1, 2, 4]);
         // 2 × 2 of leaf 1, 2 × 7 of leaf 2, 4 × 3 of leaf 3, 1 × 1 of leaf 4.
-        assert_eq!(order(VictimPolicy::Cost), [2, 3, 1, 4]);
+        assert_eq!(order(Victim::Group(Cost)), [2, 3, 1, 4]);
     }
 
     #[test]
     fn an_update_of_a_waiting_key_keeps_its_age_but_refreshes_its_group() {
         let keys = [11, 21, 11];
-        assert_eq!(victims(VictimPolicy::Fifo, &keys), [[11], [21]]);
-        assert_eq!(victims(VictimPolicy::Lru, &keys), [[21], [11]]);
+        assert_eq!(victims(Victim::OldestUnit, &keys), [[11], [21]]);
+        assert_eq!(victims(Victim::Group(Lru), &keys), [[21], [11]]);
     }
 
     proptest! {
@@ -304,8 +313,8 @@ mod tests {
             policy in 0..4usize,
             steps in prop::collection::vec((0..100u64, 1..40u64, any::<bool>()), 1..80),
         ) {
-            use VictimPolicy::{Biggest, Cost, Fifo, Lru};
-            let mut buffer = UnitBuffer::new([Fifo, Lru, Biggest, Cost][policy], 10).unwrap();
+            let victims = [Victim::OldestUnit, Victim::Group(Lru), Victim::Group(Biggest), Victim::Group(Cost)];
+            let mut buffer = UnitBuffer::new(victims[policy], 10).unwrap();
             let mut model = BTreeMap::new();
             for (key, width, takes) in steps {
                 let low = key.saturating_sub(width / 2);

@@ -11,15 +11,13 @@
 
 use crate::buffer::always_sequential::{AlwaysSequential, Setup};
 use crate::index::{Checked, Contract, Index};
-use crate::page::node::Shape;
 use crate::read::walk::{Allow, walk};
 use crate::read::{scan, search_many};
 use crate::store::NodeStore;
-use crate::store::batch::TAIL;
 use crate::store::log_recovery::Rule;
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
-use crate::{Counters, Error, Key, Result, Value};
+use crate::{Counters, Key, Result, Value};
 use psync::Volume;
 use std::ops::Range;
 use std::sync::Arc;
@@ -131,22 +129,7 @@ pub struct AsTree {
 
 fn setup(options: &AsTreeOptions) -> Result<Setup> {
     let AsTreeOptions { node_len, slots, cached, sub_file_len, threshold, checkpoint_every, .. } = *options;
-    let invalid = |what: String| Err(Error::Invalid(what));
-    if !node_len.is_power_of_two() || !(256..=1 << 20).contains(&node_len) {
-        return invalid(format!("nodes of {node_len} bytes: a power of two from 256 to 2^20"));
-    }
-    if !(1..=1 << 14).contains(&slots) {
-        return invalid(format!("a write buffer of {slots} nodes: 1 to 16384"));
-    }
-    if !(0.0..=0.8).contains(&threshold) {
-        return invalid(format!("a recycling threshold of {threshold}: 0 to 0.8"));
-    }
-    let pages_max = u32::try_from(sub_file_len / node_len as u64).unwrap_or(0);
-    if !(slots as u64..=1 << 31).contains(&u64::from(pages_max)) {
-        return invalid(format!("sub-files of {sub_file_len} bytes: room for one to 2^31 / {slots} batches"));
-    }
-    let shape = Shape::of_page(node_len - TAIL).limited(options.keys_max);
-    Ok(Setup { page_len: node_len, shape, slots, cached, pages_max, threshold, checkpoint_every })
+    Setup::new(node_len, options.keys_max, slots, cached, sub_file_len, threshold, checkpoint_every)
 }
 
 impl AsTree {

@@ -8,5 +8,6 @@ mod cb_tree;
 mod fd_tree;
 mod la_tree;
 mod pio;
+mod record_as_tree;
 mod suite;
 mod unit_buffers;

@@ -12,7 +12,14 @@ use trees::{
 const POLICIES: [VictimPolicy; 3] = [VictimPolicy::Lru, VictimPolicy::Biggest, VictimPolicy::Cost];
 
 fn ibsf_options() -> [IbsfOptions; 4] {
-    let tiny = IbsfOptions { page_len: 256, units: 3, frames: 2, keys_max: Some(4), pio_max: 4 };
+    let tiny = IbsfOptions {
+        page_len: 256,
+        units: 3,
+        frames: 2,
+        keys_max: Some(4),
+        pio_max: 4,
+        ..IbsfOptions::default()
+    };
     [
         tiny.clone(),
         IbsfOptions { units: 40, frames: 0, keys_max: Some(5), pio_max: 1, ..tiny.clone() },

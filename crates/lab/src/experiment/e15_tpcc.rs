@@ -1,0 +1,229 @@
+//! E15: the index operations of TPC-C on a PIO B-tree and on a B+-tree.
+
+use super::{Card, Cause, Device, Parameter, Scale, Study};
+use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
+use crate::row::{Missing, Row, Rows};
+use crate::tpcc_ground::{Queues, TpccSize, btree_options, pio_options, plant_all, publish};
+use crate::trace::Op;
+use crate::trace::replay::{Replayed, plant};
+use crate::trace::tpcc::Tpcc;
+use crate::tree_ground::TreeGround;
+use trees::{BTree, PioTree};
+
+pub(super) struct TpccTrace;
+
+static CARD: Card = Card {
+    number: 15,
+    name: "tpcc",
+    title: "The index operations of TPC-C: PIO B-tree against B+-tree",
+    source: "Roh et al., PVLDB 5(4), 2011, figure 13 (a)",
+    question: "Uniform random keys are one thing, a database's indexes another: hot districts, order numbers that grow, ranges of a \
+               few records. What of a PIO B-tree's advantage is left on eight indexes that share a small memory?",
+    reported: "In total a PIO B-tree is 1.25 to 1.49 times as fast as a B+-tree; its insertions 5.7 to 6.2 times, its range searches \
+               1.9 to 2.1 times. Deletions take next to nothing.",
+    absent: &[(Device::Nand, "both trees work on a block device")],
+    causes: CAUSES,
+};
+
+const CAUSES: &[Cause] = &[];
+
+const BTREE: &str = "B+-tree";
+const FOR_ALL: &str = "PIO, 20 pages of queue for all";
+const FOR_EACH: &str = "PIO, 20 pages of queue for each";
+
+/// Kinds of operations by position; behind them all together.
+const KINDS: [Op; 4] = [Op::Search, Op::Insert, Op::Range, Op::Delete];
+const NAMES: [&str; 5] = ["search", "insert", "range", "delete", "total"];
+const TOTAL: usize = 4;
+
+/// A disk is measured once at scale ci: it takes half a minute.
+fn runs<C: Clock>(scale: Scale) -> u32 {
+    if C::IS_WALL && scale <= Scale::Ci { 1 } else { C::RUNS }
+}
+
+fn rows_of<C: Clock>(replayed: &Replayed, series: &str, run: u32) -> Vec<Row<C>> {
+    let kinds = KINDS.iter().enumerate().map(|(at, op)| replayed.of(*op).row(series, at as f64, run));
+    kinds.chain([replayed.total().row(series, TOTAL as f64, run)]).collect()
+}
+
+fn measure<C: Clock>(
+    laboratory: &Laboratory,
+    device: Device,
+    mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
+) -> Result<Rows<C>> {
+    let size = TpccSize::of(laboratory.scale, device);
+    let runs = runs::<C>(laboratory.scale);
+    laboratory.expect(3 * runs as usize);
+    let mut rows = Vec::new();
+    for run in 0..runs {
+        let tpcc = size.tpcc(Laboratory::seed(run, 15))?;
+        publish(laboratory, &tpcc, run);
+        for series in [BTREE, FOR_ALL, FOR_EACH] {
+            laboratory.step(series)?;
+            let place = ground(run)?;
+            let replayed = match series {
+                BTREE => {
+                    let options = btree_options(size, &tpcc);
+                    replay(&place, &tpcc, &plant::<BTree>(|tree| options[usize::from(tree)].clone()))?
+                }
+                _ => {
+                    let queues = if series == FOR_ALL { Queues::ForAll } else { Queues::ForEach };
+                    let options = pio_options(size, &tpcc, queues);
+                    replay(&place, &tpcc, &plant::<PioTree>(|tree| options[usize::from(tree)].clone()))?
+                }
+            };
+            rows.extend(rows_of(&replayed, series, run));
+        }
+    }
+    Ok(Rows(rows))
+}
+
+fn replay<C: Clock>(
+    place: &TreeGround<C>,
+    tpcc: &Tpcc,
+    plant: crate::trace::replay::Plant<'_>,
+) -> Result<Replayed> {
+    plant_all(place, tpcc, plant)?.replay(place, plant, tpcc.steps().map(Ok), false)
+}
+
+impl Study for TpccTrace {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        let size = TpccSize::of(scale, device);
+        let mut parameters = size.parameters();
+        let told = |queues| match size.tpcc(0) {
+            Ok(tpcc) => {
+                let options = pio_options(size, &tpcc, queues);
+                options.iter().map(|options| options.queue_pages.to_string()).collect::<Vec<_>>().join("+")
+            }
+            Err(_) => "?".to_owned(),
+        };
+        let (all, each) = (told(Queues::ForAll), told(Queues::ForEach));
+        parameters.push(Parameter::new(
+            "OPQ",
+            "20 pages; for all indexes or for each is not told",
+            format!(
+                "the same share of the memory, a page an index at least: {all} (for all), {each} (for each)"
+            ),
+        ));
+        parameters
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+        let mut judgement = Judgement::default();
+        let time = |series: &str, kind: usize| rows.median(series, kind as f64, |row| row.elapsed_us);
+        for (series, key, queues) in [(FOR_ALL, "all", "for all"), (FOR_EACH, "each", "for each")] {
+            let mut ratios = [f64::NAN; 5];
+            for (kind, ratio) in ratios.iter_mut().enumerate() {
+                *ratio = time(BTREE, kind)?.over(time(series, kind)?);
+            }
+            let deleted = time(series, 3)?.over(time(series, TOTAL)?);
+            let mut ask = |kind: &str, claim: String, paper: &str, ours: f64, holds: bool| {
+                let (key, claim) = (format!("{kind}-{key}"), format!("{claim} (queue {queues})"));
+                if device == Device::Ssdsim {
+                    judgement.check(&key, &claim, paper, number(ours), holds);
+                } else {
+                    judgement.report(&key, &claim, paper, number(ours));
+                }
+            };
+            let least =
+                |of: &str, factor: f64| format!("{of} at least {factor} times as fast as the B+-tree's");
+            ask("total", least("all together are", 1.15), "1.25 to 1.49", ratios[4], ratios[4] >= 1.15);
+            ask("insert", least("insertions are", 3.0), "5.7 to 6.2", ratios[1], ratios[1] >= 3.0);
+            ask("range", least("range searches are", 1.3), "1.9 to 2.1", ratios[2], ratios[2] >= 1.3);
+            ask(
+                "search",
+                "searches take what the B+-tree's take: 0.9 to 1.2 times as fast".into(),
+                "about the same",
+                ratios[0],
+                (0.9..=1.2).contains(&ratios[0]),
+            );
+            ask(
+                "delete",
+                "deletions take less than 3 % of the time".into(),
+                "a dot",
+                deleted,
+                deleted < 0.03,
+            );
+            if device != Device::Ssdsim {
+                judgement.check(
+                    &format!("disk-{key}"),
+                    &format!("all together are faster than the B+-tree's, insertions at least 2.5 times (queue {queues})"),
+                    "1.25 to 1.49; 5.7 to 6.2",
+                    format!("{}; {}", number(ratios[4]), number(ratios[1])),
+                    ratios[4] >= 1.0 && ratios[1] >= 2.5,
+                );
+            }
+        }
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis { label: "kind of operation".into(), scale: Scaling::Names(&NAMES) },
+            y: Axis { label: "time of all of them, s".into(), scale: Scaling::Even },
+            lines: Line::all(rows, 1e-6, |row| row.elapsed_us)?,
+            bars: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::{Outcome, Verdict};
+    use crate::row::tests::row;
+
+    /// The B+-tree takes 100 for each kind and 1000 in total; PIO trees are so many times as fast.
+    fn rows(ratios: [f64; 5]) -> Rows<Simulated> {
+        let time = |kind: usize| if kind == TOTAL { 1000.0 } else { 100.0 };
+        let kinds = 0..5;
+        Rows(
+            kinds
+                .flat_map(|kind| {
+                    let pio = time(kind) / ratios[kind];
+                    let of = |series, time| row(series, kind as f64, 0, time);
+                    [of(BTREE, time(kind)), of(FOR_ALL, pio), of(FOR_EACH, pio)]
+                })
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn the_published_shape_holds_and_others_do_not() {
+        let judge = |ratios| Study::judge(&TpccTrace, &rows(ratios), Device::Ssdsim).unwrap();
+        let good = [1.0, 6.0, 2.0, 50.0, 1.3];
+        assert_eq!(judge(good).verdict(), Verdict::Holds);
+        let fails = |ratios, key: &str| {
+            for queues in ["all", "each"] {
+                let key = format!("{key}-{queues}");
+                assert_eq!(judge(ratios).outcome(&key), Some(Outcome::Fails), "{key}");
+            }
+        };
+        fails([1.0, 6.0, 2.0, 50.0, 1.1], "total");
+        fails([1.0, 2.9, 2.0, 50.0, 1.3], "insert");
+        fails([1.0, 6.0, 1.2, 50.0, 1.3], "range");
+        fails([0.8, 6.0, 2.0, 50.0, 1.3], "search");
+        fails([1.3, 6.0, 2.0, 50.0, 1.3], "search");
+        fails([1.0, 6.0, 2.0, 2.0, 1.3], "delete");
+        let disk = |ratios| Study::judge(&TpccTrace, &rows(ratios), Device::Disk).unwrap().verdict();
+        assert_eq!(disk([1.0, 2.6, 1.0, 1.0, 1.05]), Verdict::Holds);
+        assert_eq!(disk([1.0, 2.4, 1.0, 1.0, 1.05]), Verdict::DoesNotHold);
+    }
+}

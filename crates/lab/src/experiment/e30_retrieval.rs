@@ -1,0 +1,179 @@
+//! E30: the retrieval time of buffered B-trees under block traces, and how often a node is in memory.
+
+use super::{Card, Cause, Device, Parameter, Scale, Study};
+use crate::block_ground::{BUFFER, System, divisor, options, publish, replay, runs};
+use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
+use crate::row::{Missing, Row, Rows};
+use crate::trace::Op;
+use crate::trace::block_synthesis::Like;
+use crate::tree_ground::TreeGround;
+
+pub(super) struct Retrieval;
+
+static CARD: Card = Card {
+    number: 30,
+    name: "retrieval",
+    title: "Retrieval under a block trace: CB-tree and buffered B-trees",
+    source: "Kim, Kim and Lee, Applied Sciences 10, 2020, figure 14",
+    question: "The nodes that a CB-tree keeps for its next insertion also serve searches. How much faster do they make those than a \
+               B-tree without any buffer, and than one with as many pages of ordinary cache?",
+    reported: "The CB-tree finds data 64.8 % faster than the B-tree under the trace of TPC-E, and about 50 % faster in every case.",
+    absent: &[(Device::Nand, "the buffered B-trees write in place, over a translation layer")],
+    causes: CAUSES,
+};
+
+const CAUSES: &[Cause] = &[];
+
+const NAMES: [&str; 4] = ["like MSR", "like Exchange", "like TPC-C", "like TPC-E"];
+
+const SYSTEMS: [System; 6] =
+    [System::BTree, System::BTreeLru, System::Lu, System::Ibsf, System::AsTree, System::Cb];
+
+fn measure<C: Clock>(
+    laboratory: &Laboratory,
+    device: Device,
+    mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
+) -> Result<Rows<C>> {
+    let (runs, divisor) = (runs::<C>(laboratory.scale), divisor(laboratory.scale, device));
+    laboratory.expect(Like::ALL.len() * SYSTEMS.len() * runs as usize);
+    let mut rows = Vec::new();
+    for run in 0..runs {
+        for (at, like) in Like::ALL.into_iter().enumerate() {
+            let trace = options(like, like.sequential(), divisor, run);
+            publish(laboratory, &trace, run)?;
+            for system in SYSTEMS {
+                laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
+                let replayed = replay(&ground(run)?, system, BUFFER, &trace, true)?;
+                rows.push(replayed.of(Op::Search).row(system.name(), at as f64, run));
+            }
+        }
+    }
+    Ok(Rows(rows))
+}
+
+/// The share of the nodes on the way of searches that were in memory.
+fn hit_rate<C: Clock>(row: &Row<C>) -> f64 {
+    let hits = row.count("node_hits");
+    hits / (hits + row.count("node_reads"))
+}
+
+impl Study for Retrieval {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        let divisor = divisor(scale, device);
+        let trace = |like: Like| {
+            let (writes, reads) = options(like, like.sequential(), divisor, 0).requests();
+            format!("{}: {writes} writes, {reads} reads, s = {}", like.name(), like.sequential())
+        };
+        vec![
+            Parameter::new(
+                "traces",
+                "MSR Cambridge, Exchange, TPC-C, TPC-E",
+                Like::ALL.map(trace).join("; "),
+            ),
+            Parameter::new(
+                "reads",
+                "not told whether among the writes",
+                "among the writes, as the trace has them",
+            ),
+            Parameter::new("node", "128 entries", "128 entries, a page of 4 KiB"),
+            Parameter::new(
+                "buffer",
+                "8 pages; CB-tree: a node a level, at most 4",
+                "8 × 128 updates; CB-tree: a node a level",
+            ),
+        ]
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
+        let mut judgement = Judgement::default();
+        for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
+            let time = |system: System| rows.median(system.name(), at as f64, |row| row.elapsed_us);
+            let ratio = time(System::Cb)?.over(time(System::BTree)?);
+            judgement.check(
+                &format!("btree-{key}"),
+                &format!("{}: the CB-tree takes at most 0.75 of the B-tree's time", NAMES[at]),
+                if at == 3 { "0.352" } else { "about 0.5" },
+                number(ratio),
+                ratio <= 0.75,
+            );
+        }
+        for (at, key, judged) in
+            [(0, "msr", true), (2, "tpcc", true), (1, "exchange", false), (3, "tpce", false)]
+        {
+            let rate = rows.median(System::Cb.name(), at as f64, hit_rate)?;
+            let claim =
+                format!("{}: of the nodes on the way of a search so many are memory nodes", NAMES[at]);
+            let key = format!("hits-{key}");
+            if judged {
+                let claim = format!("{claim}: 0.4 at least");
+                judgement.check(&key, &claim, "needed for half the time", number(rate), rate >= 0.4);
+            } else {
+                judgement.report(&key, &claim, "needed for half the time", number(rate));
+            }
+        }
+        for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
+            let time = |system: System| rows.median(system.name(), at as f64, |row| row.elapsed_us);
+            let fair = time(System::Cb)?.over(time(System::BTreeLru)?);
+            let claim = format!("{}: the CB-tree's time by that of a B-tree with 4 pages of LRU", NAMES[at]);
+            judgement.report(&format!("fair-{key}"), &claim, "not measured", number(fair));
+        }
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis { label: "synthetic trace".into(), scale: Scaling::Names(&NAMES) },
+            y: Axis { label: "time of a search, us".into(), scale: Scaling::Even },
+            lines: Line::all(rows, 1.0, Row::latency)?,
+            bars: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::{Outcome, Verdict};
+    use crate::row::tests::row;
+
+    fn rows(cb: f64, hits: f64) -> Rows<Simulated> {
+        let mut rows = Vec::new();
+        for at in 0..4 {
+            for system in SYSTEMS {
+                let time = if system == System::Cb { cb } else { 100.0 };
+                let mut row = row(system.name(), f64::from(at), 0, time);
+                row.counts.insert("node_hits".into(), hits);
+                row.counts.insert("node_reads".into(), 100.0 - hits);
+                rows.push(row);
+            }
+        }
+        Rows(rows)
+    }
+
+    #[test]
+    fn the_published_shape_holds_and_others_do_not() {
+        let judge = |cb, hits| Study::judge(&Retrieval, &rows(cb, hits), Device::Ssdsim).unwrap();
+        assert_eq!(judge(50.0, 50.0).verdict(), Verdict::Holds);
+        assert_eq!(judge(80.0, 50.0).outcome("btree-tpce"), Some(Outcome::Fails));
+        assert_eq!(judge(50.0, 30.0).outcome("hits-msr"), Some(Outcome::Fails));
+        assert_eq!(judge(50.0, 30.0).outcome("hits-tpce"), Some(Outcome::Reported));
+        assert_eq!(judge(50.0, 50.0).outcome("fair-msr"), Some(Outcome::Reported));
+    }
+}

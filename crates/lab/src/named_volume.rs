@@ -1,0 +1,120 @@
+//! A part of a volume whose files have a prefix before their names, so that several trees of one kind live on one device, each
+//! with names of its own.
+//!
+//! Invariant: files of other parts are neither seen nor touched.
+
+use psync::{Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct NamedVolume {
+    volume: Arc<dyn Volume>,
+    prefix: String,
+}
+
+impl NamedVolume {
+    /// The part of `volume` that `prefix` names.
+    pub fn new(volume: Arc<dyn Volume>, prefix: String) -> Self {
+        Self { volume, prefix }
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl Device for NamedVolume {
+    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
+        self.volume.read(set)
+    }
+
+    fn write(&self, set: &[Write<'_>]) -> Result<()> {
+        self.volume.write(set)
+    }
+
+    fn sync(&self, file: FileId) -> Result<()> {
+        self.volume.sync(file)
+    }
+
+    fn len(&self, file: FileId) -> Result<u64> {
+        self.volume.len(file)
+    }
+
+    fn resize(&self, file: FileId, len: u64) -> Result<()> {
+        self.volume.resize(file, len)
+    }
+
+    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        self.volume.release(file, range)
+    }
+
+    fn limits(&self) -> Limits {
+        self.volume.limits()
+    }
+
+    fn counters(&self) -> Counters {
+        self.volume.counters()
+    }
+}
+
+impl Volume for NamedVolume {
+    fn open(&self, name: &str, access: Access) -> Result<FileId> {
+        self.volume.open(&self.name(name), access)
+    }
+
+    fn close(&self, file: FileId) -> Result<()> {
+        self.volume.close(file)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.volume.remove(&self.name(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.volume.rename(&self.name(from), &self.name(to))
+    }
+
+    fn list(&self) -> Result<Vec<Entry>> {
+        let own = |entry: Entry| {
+            let name = entry.name.strip_prefix(&self.prefix)?.to_owned();
+            Some(Entry { name, ..entry })
+        };
+        Ok(self.volume.list()?.into_iter().filter_map(own).collect())
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.volume.sync_directory()
+    }
+
+    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
+        self.volume.lock(kind, holder)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, {}", self.volume.describe(), self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use psync::Simulated;
+
+    #[test]
+    fn parts_do_not_see_each_other() {
+        let whole: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let [one, two] = ["1-", "2-"].map(|prefix| NamedVolume::new(Arc::clone(&whole), prefix.to_owned()));
+        let access = Access { write: true, create_new: true, ..Access::default() };
+        one.open("a", access).unwrap();
+        two.open("a", access).unwrap();
+        assert!(one.open("a", access).is_err());
+        one.rename("a", "b").unwrap();
+        let names = |volume: &dyn Volume| -> Vec<String> {
+            volume.list().unwrap().into_iter().map(|entry| entry.name).collect()
+        };
+        assert_eq!((names(&one), names(&two)), (vec!["b".to_owned()], vec!["a".to_owned()]));
+        one.remove("b").unwrap();
+        assert_eq!(names(&*whole), ["2-a"]);
+    }
+}
