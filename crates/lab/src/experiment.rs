@@ -17,6 +17,7 @@ mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
+mod e20_insert;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -284,6 +285,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,
+        &e20_insert::Insert,
         &e40_channels::Channels,
     ]
 }

@@ -7,6 +7,7 @@
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
+mod as_suite;
 mod chart;
 mod command;
 mod experiment;
@@ -21,6 +22,7 @@ mod record;
 mod report;
 mod rival;
 mod row;
+mod spent;
 mod stage;
 mod sweep;
 mod traffic;

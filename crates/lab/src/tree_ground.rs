@@ -6,9 +6,11 @@
 
 use crate::experiment::Scale;
 use crate::failure::{Failure, Result};
-use crate::laboratory::Laboratory;
+use crate::laboratory::{Laboratory, Layer};
 use crate::quantity::{Clock, Lapse, Simulated, Wall};
 use crate::row::Row;
+use crate::spent::{Now, Spent};
+use flash::ftl::fast::{self, Fast};
 use flash::{FtlOptions, Profile, Ssd};
 use psync::{Disk, DiskOptions, Volume};
 use std::marker::PhantomData;
@@ -20,8 +22,11 @@ use trees::Index;
 /// See the module.
 pub(crate) struct TreeGround<C> {
     pub volume: Arc<dyn Volume>,
-    now: Box<dyn Fn() -> Duration>,
+    now: Now,
     rest: Box<dyn Fn()>,
+    /// What a drive counts of itself, ever rising, by name.
+    tally: Box<dyn Fn() -> Vec<(&'static str, u64)>>,
+    spent: Option<Arc<Spent>>,
     _dir: Option<tempfile::TempDir>,
     clock: PhantomData<C>,
 }
@@ -32,14 +37,34 @@ const PIO_MAX: usize = 256;
 impl TreeGround<Simulated> {
     /// A new simulated drive with page mapping.
     pub fn on_ssdsim(run: u32) -> Result<Self> {
+        Self::on_drive(Layer::PageMap, run)
+    }
+
+    /// A new simulated drive with a translation layer.
+    pub fn on_drive(layer: Layer, run: u32) -> Result<Self> {
         let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
-        let ssd = Ssd::new(Profile::ssdsim(), FtlOptions::default(), u64::from(run)).map_err(wrong)?;
-        let ssd = Arc::new(ssd.with_pio_max(PIO_MAX));
-        let (clock, drain) = (Arc::clone(&ssd), Arc::clone(&ssd));
+        let (options, seed) = (FtlOptions::default(), u64::from(run));
+        let ssd = match layer {
+            Layer::PageMap => Ssd::new(Profile::ssdsim(), options, seed),
+            Layer::Fast => Ssd::with_ftl(Profile::ssdsim(), seed, |flash| {
+                Ok(Box::new(Fast::new(flash, options, fast::LOG_BLOCKS)?))
+            }),
+        };
+        let ssd = Arc::new(ssd.map_err(wrong)?.with_pio_max(PIO_MAX));
+        let (clock, drain, counted) = (Arc::clone(&ssd), Arc::clone(&ssd), Arc::clone(&ssd));
         Ok(Self {
             volume: ssd,
-            now: Box::new(move || clock.now()),
+            now: Arc::new(move || clock.now()),
             rest: Box::new(move || drain.drain()),
+            tally: Box::new(move || {
+                let counters = counted.flash_counters();
+                vec![
+                    ("flash_programs", counters.host_programs + counters.internal_programs),
+                    ("flash_copies", counters.internal_programs),
+                    ("flash_erases", counters.erases),
+                ]
+            }),
+            spent: None,
             _dir: None,
             clock: PhantomData,
         })
@@ -58,8 +83,10 @@ impl TreeGround<Wall> {
         let began = Instant::now();
         Ok(Self {
             volume,
-            now: Box::new(move || began.elapsed()),
+            now: Arc::new(move || began.elapsed()),
             rest: Box::new(|| ()),
+            tally: Box::new(Vec::new),
+            spent: None,
             _dir: Some(scratch),
             clock: PhantomData,
         })
@@ -67,6 +94,23 @@ impl TreeGround<Wall> {
 }
 
 impl<C: Clock> TreeGround<C> {
+    /// The same with accounts of what the device does: rows tell the time that it spends reading (`read_us`) and writing
+    /// (`write_us`), and, of a simulated drive, what its flash does.
+    pub fn with_accounts(mut self) -> Self {
+        let spent = Spent::over(Arc::clone(&self.volume), Arc::clone(&self.now));
+        self.volume = Arc::<Spent>::clone(&spent);
+        self.spent = Some(spent);
+        self
+    }
+
+    /// What rows tell besides the psync calls, ever rising.
+    fn accounts(&self) -> Vec<(&'static str, f64)> {
+        let Some(spent) = &self.spent else { return Vec::new() };
+        let (reads, writes) = spent.micros();
+        let flash = (self.tally)().into_iter().map(|(name, count)| (name, count as f64));
+        [("read_us", reads), ("write_us", writes)].into_iter().chain(flash).collect()
+    }
+
     /// How long `work` takes.
     pub fn time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Lapse<C>)> {
         // What a drive does in the background for the work before is not to be counted here.
@@ -85,11 +129,15 @@ impl<C: Clock> TreeGround<C> {
         operations: u64,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Row<C>> {
-        let before = self.volume.counters();
+        (self.rest)();
+        let (before, accounts) = (self.volume.counters(), self.accounts());
         let ((), elapsed_us) = self.time(work)?;
         let did = self.volume.counters() - before;
         let counts =
             [("psyncs", did.read_sets + did.write_sets), ("reads", did.reads), ("writes", did.writes)];
+        let counts = counts.into_iter().map(|(name, count)| (name, count as f64));
+        let accounts =
+            self.accounts().into_iter().zip(accounts).map(|((name, now), (_, then))| (name, now - then));
         Ok(Row {
             series: series.to_owned(),
             at,
@@ -97,7 +145,7 @@ impl<C: Clock> TreeGround<C> {
             requests: operations,
             bytes: did.bytes_read + did.bytes_written,
             elapsed_us,
-            counts: counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).collect(),
+            counts: counts.chain(accounts).map(|(name, count)| (name.to_owned(), count)).collect(),
         })
     }
 
