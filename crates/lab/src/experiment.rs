@@ -5,6 +5,7 @@
 //! 1. A predicate is a pure function of the recorded rows, so that every verdict can be had again from the record.
 //! 2. Where an experiment cannot be asked on a device, its card says why.
 
+mod change_like_insert;
 mod e01_io_size;
 mod e02_depth;
 mod e03_mingling;
@@ -18,6 +19,10 @@ mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
 mod e20_insert;
+mod e21_write_share;
+mod e22_search;
+mod e23_update;
+mod e24_delete;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -286,6 +291,10 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,
         &e20_insert::Insert,
+        &e21_write_share::WriteShare,
+        &e22_search::Search,
+        &e23_update::Update,
+        &e24_delete::Delete,
         &e40_channels::Channels,
     ]
 }

@@ -16,7 +16,7 @@ use psync::{Disk, DiskOptions, Volume};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use trees::Index;
 
 /// See the module.

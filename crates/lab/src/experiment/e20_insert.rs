@@ -1,8 +1,8 @@
 //! E20: insertion by structure, F and write buffer (AS B-tree, figure 9).
 
-use super::{Card, Cause, Device, Parameter, Scale, Study};
+use super::{Card, Device, Parameter, Scale, Study};
 use crate::as_suite::{
-    self, AS, Act, BFTL, FANOUTS, IN_PLACE, IN_PLACE_SETS, Recipe, WRITE_BUFFERS, claim, series,
+    self, AS, Act, BFTL, BFTL_LONG, FANOUTS, IN_PLACE, IN_PLACE_SETS, Recipe, WRITE_BUFFERS, claim, series,
 };
 use crate::chart::{Chart, number};
 use crate::failure::Result;
@@ -119,6 +119,12 @@ impl Study for Insert {
                 ),
                 times(bftl),
                 bftl >= 1.3,
+            );
+            judgement.report(
+                &key("lists-of-3"),
+                "and a BFTL that compacts lists longer than 3",
+                "1.57 to 2.3",
+                times(time(BFTL_LONG)?.over(time(AS)?)),
             );
             let fanouts = FANOUTS
                 .iter()
