@@ -18,11 +18,16 @@ mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
+mod e19_valid_nodes;
 mod e20_insert;
 mod e21_write_share;
 mod e22_search;
 mod e23_update;
 mod e24_delete;
+mod e25_cache;
+mod e26_file_size;
+mod e27_mixed;
+mod e28_start_and_recycling;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -290,11 +295,16 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,
+        &e19_valid_nodes::ValidNodes,
         &e20_insert::Insert,
         &e21_write_share::WriteShare,
         &e22_search::Search,
         &e23_update::Update,
         &e24_delete::Delete,
+        &e25_cache::Cache,
+        &e26_file_size::FileSize,
+        &e27_mixed::Mixed,
+        &e28_start_and_recycling::StartAndRecycling,
         &e40_channels::Channels,
     ]
 }

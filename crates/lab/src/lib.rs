@@ -7,6 +7,7 @@
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
+mod as_growth;
 mod as_suite;
 mod chart;
 mod command;
@@ -24,6 +25,7 @@ mod rival;
 mod row;
 mod spent;
 mod stage;
+mod statistics;
 mod sweep;
 mod traffic;
 mod tree_ground;
