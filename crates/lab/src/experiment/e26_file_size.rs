@@ -1,6 +1,6 @@
 //! E26: bytes on the device after insertions (AS B-tree, table 3).
 
-use super::{Card, Cause, Device, Parameter, Scale, Study};
+use super::{Card, Device, Parameter, Scale, Study};
 use crate::as_growth::{Proportion, random};
 use crate::as_suite;
 use crate::chart::{Axis, Chart, Line, Scaling, bytes};
@@ -15,8 +15,6 @@ use trees::{AsTree, AsTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, Bftl
 
 pub(super) struct FileSize;
 
-const SCATTERED: &str = "PLACEHOLDER";
-
 static CARD: Card = Card {
     number: 26,
     name: "as-file-size",
@@ -28,10 +26,7 @@ static CARD: Card = Card {
                1,615 MB. (100,000 insertions that write 8 KB each with 0.6 % hits in the buffer are 814 MB, not 642: only ratios \
                are asked.)",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
-    causes: &[
-        Cause { device: Device::Ssdsim, key: "bftl", text: SCATTERED },
-        Cause { device: Device::Disk, key: "bftl", text: SCATTERED },
-    ],
+    causes: &[],
 };
 
 const NAMES: [&str; 6] = ["B+-tree", "AS", "AS, none recycled", "BFTL", "BFTL, 3 long", "BFTL, reusing"];
