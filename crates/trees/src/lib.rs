@@ -23,6 +23,8 @@
 
 mod buffer;
 mod counters;
+#[cfg(feature = "crash-matrix")]
+pub mod crash_matrix;
 mod error;
 mod index;
 mod log;
