@@ -22,7 +22,7 @@ impl Proportion {
     pub fn of(scale: Scale, device: Device) -> Self {
         match (scale, device) {
             (Scale::Trial, _) => Self(32),
-            (Scale::Ci, Device::Disk) => Self(8),
+            (Scale::Ci, Device::Disk) => Self(16),
             (Scale::Ci, _) => Self(4),
             (Scale::Std, Device::Disk) => Self(2),
             _ => Self(1),

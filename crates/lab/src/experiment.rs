@@ -28,6 +28,7 @@ mod e25_cache;
 mod e26_file_size;
 mod e27_mixed;
 mod e28_start_and_recycling;
+mod e39_power_loss;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -305,6 +306,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e26_file_size::FileSize,
         &e27_mixed::Mixed,
         &e28_start_and_recycling::StartAndRecycling,
+        &e39_power_loss::PowerLoss,
         &e40_channels::Channels,
     ]
 }

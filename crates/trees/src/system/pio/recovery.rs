@@ -45,7 +45,17 @@ struct Analysis {
     flush: u32,
 }
 
-pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<PioTree> {
+/// Which logged operations a finished batch has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Those of its key range that are no younger than its youngest.
+    NoYounger,
+    /// All of its key range, as published: those that were logged after it are lost.
+    #[cfg(feature = "crash-matrix")]
+    AsPublished,
+}
+
+pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken) -> Result<PioTree> {
     options.validate()?;
     let mut inner = InPlaceStore::open(Arc::clone(&volume), INNER, options.page_len)?;
     let mut leaves =
@@ -75,7 +85,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
         options: options.clone(),
         volume,
     };
-    redo(&mut tree, &records, &analysis.flushes)?;
+    redo(&mut tree, &records, &analysis.flushes, rule)?;
     let (inner, leaves) = tree.used()?;
     tree.pages.inner.keep_only(&inner);
     tree.pages.leaves.keep_only(standing.leaf_next, &leaves);
@@ -175,14 +185,13 @@ fn undo(
 }
 
 /// Queues the operations that no finished batch has taken.
-fn redo(tree: &mut PioTree, records: &[LogRecord], flushes: &[Flush]) -> Result<()> {
+fn redo(tree: &mut PioTree, records: &[LogRecord], flushes: &[Flush], rule: Taken) -> Result<()> {
     for record in records {
         let LogRecord::Redo { sequence, key, value, op } = record else { continue };
         let newest = &mut tree.log.get_mut().sequence;
         *newest = (*newest).max(*sequence);
-        let taken = flushes
-            .iter()
-            .any(|flush| flush.ended && flush.keys.contains(key) && *sequence <= flush.sequence_max);
+        let no_younger = |flush: &Flush| rule != Taken::NoYounger || *sequence <= flush.sequence_max;
+        let taken = flushes.iter().any(|flush| flush.ended && flush.keys.contains(key) && no_younger(flush));
         if !taken {
             tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);
         }
