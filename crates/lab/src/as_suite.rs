@@ -304,7 +304,7 @@ impl<C: Clock> Foretold<C> {
         };
         sequential()?;
         volume.sync(file)?;
-        let ((), written) = place.time(&mut sequential)?;
+        let ((), written) = place.time(sequential)?;
         let mut rng = StdRng::seed_from_u64(11);
         let mut offset = || rng.random_range(0..nodes as u64) * node_len as u64;
         let ((), read) = place.time(|| {

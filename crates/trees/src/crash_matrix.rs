@@ -189,8 +189,9 @@ fn verify<T: Index>(
 ) -> (Found, Option<T>) {
     let volume: Arc<dyn Volume> = Arc::new(image.clone());
     let sound = recover(volume).and_then(|tree| {
-        let records = tree.range(0..u64::MAX)?;
+        // Before anything is read: leaves of a broken tree may be chained to a ring.
         tree.check()?;
+        let records = tree.range(0..u64::MAX)?;
         Ok((tree, records))
     });
     let (tree, records) = match sound {

@@ -130,7 +130,6 @@ fn pio_options(log: LogMode) -> PioOptions {
         bcnt: 25,
         fanout_max: Some(4),
         log,
-        ..PioOptions::default()
     }
 }
 
@@ -190,8 +189,7 @@ fn bftl(cuts: &Cuts) -> Result<Tally> {
 }
 
 fn btree(cuts: &Cuts) -> Result<Tally> {
-    let options =
-        BTreeOptions { page_len: 256, frames: 8, keys_max: Some(4), pio_max: 1, ..BTreeOptions::default() };
+    let options = BTreeOptions { page_len: 256, frames: 8, keys_max: Some(4), ..BTreeOptions::default() };
     usual::<BTree>(&options, cuts)
 }
 
