@@ -297,7 +297,7 @@ impl<C: Clock> Foretold<C> {
         let mut node = AlignedBuffer::new(node_len);
         let batch = AlignedBuffer::new(node_len * slots);
         let batches = (nodes / slots) as u64;
-        let mut sequential = || -> Result<()> {
+        let sequential = || -> Result<()> {
             (0..batches).try_for_each(|index| {
                 Ok(volume.write(&[Write { file, offset: index * batch.len() as u64, data: &batch }])?)
             })
