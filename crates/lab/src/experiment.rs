@@ -5,6 +5,7 @@
 //! 1. A predicate is a pure function of the recorded rows, so that every verdict can be had again from the record.
 //! 2. Where an experiment cannot be asked on a device, its card says why.
 
+mod change_like_insert;
 mod e01_io_size;
 mod e02_depth;
 mod e03_mingling;
@@ -23,8 +24,19 @@ mod e15_tpcc;
 mod e16_concurrency;
 mod e17_tuning;
 mod e18_parts;
+mod e19_valid_nodes;
+mod e20_insert;
+mod e21_write_share;
+mod e22_search;
+mod e23_update;
+mod e24_delete;
+mod e25_cache;
+mod e26_file_size;
+mod e27_mixed;
+mod e28_start_and_recycling;
 mod e29_creation;
 mod e30_retrieval;
+mod e39_power_loss;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -298,8 +310,19 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e16_concurrency::Concurrency,
         &e17_tuning::Tuning,
         &e18_parts::Parts,
+        &e19_valid_nodes::ValidNodes,
+        &e20_insert::Insert,
+        &e21_write_share::WriteShare,
+        &e22_search::Search,
+        &e23_update::Update,
+        &e24_delete::Delete,
+        &e25_cache::Cache,
+        &e26_file_size::FileSize,
+        &e27_mixed::Mixed,
+        &e28_start_and_recycling::StartAndRecycling,
         &e29_creation::Creation,
         &e30_retrieval::Retrieval,
+        &e39_power_loss::PowerLoss,
         &e40_channels::Channels,
     ]
 }

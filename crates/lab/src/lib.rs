@@ -8,6 +8,8 @@
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
 mod arguments;
+mod as_growth;
+mod as_suite;
 mod block_ground;
 mod callers;
 mod chart;
@@ -28,7 +30,9 @@ mod rival;
 mod rival_tuning;
 mod rounds;
 mod row;
+mod spent;
 mod stage;
+mod statistics;
 mod sweep;
 mod tpcc_ground;
 pub mod trace;

@@ -6,22 +6,27 @@
 
 use crate::experiment::Scale;
 use crate::failure::{Failure, Result};
-use crate::laboratory::Laboratory;
+use crate::laboratory::{Laboratory, Layer};
 use crate::quantity::{Clock, Lapse, Simulated, Wall};
 use crate::row::Row;
+use crate::spent::{Now, Spent};
+use flash::ftl::fast::{self, Fast};
 use flash::{FtlOptions, Profile, Ssd};
 use psync::{Disk, DiskOptions, Volume};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use trees::Index;
 
 /// See the module.
 pub(crate) struct TreeGround<C> {
     pub volume: Arc<dyn Volume>,
-    now: Box<dyn Fn() -> Duration>,
+    now: Now,
     rest: Box<dyn Fn()>,
+    /// What a drive counts of itself, ever rising, by name.
+    tally: Box<dyn Fn() -> Vec<(&'static str, u64)>>,
+    spent: Option<Arc<Spent>>,
     _dir: Option<tempfile::TempDir>,
     clock: PhantomData<C>,
 }
@@ -51,15 +56,43 @@ impl TreeGround<Simulated> {
 
     /// The same with so many times the blocks.
     pub fn on_larger_ssdsim(run: u32, times: u32) -> Result<Self> {
-        let ssd = Arc::new(larger_drive(run, times)?);
-        let (clock, drain) = (Arc::clone(&ssd), Arc::clone(&ssd));
-        Ok(Self {
+        Ok(Self::over(larger_drive(run, times)?))
+    }
+
+    /// A new simulated drive with a translation layer.
+    pub fn on_drive(layer: Layer, run: u32) -> Result<Self> {
+        Ok(Self::over(match layer {
+            Layer::PageMap => drive(run)?,
+            Layer::Fast => {
+                let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+                Ssd::with_ftl(Profile::ssdsim(), u64::from(run), |flash| {
+                    Ok(Box::new(Fast::new(flash, FtlOptions::default(), fast::LOG_BLOCKS)?))
+                })
+                .map_err(wrong)?
+                .with_pio_max(PIO_MAX)
+            }
+        }))
+    }
+
+    fn over(ssd: Ssd) -> Self {
+        let ssd = Arc::new(ssd);
+        let (clock, drain, counted) = (Arc::clone(&ssd), Arc::clone(&ssd), Arc::clone(&ssd));
+        Self {
             volume: ssd,
-            now: Box::new(move || clock.now()),
+            now: Arc::new(move || clock.now()),
             rest: Box::new(move || drain.drain()),
+            tally: Box::new(move || {
+                let counters = counted.flash_counters();
+                vec![
+                    ("flash_programs", counters.host_programs + counters.internal_programs),
+                    ("flash_copies", counters.internal_programs),
+                    ("flash_erases", counters.erases),
+                ]
+            }),
+            spent: None,
             _dir: None,
             clock: PhantomData,
-        })
+        }
     }
 }
 
@@ -75,8 +108,10 @@ impl TreeGround<Wall> {
         let began = Instant::now();
         Ok(Self {
             volume,
-            now: Box::new(move || began.elapsed()),
+            now: Arc::new(move || began.elapsed()),
             rest: Box::new(|| ()),
+            tally: Box::new(Vec::new),
+            spent: None,
             _dir: Some(scratch),
             clock: PhantomData,
         })
@@ -92,6 +127,23 @@ impl<C: Clock> TreeGround<C> {
     /// What a drive still does in the background comes to its end.
     pub fn rest(&self) {
         (self.rest)();
+    }
+
+    /// The same with accounts of what the device does: rows tell the time that it spends reading (`read_us`) and writing
+    /// (`write_us`), and, of a simulated drive, what its flash does.
+    pub fn with_accounts(mut self) -> Self {
+        let spent = Spent::over(Arc::clone(&self.volume), Arc::clone(&self.now));
+        self.volume = Arc::<Spent>::clone(&spent);
+        self.spent = Some(spent);
+        self
+    }
+
+    /// What rows tell besides the psync calls, ever rising.
+    fn accounts(&self) -> Vec<(&'static str, f64)> {
+        let Some(spent) = &self.spent else { return Vec::new() };
+        let (reads, writes) = spent.micros();
+        let flash = (self.tally)().into_iter().map(|(name, count)| (name, count as f64));
+        [("read_us", reads), ("write_us", writes)].into_iter().chain(flash).collect()
     }
 
     /// How long `work` takes.
@@ -117,11 +169,15 @@ impl<C: Clock> TreeGround<C> {
         operations: u64,
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Row<C>> {
-        let before = self.volume.counters();
+        (self.rest)();
+        let (before, accounts) = (self.volume.counters(), self.accounts());
         let ((), elapsed_us) = self.time(work)?;
         let did = self.volume.counters() - before;
         let counts =
             [("psyncs", did.read_sets + did.write_sets), ("reads", did.reads), ("writes", did.writes)];
+        let counts = counts.into_iter().map(|(name, count)| (name, count as f64));
+        let accounts =
+            self.accounts().into_iter().zip(accounts).map(|((name, now), (_, then))| (name, now - then));
         Ok(Row {
             series: series.to_owned(),
             at,
@@ -129,7 +185,7 @@ impl<C: Clock> TreeGround<C> {
             requests: operations,
             bytes: did.bytes_read + did.bytes_written,
             elapsed_us,
-            counts: counts.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).collect(),
+            counts: counts.chain(accounts).map(|(name, count)| (name.to_owned(), count)).collect(),
         })
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod always_sequential;
 pub(crate) mod cascade;
 pub(crate) mod frames;
+pub(crate) mod in_place_batches;
 pub(crate) mod latched_pool;
 pub(crate) mod lru_pool;
 pub(crate) mod unit_buffer;

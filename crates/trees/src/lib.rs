@@ -12,6 +12,7 @@
 //! | [`PioTree`] | Roh et al., VLDB 2011 | in place, append-only leaves | updates (OPQ), brought to the tree as one batch |
 //! | [`BlinkTree`] | Lehman and Yao, TODS 1981 | in place | dirty pages (LRU), for many threads |
 //! | [`BTree`] | the baseline of all | in place | dirty pages (LRU) |
+//! | [`BatchedBTree`] | what the AS B-tree is compared with, JISE 2014 | in place | changed nodes, up to a batch |
 //! | [`AsTree`] | AS B-tree, JISE 2014 | always at the end, in batches; a table says where | changed nodes, up to a batch |
 //! | [`CbTree`] | CB-tree, Applied Sciences 2020 | in place, or out of place with a table | the path of the last update |
 //! | [`Bftl`] | Wu, Kuo and Chang, TECS 2007 | nodes scattered over appended sectors | index units of nodes |
@@ -23,6 +24,8 @@
 
 mod buffer;
 mod counters;
+#[cfg(feature = "crash-matrix")]
+pub mod crash_matrix;
 mod error;
 mod index;
 mod log;
@@ -45,6 +48,7 @@ pub use model::tuning::{Choice, tune_btree, tune_pio};
 pub use model::{equations, level_table, tuning};
 pub use page::{Key, Value};
 pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
+pub use system::batched_btree::{BatchedBTree, BatchedBTreeDetails, BatchedBTreeOptions};
 pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};

@@ -1,6 +1,7 @@
 //! The systems: each a composition of parts.
 
 pub(crate) mod as_btree;
+pub(crate) mod batched_btree;
 pub(crate) mod bftl;
 pub(crate) mod blink;
 pub(crate) mod btree;

@@ -260,6 +260,17 @@ impl PioTree {
 /// Bytes of the log after which a checkpoint is taken.
 const LOG_MAX: u64 = 64 << 20;
 
+#[cfg(feature = "crash-matrix")]
+impl PioTree {
+    /// As [`Index::recover`], with the published redo rule (VLDB 2011, section 3.4), which loses operations: to show that.
+    ///
+    /// # Errors
+    /// As [`Index::recover`].
+    pub fn recover_as_published(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
+        recovery::recover(volume, options, recovery::Taken::AsPublished)
+    }
+}
+
 impl Index for PioTree {
     type Options = PioOptions;
 
@@ -271,7 +282,7 @@ impl Index for PioTree {
     }
 
     fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
-        recovery::recover(volume, options)
+        recovery::recover(volume, options, recovery::Taken::NoYounger)
     }
 
     fn bulk_load(

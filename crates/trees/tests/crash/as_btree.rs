@@ -64,7 +64,7 @@ fn as_published_half_a_batch_is_taken_for_the_whole() {
         let mut tree = AsTree::create(Arc::new(volume.clone()), &published).expect("created");
         volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
         for step in &steps {
-            if crate::suite::apply(&mut tree, *step).is_err() {
+            if step.apply(&mut tree).is_err() {
                 break;
             }
         }

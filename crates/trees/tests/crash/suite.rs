@@ -1,173 +1,34 @@
-//! The common crash suite (experiment E39): the power fails at a device operation, what was not synced is lost, torn and
-//! reordered by seed, and what the tree recovers must be what its contract promises: the state after some operation, no
-//! earlier than the last that was promised to last.
+//! The common crash suite (experiment E39), [`trees::crash_matrix`], with a panic where anything is found that is not right.
 
 use psync::{Fault, Filter, Repeat, Simulated, Volume};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::Arc;
-use trees::{Contract, Index};
+use trees::Index;
+use trees::crash_matrix::{self, Cuts, Found};
+pub use trees::crash_matrix::{Step, workload};
 
-/// One operation of a workload.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    Insert(u64, u64),
-    Delete(u64),
-    Flush,
-}
-
-/// A workload of `count` operations over keys `0..keys`: runs of ascending keys, random ones, deletions, and now and then a
-/// flush.
-pub fn workload(seed: u64, count: usize, keys: u64) -> Vec<Step> {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut ascending = 0;
-    (0..count)
-        .map(|index| match rng.random_range(0..100) {
-            0..2 => Step::Flush,
-            2..30 if index % 512 > 256 => Step::Delete(rng.random_range(0..keys)),
-            30..50 => {
-                ascending = (ascending + 1) % keys;
-                Step::Insert(ascending, rng.random())
-            }
-            _ => Step::Insert(rng.random_range(0..keys), rng.random()),
-        })
-        .collect()
-}
-
-/// How far a workload came before the power failed.
-struct Ran {
-    volume: Simulated,
-    /// Steps that returned.
-    done: usize,
-    /// Steps that were promised to last.
-    promised: usize,
-    failed: bool,
-}
-
-pub fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
-    match step {
-        Step::Insert(key, value) => tree.insert(key, value),
-        Step::Delete(key) => tree.delete(key),
-        Step::Flush => tree.flush(),
-    }
-}
-
-fn start<T: Index>(options: &T::Options, seed: u64) -> (Simulated, T) {
-    let volume = Simulated::new(seed).with_alignment(128);
-    let tree = T::create(Arc::new(volume.clone()), options).expect("created");
-    (volume, tree)
-}
-
-/// Runs the workload; the power fails at the `nth` device operation after the tree was created (0: never).
-fn run<T: Index>(options: &T::Options, seed: u64, nth: u64, steps: &[Step]) -> Ran {
-    run_until::<T>(options, seed, Filter::any(), nth, steps)
-}
-
-/// As [`run`]; only operations that `filter` matches count.
-fn run_until<T: Index>(options: &T::Options, seed: u64, filter: Filter, nth: u64, steps: &[Step]) -> Ran {
-    let (volume, mut tree) = start::<T>(options, seed);
-    if nth > 0 {
-        volume.fail_nth(filter, nth, Fault::PowerOff, Repeat::Once);
-    }
-    let (mut done, mut promised) = (0, 0);
-    for step in steps {
-        if apply(&mut tree, *step).is_err() {
-            return Ran { volume, done, promised, failed: true };
-        }
-        done += 1;
-        if matches!(step, Step::Flush) || tree.contract() == Contract::EachOperation {
-            promised = done;
-        }
-    }
-    Ran { volume, done, promised, failed: false }
-}
-
-/// A sum that tells states apart, and can be brought forward by one operation.
-struct State {
-    map: BTreeMap<u64, u64>,
-    sum: u64,
-    hasher: RandomState,
-}
-
-impl State {
-    fn change(&mut self, key: u64, value: Option<u64>) {
-        let old = match value {
-            Some(value) => self.map.insert(key, value),
-            None => self.map.remove(&key),
-        };
-        for value in [old, value].into_iter().flatten() {
-            self.sum ^= self.hasher.hash_one((key, value));
-        }
-    }
-
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Insert(key, value) => self.change(key, Some(value)),
-            Step::Delete(key) => self.change(key, None),
-            Step::Flush => {}
-        }
-    }
-}
-
-/// Recovers from an image and verifies what is there. Returns the recovered tree.
-fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &[Step], story: &str) -> T {
-    let volume: Arc<dyn Volume> = Arc::new(image.clone());
-    let tree = T::recover(volume, options).unwrap_or_else(|error| panic!("{story}: {error}"));
-    let found = tree.range(0..u64::MAX).unwrap_or_else(|error| panic!("{story}: {error}"));
-    tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
-    let mut state = State { map: BTreeMap::new(), sum: 0, hasher: RandomState::new() };
-    let sum = found.iter().fold(0, |sum, record| sum ^ state.hasher.hash_one(*record));
-    let mut matched = false;
-    // The step that failed may be there too.
-    let attempted = (ran.done + usize::from(ran.failed)).min(steps.len());
-    for (at, step) in steps[..attempted].iter().map(Some).chain([None]).enumerate() {
-        matched |= at >= ran.promised && sum == state.sum && found.len() == state.map.len();
-        step.into_iter().for_each(|step| state.step(*step));
-    }
-    assert!(
-        matched,
-        "{story}: {} records are there, which is no state between step {} and step {attempted}",
-        found.len(),
-        ran.promised
-    );
-    tree
+fn at_every<T: Index>(options: &T::Options, seed: u64, steps: &[Step], cuts: &Cuts) -> u64 {
+    let mut count = 0;
+    let recover = |volume: Arc<dyn Volume>| T::recover(volume, options);
+    crash_matrix::at_every::<T>(options, &recover, seed, steps, cuts, &mut |found| {
+        assert_eq!(found.complaint(), None);
+        count += 1;
+    })
+    .expect("created");
+    count
 }
 
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the
 /// recovery, and loses power once more. Returns how many images there were.
 pub fn at_every_operation<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
-    at_every::<T>(options, seed, &Filter::any(), steps, images)
+    at_every::<T>(options, seed, steps, &Cuts::all(images))
 }
 
 /// As [`at_every_operation`], but for reads: those leave nothing behind that the next change does not.
 pub fn at_every_change<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
-    at_every::<T>(options, seed, &Filter::changes(), steps, images)
+    at_every::<T>(options, seed, steps, &Cuts::changes(images))
 }
 
-fn at_every<T: Index>(options: &T::Options, seed: u64, filter: &Filter, steps: &[Step], images: u64) -> u64 {
-    let mut count = 0;
-    for nth in 1.. {
-        let ran = run_until::<T>(options, seed, filter.clone(), nth, steps);
-        for image_seed in 0..images {
-            let story = format!("workload {seed}, power off at operation {nth}, image {image_seed}");
-            let image = ran.volume.power_loss(nth * images + image_seed);
-            let mut tree = verify::<T>(options, &image, &ran, steps, &story);
-            count += 1;
-            if count % 10 == 0 {
-                go_on(&mut tree, options, &image, &story);
-            }
-        }
-        if !ran.failed {
-            return count;
-        }
-    }
-    count
-}
-
-/// Cuts the power at `points` operations that chance picks, each in a workload of its own.
+/// Cuts the power at ten operations of each of many workloads.
 pub fn at_random_points<T: Index>(
     options: &T::Options,
     seeds: std::ops::Range<u64>,
@@ -177,39 +38,13 @@ pub fn at_random_points<T: Index>(
     let only = std::env::var("CRASH_SEED").ok().map(|text| text.parse::<u64>().expect("a number"));
     let seeds = only.map_or(seeds, |seed| seed..seed + 1);
     let mut count = 0;
-    for seed in seeds {
-        let steps = workload(seed, length, keys);
-        let whole = run::<T>(options, seed, 0, &steps);
-        let operations = whole.volume.operations();
-        let mut rng = StdRng::seed_from_u64(seed);
-        for _ in 0..10 {
-            let nth = rng.random_range(1..=operations);
-            let ran = run::<T>(options, seed, nth, &steps);
-            let story = format!("CRASH_SEED={seed}, power off at operation {nth}");
-            let image = ran.volume.power_loss(rng.random());
-            let mut tree = verify::<T>(options, &image, &ran, &steps, &story);
-            count += 1;
-            if count % 10 == 0 {
-                go_on(&mut tree, options, &image, &story);
-            }
-        }
-    }
+    let recover = |volume: Arc<dyn Volume>| T::recover(volume, options);
+    crash_matrix::at_random_points::<T>(options, &recover, seeds, (length, keys), &mut |found: Found| {
+        assert_eq!(found.complaint(), None);
+        count += 1;
+    })
+    .expect("created");
     count
-}
-
-/// A recovered tree can be used, and survives a second power loss; recovering twice finds the same.
-fn go_on<T: Index>(tree: &mut T, options: &T::Options, image: &Simulated, story: &str) {
-    for index in 0..40 {
-        tree.insert(index * 7, index).unwrap_or_else(|error| panic!("{story}, going on: {error}"));
-    }
-    tree.flush().unwrap_or_else(|error| panic!("{story}, going on: {error}"));
-    let expected = tree.range(0..u64::MAX).expect("scanned");
-    for round in 0..2 {
-        let again = image.power_loss(round);
-        let recovered = T::recover(Arc::new(again), options)
-            .unwrap_or_else(|error| panic!("{story}, second recovery: {error}"));
-        assert_eq!(recovered.range(0..u64::MAX).expect("scanned"), expected, "{story}, second recovery");
-    }
 }
 
 /// A bulk load that loses power is found whole, or is refused; never in part. Returns how many were refused.

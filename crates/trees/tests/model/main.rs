@@ -1,6 +1,7 @@
 //! Every tree does what a `BTreeMap` does, on every device, with nodes and buffers so small that all that is rare happens.
 
 mod as_btree;
+mod batched_btree;
 mod bftl;
 mod blink;
 mod btree;

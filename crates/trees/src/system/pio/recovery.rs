@@ -48,7 +48,17 @@ struct Analysis {
     committed: HashSet<u64>,
 }
 
-pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<PioTree> {
+/// Which logged operations a finished batch has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Those of its key range that are no younger than its youngest.
+    NoYounger,
+    /// All of its key range, as published: those that were logged after it are lost.
+    #[cfg(feature = "crash-matrix")]
+    AsPublished,
+}
+
+pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken) -> Result<PioTree> {
     options.validate()?;
     let mut inner = InPlaceStore::open(Arc::clone(&volume), INNER, options.page_len)?;
     let mut leaves =
@@ -78,7 +88,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<P
         options: options.clone(),
         volume,
     };
-    redo(&mut tree, &records, &analysis)?;
+    redo(&mut tree, &records, &analysis, rule)?;
     let (inner, leaves) = tree.used()?;
     tree.pages.inner.keep_only(&inner);
     tree.pages.leaves.keep_only(standing.leaf_next, &leaves);
@@ -191,14 +201,15 @@ fn undo(
 }
 
 /// Queues the operations that count, and that no finished batch has taken.
-fn redo(tree: &mut PioTree, records: &[LogRecord], analysis: &Analysis) -> Result<()> {
+fn redo(tree: &mut PioTree, records: &[LogRecord], analysis: &Analysis, rule: Taken) -> Result<()> {
     for record in records {
         let LogRecord::Redo { transaction, sequence, key, value, op } = record else { continue };
         let newest = &mut tree.log.get_mut().sequence;
         *newest = (*newest).max(*sequence);
+        let no_younger = |flush: &Flush| rule != Taken::NoYounger || *sequence <= flush.sequence_max;
         let took = |flush: &Flush| {
             let within = flush.ranges.iter().any(|(first, last)| (first..=last).contains(&key));
-            flush.ended && within && *sequence <= flush.sequence_max
+            flush.ended && within && no_younger(flush)
         };
         if analysis.committed.contains(transaction) && !analysis.flushes.iter().any(took) {
             tree.queue.get_mut().append(entry(*key, *value, *op)?, *sequence);

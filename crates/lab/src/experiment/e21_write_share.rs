@@ -1,0 +1,185 @@
+//! E21: which part of an insertion's time goes to writes, and how often the write buffer is hit (AS B-tree, table 2).
+
+use super::{Card, Cause, Device, Parameter, Scale, Study};
+use crate::as_suite::{self, AS, Act, IN_PLACE, IN_PLACE_SETS, Recipe, claim, node_len};
+use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Simulated, Wall};
+use crate::row::{Missing, Row, Rows};
+use crate::tree_ground::TreeGround;
+
+pub(super) struct WriteShare;
+
+const HITS: &str = "With uniform keys a node that is asked for waits in the buffer as often as one that is written, and the buffer \
+                    is half full on average: half of WB / nodes, for writes and for reads of leaves alike. Only leaves ever wait \
+                    there, and a leaf is one of the three nodes that an insertion reads: a third of that of all reads. The paper's \
+                    0.6 % of writes is the half; its 1.1 % of reads cannot be had beside it, since every insertion reads the leaf \
+                    that it then writes";
+
+static CARD: Card = Card {
+    number: 21,
+    name: "as-write-share",
+    title: "Insertion: time for reads, time for writes, and hits of the write buffer",
+    source: "AS B-tree, Journal of Information Science and Engineering 30, 2014, table 2",
+    question: "Where does the AS B-tree gain? If its write buffer were a good cache, the order of its writes would not matter. So \
+               the time for reads and the time for writes are measured apart, and hits are counted.",
+    reported: "Reads 56 s, writes 5 s; the B+-tree with the same buffer 68 s and 10 s. Hits in the buffer: 1.1 % of reads, 0.6 % of \
+               writes. (That reads are faster, too, the paper puts down to simpler code; the same reads should take the same time.)",
+    absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
+    causes: &[
+        Cause { device: Device::Ssdsim, key: "read-hits", text: HITS },
+        Cause { device: Device::Disk, key: "read-hits", text: HITS },
+        Cause { device: Device::Ssdsim, key: "write-hits", text: HITS },
+        Cause { device: Device::Disk, key: "write-hits", text: HITS },
+    ],
+};
+
+const SERIES: &str = "insert, F = 256";
+
+fn recipes() -> Vec<Recipe> {
+    [IN_PLACE, AS, IN_PLACE_SETS].map(|which| Recipe { which, keys: 256, cached: 0 }).to_vec()
+}
+
+impl Study for WriteShare {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        as_suite::parameters(scale, device, &[256])
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        as_suite::measure(laboratory, Device::Disk, ("", true), &recipes(), &[Act::Insert], |_| {
+            laboratory.trees_on_disk()
+        })
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let how = ("", true);
+        as_suite::measure(laboratory, Device::Ssdsim, how, &recipes(), &[Act::Insert], TreeGround::on_ssdsim)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+        let mut judgement = Judgement::default();
+        let each = |at, name: &str| rows.median(SERIES, at, |row| row.count(name) / row.requests as f64);
+        let (write, write_in_place) = (each(AS, "write_us")?, each(IN_PLACE, "write_us")?);
+        claim(
+            &mut judgement,
+            device,
+            (
+                "writes",
+                "writes take at most 0.6 of what they take the B+-tree, in microseconds an operation",
+                "50 and 100",
+            ),
+            format!("{} and {}", number(write), number(write_in_place)),
+            write <= 0.6 * write_in_place,
+        );
+        let (read, read_in_place) = (each(AS, "read_us")?, each(IN_PLACE, "read_us")?);
+        claim(
+            &mut judgement,
+            device,
+            ("reads", "reads take what they take the B+-tree, within 10 %", "560 and 680"),
+            format!("{} and {}", number(read), number(read_in_place)),
+            (read / read_in_place - 1.0).abs() <= 0.1,
+        );
+        let (asked, asked_in_place) = (each(AS, "reads")?, each(IN_PLACE, "reads")?);
+        judgement.check(
+            "same-reads",
+            "an insertion reads as many nodes as the B+-tree's, within 1 %",
+            "not told",
+            format!("{asked:.3} and {asked_in_place:.3}"),
+            (asked / asked_in_place - 1.0).abs() <= 0.01,
+        );
+        let nodes = rows.median(SERIES, IN_PLACE, |row| row.count("space") / node_len(256) as f64)?;
+        let expected = 32.0 / nodes;
+        for (key, what, hits, all, paper) in [
+            ("read-hits", "read", "node_read_hits", "node_reads", "1.1 %"),
+            ("write-hits", "written", "node_write_hits", "node_writes", "0.6 %"),
+        ] {
+            let share = rows.median(SERIES, AS, |row| row.count(hits) / row.count(all))?;
+            judgement.check(
+                key,
+                &format!(
+                    "of the nodes that are {what}, at most 3 % wait in the buffer, and WB / nodes of them within 50 %"
+                ),
+                paper,
+                format!("{:.2} %, where WB / nodes is {:.2} %", share * 100.0, expected * 100.0),
+                share <= 0.03 && (share / expected - 1.0).abs() <= 0.5,
+            );
+        }
+        let sets = each(IN_PLACE_SETS, "write_us")?;
+        judgement.report(
+            "sets",
+            "writes of a B+-tree that hands over its full buffer as one set, in microseconds an operation",
+            "not asked",
+            number(sets),
+        );
+        as_suite::as_foretold(&mut judgement, rows, SERIES)?;
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        const SHOWN: [&str; 3] = ["B+-tree", "AS, WB 32", "B+-tree by sets"];
+        let mut lines = Vec::new();
+        for (name, what) in [("reads", "read_us"), ("writes", "write_us")] {
+            let mut points = Vec::new();
+            for (place, at) in [IN_PLACE, AS, IN_PLACE_SETS].into_iter().enumerate() {
+                let spread = rows.spread(SERIES, at, |row: &Row<C>| row.count(what) / row.requests as f64)?;
+                points.push((place as f64, spread.scaled(1.0)));
+            }
+            lines.push(Line { name: name.to_owned(), paired: false, points });
+        }
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis { label: "tree".into(), scale: Scaling::Names(&SHOWN) },
+            y: Axis { label: "time of an insertion, us".into(), scale: Scaling::Even },
+            lines,
+            bars: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::{Outcome, Verdict};
+    use crate::row::tests::row;
+
+    /// Times for reads and writes of the AS B-tree, and its hits by a thousand.
+    fn rows(read: f64, write: f64, read_hits: f64, write_hits: f64) -> Rows<Simulated> {
+        let at = |at, read: f64, write: f64| {
+            let mut row = row(SERIES, at, 0, read + write);
+            let counts = [
+                ("read_us", read * 1000.0),
+                ("write_us", write * 1000.0),
+                ("foretold_us", (read + write) * 1000.0),
+                ("reads", 3000.0),
+                ("space", 3200.0 * 8192.0),
+                ("node_reads", 1000.0),
+                ("node_writes", 1000.0),
+                ("node_read_hits", read_hits),
+                ("node_write_hits", write_hits),
+            ];
+            row.counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
+            row
+        };
+        Rows(vec![at(IN_PLACE, 600.0, 100.0), at(AS, read, write), at(IN_PLACE_SETS, 600.0, 50.0)])
+    }
+
+    #[test]
+    fn the_published_shape_holds_and_others_do_not() {
+        let judge = |read, write, hits, write_hits| {
+            Study::judge(&WriteShare, &rows(read, write, hits, write_hits), Device::Ssdsim).unwrap()
+        };
+        assert_eq!(judge(600.0, 50.0, 11.0, 6.0).verdict(), Verdict::Holds);
+        let fails = |judged: Judgement, key| assert_eq!(judged.outcome(key), Some(Outcome::Fails), "{key}");
+        fails(judge(600.0, 61.0, 11.0, 6.0), "writes");
+        fails(judge(500.0, 50.0, 11.0, 6.0), "reads");
+        fails(judge(600.0, 50.0, 4.0, 6.0), "read-hits");
+        fails(judge(600.0, 50.0, 11.0, 31.0), "write-hits");
+        assert_eq!(as_suite::series("", Act::Insert, 256), SERIES);
+    }
+}

@@ -1,0 +1,181 @@
+//! E26: bytes on the device after insertions (AS B-tree, table 3).
+
+use super::{Card, Device, Parameter, Scale, Study};
+use crate::as_growth::{Proportion, random};
+use crate::as_suite;
+use crate::chart::{Axis, Chart, Line, Scaling, bytes};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Simulated, Wall};
+use crate::row::{Missing, Rows};
+use crate::tree_ground::TreeGround;
+use crate::wording::times;
+use trees::{AsTree, AsTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, BftlOptions, Index};
+
+pub(super) struct FileSize;
+
+static CARD: Card = Card {
+    number: 26,
+    name: "as-file-size",
+    title: "Bytes on the device",
+    source: "AS B-tree, Journal of Information Science and Engineering 30, 2014, table 3",
+    question: "A tree that never overwrites leaves old copies behind. How much larger does it become, with and without recycling, \
+               and how does BFTL compare, which leaves old sectors to the drive?",
+    reported: "After 400,000 records and 100,000 insertions: B+-tree 22.4 MB, AS B-tree 70 MB (642 MB without recycling), BFTL \
+               1,615 MB. (100,000 insertions that write 8 KB each with 0.6 % hits in the buffer are 814 MB, not 642: only ratios \
+               are asked.)",
+    absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
+    causes: &[],
+};
+
+const NAMES: [&str; 6] = ["B+-tree", "AS", "AS, none recycled", "BFTL", "BFTL, 3 long", "BFTL, reusing"];
+const SERIES: &str = "bytes on the device";
+/// T, as published.
+const THRESHOLD: f64 = 0.05;
+
+fn measure<C: Clock>(
+    laboratory: &Laboratory,
+    device: Device,
+    mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
+) -> Result<Rows<C>> {
+    let size = Proportion::of(laboratory.scale, device);
+    laboratory.expect(NAMES.len());
+    let mut rows = Vec::new();
+    for (at, name) in NAMES.into_iter().enumerate() {
+        laboratory.step(name)?;
+        let place = ground(0)?;
+        let recycled = |threshold| AsTreeOptions { threshold, ..size.options() };
+        let scattered = |chain_max, reclaim| BftlOptions {
+            units: size.units(),
+            reclaim,
+            ..as_suite::bftl(256, chain_max, 0)
+        };
+        let mut tree: Box<dyn Index> = match at {
+            0 => {
+                let options = BatchedBTreeOptions { slots: size.slots(), ..BatchedBTreeOptions::default() };
+                Box::new(size.build::<BatchedBTree, C>(&place, &options)?)
+            }
+            1 => Box::new(size.build::<AsTree, C>(&place, &recycled(THRESHOLD))?),
+            2 => Box::new(size.build::<AsTree, C>(&place, &recycled(0.0))?),
+            3 => Box::new(size.build::<Bftl, C>(&place, &scattered(2, false))?),
+            4 => Box::new(size.build::<Bftl, C>(&place, &scattered(3, false))?),
+            _ => Box::new(size.build::<Bftl, C>(&place, &scattered(2, true))?),
+        };
+        let (mut rng, count) = (random(0), size.operations());
+        let mut row = place.row(SERIES, at as f64, 0, count, || {
+            size.insert(&mut *tree, &mut rng, count)?;
+            Ok(tree.flush()?)
+        })?;
+        row.counts.insert("space".into(), tree.stats().space as f64);
+        row.counts.insert("pages_written".into(), tree.stats().pages_written as f64);
+        rows.push(row);
+    }
+    Ok(Rows(rows))
+}
+
+impl Study for FileSize {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        let size = Proportion::of(scale, device);
+        let mut parameters = size.parameters();
+        parameters.extend([
+            Parameter::new("insertions", "100,000", size.operations().to_string()),
+            Parameter::new("T", "5 %", "5 %"),
+            Parameter::new("BFTL's buffer", "256 units", format!("{} units", size.units())),
+        ]);
+        parameters
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
+        let mut judgement = Judgement::default();
+        let space = |at: usize| rows.median(SERIES, at as f64, |row| row.count("space"));
+        let told = |large: f64, small: f64| {
+            format!("{} and {}: {}", bytes(large), bytes(small), times(large / small))
+        };
+        let (in_place, recycled, all) = (space(0)?, space(1)?, space(2)?);
+        judgement.check(
+            "recycling",
+            "without recycling an AS B-tree is at least 5 times as large",
+            "642 and 70 MB: 9.2 x",
+            told(all, recycled),
+            all / recycled >= 5.0,
+        );
+        judgement.check(
+            "as",
+            "an AS B-tree is 1.5 to 8 times as large as a B+-tree",
+            "70 and 22.4 MB: 3.1 x",
+            told(recycled, in_place),
+            (1.5..=8.0).contains(&(recycled / in_place)),
+        );
+        judgement.check(
+            "bound",
+            "and no larger than a B+-tree by T, 20 times",
+            "3.1 x",
+            told(recycled, in_place),
+            recycled <= in_place / THRESHOLD,
+        );
+        judgement.check(
+            "bftl",
+            "BFTL without reuse of space is at least 20 times as large as a B+-tree",
+            "1,615 and 22.4 MB: 72 x",
+            told(space(3)?, in_place),
+            space(3)? / in_place >= 20.0,
+        );
+        for (at, key, what) in [
+            (4, "lists-of-3", "the same, if only lists longer than 3 are compacted"),
+            (5, "reuse", "the same, if sectors that no node needs are used again"),
+        ] {
+            judgement.report(key, what, "not told", told(space(at)?, in_place));
+        }
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis { label: "tree".into(), scale: Scaling::Names(&NAMES) },
+            y: Axis { label: "MiB on the device".into(), scale: Scaling::Even },
+            lines: Line::all(rows, 1.0 / f64::from(1 << 20), |row| row.count("space"))?,
+            bars: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::{Outcome, Verdict};
+    use crate::row::tests::row;
+
+    fn rows(megabytes: [f64; 6]) -> Rows<Simulated> {
+        let rows = megabytes.into_iter().enumerate().map(|(at, megabytes)| {
+            let mut row = row(SERIES, at as f64, 0, 100.0);
+            row.counts.insert("space".into(), megabytes * 1e6);
+            row
+        });
+        Rows(rows.collect())
+    }
+
+    #[test]
+    fn the_published_shape_holds_and_others_do_not() {
+        let judge = |sizes| Study::judge(&FileSize, &rows(sizes), Device::Ssdsim).unwrap();
+        assert_eq!(judge([22.4, 70.0, 642.0, 1615.0, 1000.0, 50.0]).verdict(), Verdict::Holds);
+        let fails = |sizes, key| assert_eq!(judge(sizes).outcome(key), Some(Outcome::Fails), "{key}");
+        fails([22.4, 70.0, 300.0, 1615.0, 1000.0, 50.0], "recycling");
+        fails([22.4, 30.0, 642.0, 1615.0, 1000.0, 50.0], "as");
+        fails([22.4, 450.0, 6420.0, 1615.0, 1000.0, 50.0], "bound");
+        fails([22.4, 70.0, 642.0, 440.0, 1000.0, 50.0], "bftl");
+    }
+}
