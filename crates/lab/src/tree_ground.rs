@@ -16,7 +16,7 @@ use psync::{Disk, DiskOptions, Volume};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use trees::Index;
 
 /// See the module.
@@ -153,11 +153,6 @@ impl<C: Clock> TreeGround<C> {
         let began = (self.now)();
         let result = work()?;
         Ok((result, Lapse::from((self.now)() - began)))
-    }
-
-    /// The clock: for parts of what [`Self::row`] times.
-    pub fn clock(&self) -> Duration {
-        (self.now)()
     }
 
     /// Does `operations` operations and writes down what they took: time, bytes moved, psync calls, requests.

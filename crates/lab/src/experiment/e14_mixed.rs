@@ -177,17 +177,17 @@ struct Tally {
 
 impl Tally {
     fn insert<C: Clock>(&mut self, place: &TreeGround<C>, tree: &mut dyn Index, key: u64) -> Result<()> {
-        let began = place.clock();
+        let began = place.now();
         tree.insert(key, self.inserts)?;
-        self.inserting += place.clock() - began;
+        self.inserting += place.now() - began;
         self.inserts += 1;
         Ok(())
     }
 
     fn search<C: Clock>(&mut self, place: &TreeGround<C>, tree: &dyn Index, key: u64) -> Result<()> {
-        let began = place.clock();
+        let began = place.now();
         tree.search(key)?;
-        self.searching += place.clock() - began;
+        self.searching += place.now() - began;
         self.searches += 1;
         Ok(())
     }

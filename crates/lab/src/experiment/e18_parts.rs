@@ -156,9 +156,9 @@ fn waits<C: Clock>(
     let mut waits = Vec::new();
     let mut row = place.row(BATCH, bcnt as f64, run, 1, || {
         whole_rounds(tree, inserts, |tree, index| {
-            let began = place.clock();
+            let began = place.now();
             tree.insert(keys.next(), index)?;
-            waits.push((place.clock() - began).as_secs_f64() * 1e6);
+            waits.push((place.now() - began).as_secs_f64() * 1e6);
             Ok(())
         })?;
         Ok(())

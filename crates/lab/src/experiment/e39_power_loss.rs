@@ -12,8 +12,8 @@ use std::sync::Arc;
 use trees::crash_matrix::{Cuts, Found, Recover, at_every, workload};
 use trees::{
     AsRecovery, AsTree, AsTreeOptions, BTree, BTreeOptions, Bftl, BftlOptions, CbPersistence, CbPlacement,
-    CbTree, CbTreeOptions, Contract, FdTree, FdTreeOptions, HeadLog, Index, LaTree, LaTreeOptions, LogMode,
-    PioOptions, PioTree, Sequential,
+    CbTree, CbTreeOptions, Contract, Eviction, FdTree, FdTreeOptions, HeadLog, Index, LaTree, LaTreeOptions,
+    LogMode, PioOptions, PioTree, Sequential,
 };
 
 pub(super) struct PowerLoss;
@@ -129,6 +129,8 @@ fn pio_options(log: LogMode) -> PioOptions {
         speriod: 10,
         bcnt: 25,
         fanout_max: Some(4),
+        eviction: Eviction::Lru,
+        last_segment_map: true,
         log,
     }
 }
