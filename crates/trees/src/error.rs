@@ -10,6 +10,10 @@ pub enum Error {
     /// The device failed. What a failed update has changed is unknown: recover the tree before it is used again.
     #[error(transparent)]
     Device(#[from] psync::Error),
+    /// The flash failed, or was used against its rules. What a failed update has changed is unknown: recover the tree before
+    /// it is used again.
+    #[error(transparent)]
+    Flash(#[from] flash::Error),
     /// Bytes are not what was written there.
     #[error(
         "{file} is damaged at byte {offset}: {what}: expected {expected}, found {found}; restore it from a copy or build it anew"

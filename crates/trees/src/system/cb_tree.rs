@@ -285,6 +285,7 @@ fn load(cascade: &mut Cascade, way: &[NodeId]) -> Result<()> {
 
 impl Index for CbTree {
     type Options = CbTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &CbTreeOptions) -> Result<Self> {
         let mut tree = Self::empty(&volume, options)?;

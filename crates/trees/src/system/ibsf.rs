@@ -66,6 +66,7 @@ impl Ibsf {
 
 impl Index for Ibsf {
     type Options = IbsfOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &IbsfOptions) -> Result<Self> {
         Ok(Self { tree: Buffered::create(volume, FILE, &options.buffered())? })

@@ -68,6 +68,7 @@ impl LuTree {
 
 impl Index for LuTree {
     type Options = LuTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &LuTreeOptions) -> Result<Self> {
         Ok(Self { tree: Buffered::create(volume, FILE, &options.buffered())? })

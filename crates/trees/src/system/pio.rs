@@ -300,6 +300,7 @@ const LOG_MAX: u64 = 64 << 20;
 
 impl Index for PioTree {
     type Options = PioOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
         let mut tree = Self::empty(volume, options)?;

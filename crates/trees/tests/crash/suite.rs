@@ -38,13 +38,27 @@ pub fn workload(seed: u64, count: usize, keys: u64) -> Vec<Step> {
 }
 
 /// How far a workload came before the power failed.
-struct Ran {
-    volume: Simulated,
+pub struct Ran {
     /// Steps that returned.
-    done: usize,
+    pub done: usize,
     /// Steps that were promised to last.
-    promised: usize,
-    failed: bool,
+    pub promised: usize,
+    pub failed: bool,
+}
+
+/// Does step after step until one fails.
+pub fn play<T: Index>(tree: &mut T, steps: &[Step]) -> Ran {
+    let (mut done, mut promised) = (0, 0);
+    for step in steps {
+        if apply(tree, *step).is_err() {
+            return Ran { done, promised, failed: true };
+        }
+        done += 1;
+        if matches!(step, Step::Flush) || tree.contract() == Contract::EachOperation {
+            promised = done;
+        }
+    }
+    Ran { done, promised, failed: false }
 }
 
 pub fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
@@ -55,34 +69,35 @@ pub fn apply<T: Index>(tree: &mut T, step: Step) -> trees::Result<()> {
     }
 }
 
-fn start<T: Index>(options: &T::Options, seed: u64) -> (Simulated, T) {
+fn start<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options, seed: u64) -> (Simulated, T) {
     let volume = Simulated::new(seed).with_alignment(128);
     let tree = T::create(Arc::new(volume.clone()), options).expect("created");
     (volume, tree)
 }
 
 /// Runs the workload; the power fails at the `nth` device operation after the tree was created (0: never).
-fn run<T: Index>(options: &T::Options, seed: u64, nth: u64, steps: &[Step]) -> Ran {
+fn run<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    nth: u64,
+    steps: &[Step],
+) -> (Simulated, Ran) {
     run_until::<T>(options, seed, Filter::any(), nth, steps)
 }
 
 /// As [`run`]; only operations that `filter` matches count.
-fn run_until<T: Index>(options: &T::Options, seed: u64, filter: Filter, nth: u64, steps: &[Step]) -> Ran {
+fn run_until<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    filter: Filter,
+    nth: u64,
+    steps: &[Step],
+) -> (Simulated, Ran) {
     let (volume, mut tree) = start::<T>(options, seed);
     if nth > 0 {
         volume.fail_nth(filter, nth, Fault::PowerOff, Repeat::Once);
     }
-    let (mut done, mut promised) = (0, 0);
-    for step in steps {
-        if apply(&mut tree, *step).is_err() {
-            return Ran { volume, done, promised, failed: true };
-        }
-        done += 1;
-        if matches!(step, Step::Flush) || tree.contract() == Contract::EachOperation {
-            promised = done;
-        }
-    }
-    Ran { volume, done, promised, failed: false }
+    (volume, play(&mut tree, steps))
 }
 
 /// A sum that tells states apart, and can be brought forward by one operation.
@@ -113,9 +128,8 @@ impl State {
 }
 
 /// Recovers from an image and verifies what is there. Returns the recovered tree.
-fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &[Step], story: &str) -> T {
-    let volume: Arc<dyn Volume> = Arc::new(image.clone());
-    let tree = T::recover(volume, options).unwrap_or_else(|error| panic!("{story}: {error}"));
+pub fn verify<T: Index>(options: &T::Options, image: T::Ground, ran: &Ran, steps: &[Step], story: &str) -> T {
+    let tree = T::recover(image, options).unwrap_or_else(|error| panic!("{story}: {error}"));
     let found = tree.range(0..u64::MAX).unwrap_or_else(|error| panic!("{story}: {error}"));
     tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
     let mut state = State { map: BTreeMap::new(), sum: 0, hasher: RandomState::new() };
@@ -138,23 +152,39 @@ fn verify<T: Index>(options: &T::Options, image: &Simulated, ran: &Ran, steps: &
 
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the
 /// recovery, and loses power once more. Returns how many images there were.
-pub fn at_every_operation<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+pub fn at_every_operation<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    steps: &[Step],
+    images: u64,
+) -> u64 {
     at_every::<T>(options, seed, &Filter::any(), steps, images)
 }
 
 /// As [`at_every_operation`], but for reads: those leave nothing behind that the next change does not.
-pub fn at_every_change<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+pub fn at_every_change<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    steps: &[Step],
+    images: u64,
+) -> u64 {
     at_every::<T>(options, seed, &Filter::changes(), steps, images)
 }
 
-fn at_every<T: Index>(options: &T::Options, seed: u64, filter: &Filter, steps: &[Step], images: u64) -> u64 {
+fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    filter: &Filter,
+    steps: &[Step],
+    images: u64,
+) -> u64 {
     let mut count = 0;
     for nth in 1.. {
-        let ran = run_until::<T>(options, seed, filter.clone(), nth, steps);
+        let (volume, ran) = run_until::<T>(options, seed, filter.clone(), nth, steps);
         for image_seed in 0..images {
             let story = format!("workload {seed}, power off at operation {nth}, image {image_seed}");
-            let image = ran.volume.power_loss(nth * images + image_seed);
-            let mut tree = verify::<T>(options, &image, &ran, steps, &story);
+            let image = volume.power_loss(nth * images + image_seed);
+            let mut tree = verify::<T>(options, Arc::new(image.clone()), &ran, steps, &story);
             count += 1;
             if count % 10 == 0 {
                 go_on(&mut tree, options, &image, &story);
@@ -168,7 +198,7 @@ fn at_every<T: Index>(options: &T::Options, seed: u64, filter: &Filter, steps: &
 }
 
 /// Cuts the power at `points` operations that chance picks, each in a workload of its own.
-pub fn at_random_points<T: Index>(
+pub fn at_random_points<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     seeds: std::ops::Range<u64>,
     length: usize,
@@ -179,15 +209,15 @@ pub fn at_random_points<T: Index>(
     let mut count = 0;
     for seed in seeds {
         let steps = workload(seed, length, keys);
-        let whole = run::<T>(options, seed, 0, &steps);
-        let operations = whole.volume.operations();
+        let (whole, _) = run::<T>(options, seed, 0, &steps);
+        let operations = whole.operations();
         let mut rng = StdRng::seed_from_u64(seed);
         for _ in 0..10 {
             let nth = rng.random_range(1..=operations);
-            let ran = run::<T>(options, seed, nth, &steps);
+            let (volume, ran) = run::<T>(options, seed, nth, &steps);
             let story = format!("CRASH_SEED={seed}, power off at operation {nth}");
-            let image = ran.volume.power_loss(rng.random());
-            let mut tree = verify::<T>(options, &image, &ran, &steps, &story);
+            let image = volume.power_loss(rng.random());
+            let mut tree = verify::<T>(options, Arc::new(image.clone()), &ran, &steps, &story);
             count += 1;
             if count % 10 == 0 {
                 go_on(&mut tree, options, &image, &story);
@@ -198,22 +228,39 @@ pub fn at_random_points<T: Index>(
 }
 
 /// A recovered tree can be used, and survives a second power loss; recovering twice finds the same.
-fn go_on<T: Index>(tree: &mut T, options: &T::Options, image: &Simulated, story: &str) {
+fn go_on<T: Index<Ground = Arc<dyn Volume>>>(
+    tree: &mut T,
+    options: &T::Options,
+    image: &Simulated,
+    story: &str,
+) {
+    go_on_over(tree, options, &|seed| Arc::new(image.power_loss(seed)), story);
+}
+
+/// The same; `lose_power` makes an image of what the tree stands on.
+pub fn go_on_over<T: Index>(
+    tree: &mut T,
+    options: &T::Options,
+    lose_power: &dyn Fn(u64) -> T::Ground,
+    story: &str,
+) {
     for index in 0..40 {
         tree.insert(index * 7, index).unwrap_or_else(|error| panic!("{story}, going on: {error}"));
     }
     tree.flush().unwrap_or_else(|error| panic!("{story}, going on: {error}"));
     let expected = tree.range(0..u64::MAX).expect("scanned");
     for round in 0..2 {
-        let again = image.power_loss(round);
-        let recovered = T::recover(Arc::new(again), options)
+        let recovered = T::recover(lose_power(round), options)
             .unwrap_or_else(|error| panic!("{story}, second recovery: {error}"));
         assert_eq!(recovered.range(0..u64::MAX).expect("scanned"), expected, "{story}, second recovery");
     }
 }
 
 /// A bulk load that loses power is found whole, or is refused; never in part. Returns how many were refused.
-pub fn bulk_loads_are_whole_or_refused<T: Index>(options: &T::Options, count: u64) -> u64 {
+pub fn bulk_loads_are_whole_or_refused<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    count: u64,
+) -> u64 {
     let records: Vec<_> = (0..count).map(|key| (3 * key, key)).collect();
     let mut refused = 0;
     for nth in 1.. {
