@@ -127,6 +127,14 @@ impl RawFlash {
         self.state.lock().flash.nand_mut().cut_power_at(n);
     }
 
+    /// As [`RawFlash::cut_power_at`], but reads do not count: in the midst of the `n`-th program or erase from now.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn cut_power_at_change(&self, n: u64) {
+        self.state.lock().flash.nand_mut().cut_power_at_change(n);
+    }
+
     /// The flash as it is found after power loss: an image of its own. What of an array under way was done, `seed` says.
     #[must_use]
     pub fn power_loss(&self, seed: u64) -> Self {

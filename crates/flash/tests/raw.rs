@@ -107,3 +107,21 @@ fn arrays_that_returned_survive_power_loss() {
     }
     assert!(outcomes.iter().all(|count| *count > 100), "{outcomes:?}");
 }
+
+#[test]
+fn reads_do_not_count_if_changes_are_cut() {
+    let flash = RawFlash::new(profile(), 1).unwrap();
+    let page = flash.geometry().page(BlockId(1), 0);
+    let data = vec![1; 2048];
+    let read = || {
+        let mut buffer = vec![0; 2048];
+        flash.read(&mut [PageRead { page, offset: 0, buffer: &mut buffer, spare: &mut [] }])
+    };
+    flash.cut_power_at_change(2);
+    flash.program(&[program(page, &data)]).unwrap();
+    for _ in 0..5 {
+        read().unwrap();
+    }
+    assert_eq!(flash.erase(&[BlockId(2)]), Err(Error::PowerOff), "the second change");
+    assert_eq!(read(), Err(Error::PowerOff));
+}
