@@ -3,6 +3,7 @@
 pub(crate) mod always_sequential;
 pub(crate) mod cascade;
 pub(crate) mod latched_pool;
+pub(crate) mod log_frames;
 pub(crate) mod lru_pool;
 pub(crate) mod unit_buffer;
 pub(crate) mod write_buffer;

@@ -13,6 +13,9 @@ pub enum Contract {
     EachOperation,
     /// After [`Index::flush`]; what was done since then is lost as a whole.
     Flush,
+    /// After [`Index::flush`]; of what was done to a key since then, none or some has lasted, up to one of the operations on
+    /// it. Other keys may have kept more, or less.
+    EachKey,
     /// After [`Index::flush`], if the power does not fail before the next one: pages are overwritten in place without a
     /// log.
     Never,

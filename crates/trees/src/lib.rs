@@ -5,7 +5,8 @@
 //! page ← store ← buffer ← { queue, log } ← update, read ← system
 //! ```
 //! No part knows a system, no system another. Every system is an [`Index`]: records are `u64` key → `u64` value, as in the
-//! papers' experiments, and it runs on any [`psync::Volume`]: a directory with direct I/O, or a simulated device.
+//! papers' experiments. Most run on any [`psync::Volume`]: a directory with direct I/O, or a simulated device; those that manage
+//! flash themselves run on [`flash::RawFlash`].
 //!
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
@@ -18,6 +19,8 @@
 //! | [`FdTree`] | Li et al., VLDB 2010 | sorted runs, merged into fresh space | a head tree of updates |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
 //! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
+//! | [`IplTree`] | Lee and Moon, SIGMOD 2007 | in flash blocks, changes logged in their last slot | nodes, and a log sector of each |
+//! | [`DiplTree`] | Na et al., CIKM 2009 | in flash blocks, changes logged right behind | the same |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
 
 mod buffer;
@@ -47,8 +50,13 @@ pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
 pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
+pub use system::dipl::{DiplTree, DynamicLog};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
 pub use system::ibsf::{Ibsf, IbsfOptions};
+pub use system::in_page_logging::{
+    BlockDetails, InPageLogging, InPageLoggingOptions, LogCommit, LogDetails, LogReads,
+};
+pub use system::ipl::{FixedLog, IplTree};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;

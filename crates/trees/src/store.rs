@@ -2,13 +2,19 @@
 
 pub(crate) mod anchor;
 pub(crate) mod batch;
+pub(crate) mod block_directory;
+pub(crate) mod block_scan;
+pub(crate) mod collected;
 pub(crate) mod commit_record;
+pub(crate) mod erased_blocks;
 pub(crate) mod extents;
+pub(crate) mod flash_block;
 pub(crate) mod flash_buffers;
 pub(crate) mod garbage_collection;
 pub(crate) mod in_place;
 pub(crate) mod last_segments;
 pub(crate) mod leaf_extents;
+pub(crate) mod log_area;
 pub(crate) mod log_page;
 pub(crate) mod log_recovery;
 pub(crate) mod map_checkpoint;

@@ -6,6 +6,7 @@ mod blink;
 mod btree;
 mod cb_tree;
 mod fd_tree;
+mod in_page_logging;
 mod la_tree;
 mod pio;
 mod suite;
