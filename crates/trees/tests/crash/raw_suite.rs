@@ -1,43 +1,41 @@
 //! The crash suite for trees on raw flash: the power fails in the midst of a flash operation, pages in flight are torn, blocks
 //! are half erased, and what the tree recovers must be what its contract promises.
 
-use crate::suite::{Ran, Step, go_on_over, play, verify, workload};
-use flash::RawFlash;
+use crate::suite::{Ran, Step, apply, go_on_over, verify, workload};
+use flash::{PowerCut, RawFlash};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use trees::Index;
+use trees::{Contract, Index};
 
 /// Makes flash; all that chance decides in it follows from the seed.
 pub type Fresh<'a> = &'a dyn Fn(u64) -> RawFlash;
 
-/// When the power goes.
-#[derive(Clone, Copy, Debug)]
-enum Cut {
-    Never,
-    /// In the midst of the nth read, program or erase after the tree was created.
-    Operation(u64),
-    /// In the midst of the nth program or erase.
-    Change(u64),
-}
-
-/// Runs a workload on new flash.
-fn run<T: Index<Ground = Arc<RawFlash>>>(
+/// Runs a workload on new flash, once, and shows what power loss would have left at each program and erase of it: the image,
+/// how far the workload was, and the number of the change.
+fn cuts<T: Index<Ground = Arc<RawFlash>>>(
     fresh: Fresh<'_>,
     options: &T::Options,
     seed: u64,
-    cut: Cut,
     steps: &[Step],
-) -> (Arc<RawFlash>, Ran) {
+    show: &mut dyn FnMut(PowerCut, &Ran, u64),
+) {
     let flash = Arc::new(fresh(seed));
     let mut tree = T::create(Arc::clone(&flash), options).expect("created");
-    match cut {
-        Cut::Never => {}
-        Cut::Operation(nth) => flash.cut_power_at(nth),
-        Cut::Change(nth) => flash.cut_power_at_change(nth),
+    flash.keep_power_cuts();
+    let mut ran = Ran { done: 0, promised: 0, failed: true };
+    let mut nth = 0;
+    for step in steps {
+        apply(&mut tree, *step).expect("done");
+        for cut in flash.take_power_cuts() {
+            nth += 1;
+            show(cut, &ran, nth);
+        }
+        ran.done += 1;
+        if matches!(step, Step::Flush) || tree.contract() == Contract::EachOperation {
+            ran.promised = ran.done;
+        }
     }
-    let ran = play(&mut tree, steps);
-    (flash, ran)
 }
 
 /// Recovers what `image_seed` leaves of the flash, and now and then goes on with it.
@@ -55,9 +53,9 @@ fn recover<T: Index<Ground = Arc<RawFlash>>>(
     }
 }
 
-/// Cuts the power at every program and erase of a workload; every tenth image goes on after the recovery, and loses power once
-/// more. While the recovery of every tenth other is under way, the power goes again. Reads leave nothing behind: they are left
-/// to [`at_random_points`]. Returns how many images there were.
+/// Cuts the power at every program and erase of a workload, and right before every fourth (reads leave nothing behind); every
+/// tenth image goes on after the recovery, and loses power once more. While the recovery of every tenth other is under way, the
+/// power goes again. Returns how many images there were.
 pub fn at_every_change<T: Index<Ground = Arc<RawFlash>>>(
     fresh: Fresh<'_>,
     options: &T::Options,
@@ -65,18 +63,19 @@ pub fn at_every_change<T: Index<Ground = Arc<RawFlash>>>(
     steps: &[Step],
 ) -> u64 {
     let mut count = 0;
-    for nth in 1.. {
-        let (flash, ran) = run::<T>(fresh, options, seed, Cut::Change(nth), steps);
+    cuts::<T>(fresh, options, seed, steps, &mut |cut, ran, nth| {
         let story = format!("workload {seed}, power off at change {nth}");
-        recover::<T>(options, (&flash, &ran), nth, steps, (nth % 10 == 0, &story));
+        recover::<T>(options, (&cut.within, ran), nth, steps, (nth % 10 == 0, &story));
         count += 1;
+        if nth % 4 == 0 {
+            let story = format!("workload {seed}, power off before change {nth}");
+            recover::<T>(options, (&cut.before, ran), nth, steps, (false, &story));
+            count += 1;
+        }
         if nth % 10 == 5 {
-            count += recover_interrupted::<T>(options, (&flash, &ran), nth, steps, &story);
+            count += recover_interrupted::<T>(options, (&cut.within, ran), nth, steps, &story);
         }
-        if !ran.failed {
-            return count;
-        }
-    }
+    });
     count
 }
 
@@ -100,35 +99,38 @@ fn recover_interrupted<T: Index<Ground = Arc<RawFlash>>>(
     3
 }
 
-/// Cuts the power at operations that chance picks, reads included, `points` in each of the workloads `seeds`.
+/// Cuts the power at programs and erases that chance picks, or right before them: about `points` in each of the workloads
+/// `seeds`.
 pub fn at_random_points<T: Index<Ground = Arc<RawFlash>>>(
     fresh: Fresh<'_>,
     options: &T::Options,
     seeds: std::ops::Range<u64>,
     (length, keys): (usize, u64),
-    points: u64,
+    points: usize,
 ) -> u64 {
     let only = std::env::var("CRASH_SEED").ok().map(|text| text.parse::<u64>().expect("a number"));
     let seeds = only.map_or(seeds, |seed| seed..seed + 1);
     let mut count = 0;
     for seed in seeds {
         let steps = workload(seed, length, keys);
-        let operations = |flash: &RawFlash| {
-            let done = flash.counters();
-            done.reads + done.programs + done.erases
-        };
-        let created = Arc::new(fresh(seed));
-        drop(T::create(Arc::clone(&created), options).expect("created"));
-        let (whole, _) = run::<T>(fresh, options, seed, Cut::Never, &steps);
-        let during = operations(&whole) - operations(&created);
         let mut rng = StdRng::seed_from_u64(seed);
-        for _ in 0..points {
-            let nth = rng.random_range(1..=during);
-            let (flash, ran) = run::<T>(fresh, options, seed, Cut::Operation(nth), &steps);
-            let story = format!("CRASH_SEED={seed}, power off at operation {nth}");
-            count += 1;
-            recover::<T>(options, (&flash, &ran), rng.random(), &steps, (count % 10 == 0, &story));
-        }
+        // About as many changes as steps: chosen as they come, so that images need not be kept.
+        let mut changes = 0;
+        cuts::<T>(fresh, options, seed, &steps, &mut |_, _, nth| changes = nth);
+        let mut left = points;
+        cuts::<T>(fresh, options, seed, &steps, &mut |cut, ran, nth| {
+            let behind = changes - nth + 1;
+            while left > 0 && rng.random_range(0..behind) < left as u64 {
+                left -= 1;
+                let image = if rng.random() { &cut.within } else { &cut.before };
+                let story = format!("CRASH_SEED={seed}, power off at change {nth}");
+                count += 1;
+                recover::<T>(options, (image, ran), rng.random(), &steps, (count % 10 == 0, &story));
+                if rng.random_bool(0.8) {
+                    break;
+                }
+            }
+        });
     }
     count
 }
