@@ -6,7 +6,8 @@
 //! 1. A block's log is in its last slot, whatever the others hold. Once it begins, slots that are free are lost until the block
 //!    is written anew ("page evaporation").
 //! 2. What moves from one node to another is on flash at its new place before it is taken off the old one. In between, power
-//!    loss may find it twice; recovery takes it off then.
+//!    loss may find it twice; recovery takes it off then. A page that it was logged in is not programmed again: a torn program
+//!    would take it along.
 //!
 //! Where the sources are silent: nodes are merged as they are split, entry by entry; a block that has lost all its nodes takes
 //! new ones.
@@ -91,6 +92,7 @@ impl Scheme for FixedLog {
         let fits = nodes.fits(block, &records)?;
         if fits {
             nodes.append(block, &records)?;
+            nodes.directory.block_mut(block)?.log.close_page();
             nodes.details.groups += 1;
         }
         nodes.frames.put(left, Arc::new(joined));
@@ -123,6 +125,7 @@ impl Scheme for FixedLog {
         }
         if nodes.fits(block, &records)? {
             nodes.append(block, &records)?;
+            nodes.directory.block_mut(block)?.log.close_page();
             nodes.details.groups += 1;
             nodes.directory.add_to_block(id, level, low, block)?;
             nodes.frames.put(id, Arc::new(node));

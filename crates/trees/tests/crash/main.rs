@@ -4,7 +4,7 @@ mod as_btree;
 mod bftl;
 mod cb_tree;
 mod fd_tree;
+mod in_page_logging;
 mod pio;
-#[allow(dead_code, reason = "until the first tree on raw flash is there")]
 mod raw_suite;
 mod suite;

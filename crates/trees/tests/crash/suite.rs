@@ -132,11 +132,15 @@ pub fn verify<T: Index>(options: &T::Options, image: T::Ground, ran: &Ran, steps
     let tree = T::recover(image, options).unwrap_or_else(|error| panic!("{story}: {error}"));
     let found = tree.range(0..u64::MAX).unwrap_or_else(|error| panic!("{story}: {error}"));
     tree.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+    // The step that failed may be there too.
+    let attempted = (ran.done + usize::from(ran.failed)).min(steps.len());
+    if tree.contract() == Contract::EachKey {
+        verify_each_key(&found, &steps[..ran.promised], &steps[ran.promised..attempted], story);
+        return tree;
+    }
     let mut state = State { map: BTreeMap::new(), sum: 0, hasher: RandomState::new() };
     let sum = found.iter().fold(0, |sum, record| sum ^ state.hasher.hash_one(*record));
     let mut matched = false;
-    // The step that failed may be there too.
-    let attempted = (ran.done + usize::from(ran.failed)).min(steps.len());
     for (at, step) in steps[..attempted].iter().map(Some).chain([None]).enumerate() {
         matched |= at >= ran.promised && sum == state.sum && found.len() == state.map.len();
         step.into_iter().for_each(|step| state.step(*step));
@@ -148,6 +152,31 @@ pub fn verify<T: Index>(options: &T::Options, image: T::Ground, ran: &Ran, steps
         ran.promised
     );
     tree
+}
+
+/// Every key has the value that it was promised to have, or one that it was given since.
+fn verify_each_key(found: &[(u64, u64)], promised: &[Step], since: &[Step], story: &str) {
+    let mut state = State { map: BTreeMap::new(), sum: 0, hasher: RandomState::new() };
+    promised.iter().for_each(|step| state.step(*step));
+    let mut allowed: BTreeMap<u64, Vec<Option<u64>>> =
+        state.map.iter().map(|(key, value)| (*key, vec![Some(*value)])).collect();
+    for step in since {
+        let (key, value) = match *step {
+            Step::Insert(key, value) => (key, Some(value)),
+            Step::Delete(key) => (key, None),
+            Step::Flush => continue,
+        };
+        allowed.entry(key).or_insert_with(|| vec![None]).push(value);
+    }
+    let found: BTreeMap<u64, u64> = found.iter().copied().collect();
+    for (key, value) in &found {
+        let allowed = allowed.get(key).map_or(&[][..], Vec::as_slice);
+        assert!(allowed.contains(&Some(*value)), "{story}: key {key} has {value}, not one of {allowed:?}");
+    }
+    for (key, allowed) in &allowed {
+        let there = found.contains_key(key) || allowed.contains(&None);
+        assert!(there, "{story}: key {key} is gone, which had one of {allowed:?}");
+    }
 }
 
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the

@@ -56,7 +56,7 @@ where
     let mut seen = Seen::default();
     for (seed, options) in (0..).zip(options()) {
         let count = operations() / 5;
-        let flash = flash(order, 6000);
+        let flash = flash(order, 1600);
         let mut all = Vec::new();
         let total = run_watched::<T>(
             &flash,
