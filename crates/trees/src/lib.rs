@@ -61,4 +61,6 @@ pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};
+pub use system::wandering::{FlashStats, WanderingOptions, WanderingTree};
 pub use update::buffered::UnitBufferDetails;
+pub use update::path_rewrite::Split;

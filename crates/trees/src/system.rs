@@ -13,3 +13,4 @@ pub(crate) mod ipl;
 pub(crate) mod la_tree;
 pub(crate) mod lu_tree;
 pub(crate) mod pio;
+pub(crate) mod wandering;
