@@ -49,6 +49,7 @@ pub use system::as_btree::{AsRecovery, AsStats, AsTree, AsTreeOptions, SubFile};
 pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::cb_flash::{CbFlashOptions, CbFlashTree};
 pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
 pub use system::dipl::{DiplTree, DynamicLog};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
@@ -58,7 +59,9 @@ pub use system::in_page_logging::{
 };
 pub use system::ipl::{FixedLog, IplTree};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
+pub use system::lsb_tree::{LsbStats, LsbTree, LsbTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
+pub use system::mu_tree::{MuLayout, MuTree, MuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::{LogMode, PioOptions, PioTree};
 pub use system::wandering::{FlashStats, WanderingOptions, WanderingTree};

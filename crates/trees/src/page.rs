@@ -7,6 +7,9 @@ pub(crate) mod leaf_segments;
 pub(crate) mod log_unit;
 pub(crate) mod node;
 pub(crate) mod node_change;
+pub(crate) mod log_node;
+pub(crate) mod node;
+pub(crate) mod path_page;
 pub(crate) mod run_page;
 pub(crate) mod unit_page;
 

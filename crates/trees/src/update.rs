@@ -7,6 +7,7 @@ pub(crate) mod bupdate;
 pub(crate) mod cascaded;
 pub(crate) mod check_blocks;
 pub(crate) mod ghost;
+pub(crate) mod deferred_underflow;
 pub(crate) mod in_order;
 pub(crate) mod logged_nodes;
 pub(crate) mod logged_tree;

@@ -51,6 +51,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     const ALL: &[Self] = &[
+    /// See `page/path_page.rs`.
+    Path = 40,
+    /// See `page/log_node.rs`.
+    LogNode = 41,
+}
+
+impl Kind {
+    const ALL: [Self; 11] = [
         Self::Superblock,
         Self::Inner,
         Self::Leaf,
@@ -63,6 +71,8 @@ impl Kind {
         Self::FlashInner,
         Self::FlashLeaf,
         Self::FlashLog,
+        Self::Path,
+        Self::LogNode,
     ];
 
     fn of(number: u8) -> Option<Self> {

@@ -142,7 +142,15 @@ pub(crate) fn rewrite(
         }
         // What was the root is none any more if it is divided.
         let max = if is_root && node.count() > limits.max {
-            store.limits(level, root_level + 2).max
+            let (max, above) =
+                (store.limits(level, root_level + 2).max, store.limits(level + 1, root_level + 2).max);
+            if max < PIECES_MAX || above < PIECES_MAX {
+                return Err(Error::Full(format!(
+                    "a page has no room for more than {} levels of this tree; take larger pages",
+                    root_level + 1
+                )));
+            }
+            max
         } else {
             limits.max
         };
