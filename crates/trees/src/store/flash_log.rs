@@ -13,7 +13,8 @@
 //! 1. Pages are programmed one after the other, each when the one before has ended: what power loss leaves of pages that were
 //!    appended together is a first part of them.
 //! 2. A block is erased only when no page of it lives; so an interrupted erase damages nothing.
-//! 3. Sequence numbers grow with the pages appended, over recoveries too; a copy keeps its own.
+//! 3. Sequence numbers grow with the pages appended, over recoveries too; a copy keeps its own. Serial numbers grow with copies
+//!    as well: of a page and its copies, which dead blocks may still have, the one with the highest is the newest.
 //! 4. A block whose first page is erased is taken to be erased. One whose erase was interrupted may look so; programming it is
 //!    refused by the flash, and then it is erased first.
 
@@ -82,6 +83,7 @@ pub(crate) struct FlashLog {
     open: VecDeque<u32>,
     next_index: u32,
     sequence: u64,
+    serial: u64,
     reads: AtomicU64,
     programs: u64,
     erases: u64,
@@ -127,6 +129,7 @@ impl FlashLog {
             }
         }
         log.sequence = found.iter().map(|found| found.tag.sequence + 1).max().unwrap_or(0);
+        log.serial = found.iter().map(|found| found.tag.serial + 1).max().unwrap_or(0);
         Ok((log, found))
     }
 
@@ -155,6 +158,7 @@ impl FlashLog {
             open: VecDeque::new(),
             next_index: 0,
             sequence: 0,
+            serial: 0,
             reads: AtomicU64::new(0),
             programs: 0,
             erases: 0,
@@ -325,7 +329,9 @@ impl FlashLog {
     fn program(&mut self, pages: &[PageId], new: &[NewPage]) -> Result<bool> {
         for (done, (page, NewPage { data, tag, live })) in pages.iter().zip(new).enumerate() {
             let block = self.geometry.block_of(*page);
-            let program = PageProgram { page: *page, offset: 0, data, spare: &tag.encode(), spare_offset: 0 };
+            let spare = Tag { serial: self.serial, ..*tag }.encode();
+            self.serial += 1;
+            let program = PageProgram { page: *page, offset: 0, data, spare: &spare, spare_offset: 0 };
             let state = match self.flash.program(&[program]) {
                 Ok(()) => {
                     self.programs += 1;

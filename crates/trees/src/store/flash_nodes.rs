@@ -95,7 +95,9 @@ impl FlashNodes {
     /// As of the last commit. Nodes can be read, also such that were freed; who is of the tree, [`Self::keep`] is to be told
     /// before anything is written.
     pub fn open(flash: Arc<RawFlash>, page_len: usize) -> Result<Self> {
-        let (log, found) = FlashLog::open(flash, page_len)?;
+        let (log, mut found) = FlashLog::open(flash, page_len)?;
+        // The newest copy of a page comes last.
+        found.sort_unstable_by_key(|found| found.tag.serial);
         let newest = found.iter().filter(|found| found.tag.last).max_by_key(|found| found.tag.sequence);
         let Some(Found { page, tag }) = newest.copied() else {
             return Err(Error::corrupt("flash", 0, "commit of a tree", "one", "none on all of the flash"));
@@ -108,7 +110,7 @@ impl FlashNodes {
         for found in found {
             match found.tag.kind {
                 TagKind::OperationLog => {
-                    let newer = operations.is_none_or(|other| other.tag.sequence < found.tag.sequence);
+                    let newer = operations.is_none_or(|other| other.tag.sequence <= found.tag.sequence);
                     if found.tag.root == store.committed && newer {
                         operations = Some(found);
                     }
@@ -118,7 +120,7 @@ impl FlashNodes {
                 TagKind::Node => {
                     let place = Place { page: found.page, sequence: found.tag.sequence };
                     let known = store.table.entry(NodeId(found.tag.id)).or_insert(place);
-                    if known.sequence < place.sequence {
+                    if known.sequence <= place.sequence {
                         *known = place;
                     }
                 }

@@ -11,7 +11,8 @@
 //!     16    8  id of the node
 //!     24    8  id of the root, or what the kind makes of it
 //!     32    8  digest of the store's table, or 0
-//!     40    4  CRC-32C of the bytes before
+//!     40    8  serial number: grows with every program, copies included; of a page and its copies the newest counts
+//!     48    4  CRC-32C of the bytes before
 //! ```
 //! Little-endian. What the spare area has beyond is left erased.
 //!
@@ -21,7 +22,7 @@ use crate::page::header::bytes_at;
 
 const MAGIC: &[u8; 4] = b"TrTg";
 /// Bytes of a tag.
-pub(crate) const TAG: usize = 44;
+pub(crate) const TAG: usize = 52;
 const CRC_AT: usize = TAG - 4;
 
 /// What a page is. Numbers are on flash.
@@ -43,19 +44,31 @@ pub(crate) struct Tag {
     pub id: u64,
     pub root: u64,
     pub digest: u64,
+    pub serial: u64,
 }
 
 impl Tag {
     /// A node that ends nothing.
     pub fn node(id: u64) -> Self {
-        Self { kind: TagKind::Node, last: false, root_level: 0, sequence: 0, id, root: 0, digest: 0 }
+        Self {
+            kind: TagKind::Node,
+            last: false,
+            root_level: 0,
+            sequence: 0,
+            id,
+            root: 0,
+            digest: 0,
+            serial: 0,
+        }
     }
 
     pub fn encode(&self) -> [u8; TAG] {
         let mut bytes = [0; TAG];
         bytes[..4].copy_from_slice(MAGIC);
         bytes[4..7].copy_from_slice(&[self.kind as u8, u8::from(self.last), self.root_level]);
-        for (index, word) in [self.sequence, self.id, self.root, self.digest].into_iter().enumerate() {
+        for (index, word) in
+            [self.sequence, self.id, self.root, self.digest, self.serial].into_iter().enumerate()
+        {
             bytes[8 + 8 * index..16 + 8 * index].copy_from_slice(&word.to_le_bytes());
         }
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
@@ -81,6 +94,7 @@ impl Tag {
             id: word(1),
             root: word(2),
             digest: word(3),
+            serial: word(4),
         })
     }
 }
@@ -99,6 +113,7 @@ mod tests {
             id: 5,
             root: 9,
             digest: 1 << 60,
+            serial: 4,
         };
         let mut bytes = tag.encode();
         assert_eq!(Tag::decode(&bytes), Some(tag));

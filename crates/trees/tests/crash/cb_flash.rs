@@ -47,7 +47,7 @@ fn power_fails_at_random() {
 #[test]
 fn a_bulk_load_is_whole_or_nothing() {
     for options in [server(), embedded()] {
-        let fresh = |seed| tiny_flash(seed, 120);
+        let fresh = |seed| tiny_flash(seed, 200);
         let nothing = bulk_loads_are_whole_or_nothing::<CbFlashTree>(&fresh, &options, 1000);
         assert!(nothing > 100, "{nothing}");
     }

@@ -22,7 +22,7 @@ fn does_what_a_btreemap_does() {
     let (mut total, mut details) = (Default::default(), FlashStats::default());
     for (seed, options) in (80..).zip(options()) {
         // A page has room for so many levels only.
-        let (keys, blocks) = [(40, 30), (40, 30), (150, 40), (150, 40)][seed as usize - 80];
+        let (keys, blocks) = [(40, 6), (40, 6), (150, 8), (150, 8)][seed as usize - 80];
         let mut enlarged = 0;
         let counters = run_watched::<MuTree>(
             &raw_flash(blocks),
@@ -52,7 +52,7 @@ fn does_what_a_btreemap_does() {
 #[test]
 fn larger_trees_do_too() {
     for (seed, layout) in [(90, MuLayout::Fixed), (91, MuLayout::Adaptive)] {
-        let options = MuTreeOptions { page_len: 4096, entries_max: None, layout, split: Split::Even };
+        let options = MuTreeOptions { page_len: 2048, entries_max: None, layout, split: Split::Even };
         let flash = Arc::new(RawFlash::new(large(), 1).unwrap());
         let counters = crate::suite::run::<MuTree>(&flash, &options, seed, operations() / 50, 20_000, true);
         println!("{counters:?}");
