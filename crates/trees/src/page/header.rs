@@ -47,18 +47,14 @@ pub(crate) enum Kind {
     FlashLeaf = 41,
     /// See `page/log_unit.rs`.
     FlashLog = 42,
+    /// See `page/path_page.rs`.
+    Path = 43,
+    /// See `page/log_node.rs`.
+    LogNode = 44,
 }
 
 impl Kind {
     const ALL: &[Self] = &[
-    /// See `page/path_page.rs`.
-    Path = 40,
-    /// See `page/log_node.rs`.
-    LogNode = 41,
-}
-
-impl Kind {
-    const ALL: [Self; 11] = [
         Self::Superblock,
         Self::Inner,
         Self::Leaf,

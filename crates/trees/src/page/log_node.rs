@@ -1,7 +1,7 @@
 //! The log node of a leaf: what was done to it since it was written. (LSB-tree: Kim and Lee, Des. Autom. Embed. Syst. 19, 2015.)
 //!
 //! ```text
-//! header of a page: kind 41, count = n; then
+//! header of a page: kind 44, count = n; then
 //! offset      size
 //!      0         8  the leaf
 //!      8      16 n  key, value (0 if it is deleted)

@@ -4,7 +4,7 @@
 //! The leaf has half of the page, in the µ*-tree up to seven eighths; its parent half of the rest, and so on; the root as much
 //! as its child. In a tree of one level, the leaf has all.
 //! ```text
-//! header of a page: kind 40, level = height of the tree, id = number of the page, extra = eighths of the leaf; then
+//! header of a page: kind 43, level = height of the tree, id = number of the page, extra = eighths of the leaf; then
 //! offset   size
 //!      0     32  16 × entries of a level, leaves first; 0xffff if this page has no node of that level
 //!     32  16 c0  leaf: key, value

@@ -7,7 +7,7 @@
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
 use crate::store::Root;
-use crate::update::bulk_load::for_each_chunk;
+use crate::update::bulk_load::{for_each_chunk, share};
 use crate::update::in_order::{InOrder, check_fill};
 use crate::update::path_rewrite::Rewrite;
 use crate::{Error, Result};
@@ -71,10 +71,6 @@ fn height_for(store: &impl Rewrite, fill: f64, records: usize) -> Result<u8> {
         }
     }
     Err(Error::broken(format!("{records} records need more than 255 levels")))
-}
-
-fn share(max: usize, fill: f64) -> usize {
-    ((max as f64 * fill) as usize).clamp(max.div_ceil(2), max)
 }
 
 /// How many chunks [`for_each_chunk`] makes.
