@@ -17,6 +17,9 @@ mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
+mod e31_live_pages;
+mod e32_flash_operations;
+mod e33_raw_times;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -198,6 +201,10 @@ pub(crate) trait Study: Sync {
         Err(Failure::CannotRun(format!("{} has no workload for ssdsim", self.card().id())))
     }
 
+    fn on_nand(&self, _: &Laboratory) -> Result<Rows<Simulated>> {
+        Err(Failure::CannotRun(format!("{} has no workload for raw flash", self.card().id())))
+    }
+
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing>;
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing>;
 }
@@ -242,9 +249,7 @@ impl<S: Study> Experiment for S {
         match device {
             Device::Disk => self.on_disk(laboratory).map(Measured::Wall),
             Device::Ssdsim => self.on_ssdsim(laboratory).map(Measured::Simulated),
-            Device::Nand => {
-                Err(Failure::CannotRun(format!("{} has no workload for raw flash", Study::card(self).id())))
-            }
+            Device::Nand => self.on_nand(laboratory).map(Measured::Simulated),
         }
     }
 
@@ -284,6 +289,9 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,
+        &e31_live_pages::LivePages,
+        &e32_flash_operations::FlashOperations,
+        &e33_raw_times::RawTimes,
         &e40_channels::Channels,
     ]
 }

@@ -17,6 +17,7 @@ mod judgement;
 mod laboratory;
 mod progress;
 mod quantity;
+mod raw_trees;
 mod record;
 mod report;
 mod rival;

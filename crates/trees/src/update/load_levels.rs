@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn chunks_are_counted_as_they_are_cut() {
-        for max in 2..12 {
+        for max in 2..12_usize {
             for len in max.div_ceil(2)..=max {
                 for items in 1..60 {
                     let mut found = 0;
