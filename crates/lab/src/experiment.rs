@@ -20,6 +20,7 @@ mod e17_tuning;
 mod e31_live_pages;
 mod e32_flash_operations;
 mod e33_raw_times;
+mod e34_cost_model;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -292,6 +293,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e31_live_pages::LivePages,
         &e32_flash_operations::FlashOperations,
         &e33_raw_times::RawTimes,
+        &e34_cost_model::CostModel,
         &e40_channels::Channels,
     ]
 }

@@ -67,6 +67,11 @@ impl TreeGround<Wall> {
 }
 
 impl<C: Clock> TreeGround<C> {
+    /// Time since some moment before it was made.
+    pub fn now(&self) -> Duration {
+        (self.now)()
+    }
+
     /// How long `work` takes.
     pub fn time<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Lapse<C>)> {
         // What a drive does in the background for the work before is not to be counted here.
