@@ -22,6 +22,10 @@
 //! | [`IplTree`] | Lee and Moon, SIGMOD 2007 | in flash blocks, changes logged in their last slot | nodes, and a log sector of each |
 //! | [`DiplTree`] | Na et al., CIKM 2009 | in flash blocks, changes logged right behind | the same |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
+//! | [`WanderingTree`] | JFFS3, 2005 | raw flash, copy on write to the root | nothing |
+//! | [`MuTree`] | Kang et al., EMSOFT 2007; Ahn et al., IEEE TC 2013 | raw flash, a whole path in a page | nothing |
+//! | [`LsbTree`] | Kim and Lee, DAES 2015 | raw flash, log nodes beside leaves | one log node |
+//! | [`CbFlashTree`] | CB-tree, Applied Sciences 2020 | raw flash, out of place with a table | the path of the last update |
 
 mod buffer;
 mod counters;

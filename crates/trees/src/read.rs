@@ -1,6 +1,5 @@
 //! How a tree is read, other than key by key.
 
-pub(crate) mod nodes;
 pub(crate) mod reach;
 pub(crate) mod scan;
 pub(crate) mod search_many;

@@ -12,7 +12,6 @@ pub(crate) mod in_order;
 pub(crate) mod load_levels;
 pub(crate) mod logged_nodes;
 pub(crate) mod logged_tree;
-pub(crate) mod path_copy;
 pub(crate) mod path_rewrite;
 pub(crate) mod rejoin;
 pub(crate) mod single;

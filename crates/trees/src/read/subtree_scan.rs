@@ -2,7 +2,7 @@
 
 use crate::page::node::Node;
 use crate::page::{Key, NodeId, Value};
-use crate::read::nodes::Nodes;
+use crate::store::nodes::Nodes;
 use crate::{Error, Result};
 use std::ops::Range;
 

@@ -9,11 +9,11 @@
 
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
-use crate::read::nodes::{Limits, Nodes};
 use crate::store::Root;
 use crate::store::flash_log::{FlashLog, NewPage};
 use crate::store::flash_tag::Tag;
-use crate::update::path_copy::{Plan, Planning, resolved};
+use crate::store::nodes::{Limits, Nodes};
+use crate::store::path_copy::{Plan, Planning, resolved};
 use crate::{Counters, Error, Result};
 use flash::RawFlash;
 use std::collections::HashMap;

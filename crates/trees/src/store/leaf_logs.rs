@@ -12,10 +12,9 @@
 use crate::page::log_node::LogNode;
 use crate::page::node::{Leaf, Node, Shape};
 use crate::page::{Key, NodeId};
-use crate::read::nodes::{Limits, Nodes};
 use crate::store::Root;
 use crate::store::flash_nodes::{Body, FlashNodes, Stored};
-use crate::update::path_rewrite::Rewrite;
+use crate::store::nodes::{Limits, Nodes, Rewrite};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::ops::Bound;

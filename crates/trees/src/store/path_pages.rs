@@ -10,12 +10,11 @@
 use crate::page::NodeId;
 use crate::page::node::Node;
 use crate::page::path_page::{HALF, LEVELS_MAX, Partition, PathPage, id_of, place_of};
-use crate::read::nodes::{Limits, Nodes};
 use crate::store::Root;
 use crate::store::flash_log::{FlashLog, NewPage};
 use crate::store::flash_tag::Tag;
-use crate::update::path_copy::{Plan, Planning, resolved};
-use crate::update::single::Events;
+use crate::store::nodes::{Limits, Nodes};
+use crate::store::path_copy::{Plan, Planning, resolved};
 use crate::{Counters, Error, Result};
 use flash::RawFlash;
 use parking_lot::Mutex;
@@ -125,11 +124,12 @@ impl PathPageStore {
         if level == 0 { Limits { max: self.partition.capacity(0, height, eighths), ..least } } else { least }
     }
 
-    /// Plans an update, with the leaf as large as what is above it allows, and writes it. Whether anything changed.
-    pub fn change(
+    /// Plans an update, with the leaf as large as what is above it allows, and writes it. `events` counts what happened in the plan
+    /// that was taken.
+    pub fn change<E: Copy>(
         &mut self,
-        events: &mut Events,
-        update: &dyn Fn(&mut Planning<'_, Self>, &mut Events) -> Result<()>,
+        events: &mut E,
+        update: &dyn Fn(&mut Planning<'_, Self>, &mut E) -> Result<()>,
     ) -> Result<()> {
         self.make_room()?;
         self.begin();

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | pages | partitioned by level (`page/path_page.rs`) |
 //! | placement, collection, recovery | `store/path_pages.rs` over a log (`store/flash_log.rs`) |
-//! | updates | path copying (`update/path_rewrite.rs`, `update/path_copy.rs`) |
+//! | updates | path copying (`update/path_rewrite.rs`, `store/path_copy.rs`) |
 //!
 //! The µ*-tree's leaf gets as much of the page, of 4, 5, 6 and 7 eighths, as the nodes above it leave at that moment; these
 //! are divided when they need more than the µ-tree gives them. A leaf that was written when they were small is divided when it
@@ -18,9 +18,9 @@
 
 use crate::index::{Checked, Contract, Index};
 use crate::page::path_page::HALF;
-use crate::read::nodes::Nodes;
 use crate::read::subtree_scan::subtree_scan;
 use crate::read::walk::{Allow, walk};
+use crate::store::nodes::Nodes;
 use crate::store::path_pages::PathPageStore;
 use crate::system::wandering::FlashStats;
 use crate::update::load_levels::{load_levels, plant};

@@ -6,20 +6,20 @@
 //! |---|---|
 //! | pages | sorted nodes (`page/node.rs`), one a page |
 //! | placement, collection, recovery | copy-on-write to the root (`store/copy_on_write.rs`) over a log (`store/flash_log.rs`) |
-//! | updates | path copying (`update/path_rewrite.rs`, `update/path_copy.rs`) |
+//! | updates | path copying (`update/path_rewrite.rs`, `store/path_copy.rs`) |
 //!
 //! Nothing is kept in memory but which pages live: every operation reads its path, root included.
 //!
 //! Contract: an operation that returned is durable. What the power cut is as if it had not begun.
 
 use crate::index::{Checked, Contract, Index};
-use crate::read::nodes::Nodes;
 use crate::read::subtree_scan::subtree_scan;
 use crate::read::walk::{Allow, walk};
 use crate::store::copy_on_write::CopyOnWriteStore;
 use crate::store::flash_log::LogCounts;
+use crate::store::nodes::Nodes;
+use crate::store::path_copy::Planning;
 use crate::update::load_levels::{load_levels, plant};
-use crate::update::path_copy::Planning;
 use crate::update::path_rewrite::{self, Split};
 use crate::update::single::{Events, search};
 use crate::{Counters, Key, Result, Value};

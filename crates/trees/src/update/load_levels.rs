@@ -7,9 +7,9 @@
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
 use crate::store::Root;
+use crate::store::nodes::Rewrite;
 use crate::update::bulk_load::{for_each_chunk, share};
 use crate::update::in_order::{InOrder, check_fill};
-use crate::update::path_rewrite::Rewrite;
 use crate::{Error, Result};
 
 /// The root of an empty tree.

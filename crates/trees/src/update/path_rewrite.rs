@@ -9,8 +9,8 @@
 
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
-use crate::read::nodes::Nodes;
 use crate::store::Root;
+use crate::store::nodes::{Nodes, Rewrite};
 use crate::update::single::Events;
 use crate::update::split_merge::{join, pieces};
 use crate::{Error, Result};
@@ -18,14 +18,6 @@ use std::sync::Arc;
 
 /// Most nodes that one becomes, on the way up.
 const PIECES_MAX: usize = 4;
-
-/// A store whose nodes are replaced.
-pub(crate) trait Rewrite: Nodes {
-    /// Puts nodes of a level into the place of others; their ids.
-    fn replace(&mut self, level: u8, old: &[NodeId], new: Vec<Node>) -> Result<Vec<NodeId>>;
-
-    fn set_root(&mut self, root: Root);
-}
 
 /// An inner node on the way down, and which child the way goes on to.
 pub(crate) struct Step {

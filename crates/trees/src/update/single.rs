@@ -7,7 +7,7 @@
 
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
-use crate::read::nodes::Nodes;
+use crate::store::nodes::Nodes;
 use crate::store::{NodeStore, Root};
 use crate::update::split_merge::{Mended, Pair, mend, split};
 use crate::{Error, Result};

@@ -38,7 +38,7 @@ fn power_fails_at_random() {
         for (half, options) in (0..).zip(pair) {
             let fresh = |seed| tiny_flash(seed, 28);
             let first = 20 * index + 10 * half;
-            images += at_random_points::<CbFlashTree>(&fresh, &options, first..first + 5, (250, 80), 500);
+            images += at_random_points::<CbFlashTree>(&fresh, &options, first..first + 5, (1000, 80), 500);
         }
         assert!(images >= 5000, "{images}");
     }

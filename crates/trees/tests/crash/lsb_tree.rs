@@ -23,7 +23,7 @@ fn power_fails_at_random() {
     let mut images = 0;
     for (index, options) in (0..).zip([tiny(), large]) {
         let fresh = |seed| tiny_flash(seed, 20);
-        images += at_random_points::<LsbTree>(&fresh, &options, 10 * index..10 * index + 5, (250, 80), 500);
+        images += at_random_points::<LsbTree>(&fresh, &options, 10 * index..10 * index + 5, (1000, 80), 500);
     }
     assert!(images >= 5000, "{images}");
 }

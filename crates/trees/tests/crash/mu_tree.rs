@@ -26,7 +26,7 @@ fn power_fails_at_random() {
     for (index, layout) in (0..).zip(LAYOUTS) {
         let fresh = |seed| tiny_flash(seed, 16);
         let seeds = 10 * index..10 * index + 10;
-        let images = at_random_points::<MuTree>(&fresh, &options(layout), seeds, (250, 110), 500);
+        let images = at_random_points::<MuTree>(&fresh, &options(layout), seeds, (1000, 110), 500);
         assert!(images >= 5000, "{images}");
     }
 }

@@ -1,4 +1,5 @@
-//! Nodes to be read, by whoever only reads: what search, range search and the checking walk need of a store.
+//! Nodes to be read, by whoever only reads: what search, range search and the checking walk need of a store; and nodes to be
+//! replaced, where an update may change ids.
 
 use crate::Result;
 use crate::page::NodeId;
@@ -28,6 +29,14 @@ pub(crate) trait Nodes {
 
     /// Of a node of `level` in a tree of `height` levels.
     fn limits(&self, level: u8, height: u8) -> Limits;
+}
+
+/// A store whose nodes are replaced.
+pub(crate) trait Rewrite: Nodes {
+    /// Puts nodes of a level into the place of others; their ids.
+    fn replace(&mut self, level: u8, old: &[NodeId], new: Vec<Node>) -> Result<Vec<NodeId>>;
+
+    fn set_root(&mut self, root: Root);
 }
 
 impl<S: NodeStore> Nodes for S {

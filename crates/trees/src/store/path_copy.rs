@@ -8,9 +8,8 @@
 use crate::Result;
 use crate::page::node::Node;
 use crate::page::{Key, NodeId};
-use crate::read::nodes::{Limits, Nodes};
 use crate::store::Root;
-use crate::update::path_rewrite::Rewrite;
+use crate::store::nodes::{Limits, Nodes, Rewrite};
 use std::sync::Arc;
 
 /// The mark of a node that has no address yet.
