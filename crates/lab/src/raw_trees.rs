@@ -23,6 +23,9 @@ use trees::{
 pub(crate) const ENTRIES: usize = 128;
 /// Bytes of a page that hold a node.
 const PAGE: usize = 4096;
+/// Log units in a page: the d-IPL paper's 512 bytes each. It takes flash that programs a page in parts, which that of the board
+/// did not; with whole pages for log units the tree would fall behind by far more.
+pub(crate) const LOG_UNITS: u32 = 8;
 /// Shares of random keys that the paper has, in per cent.
 pub(crate) const RATIOS: [u64; 3] = [0, 50, 100];
 /// Where ascending keys begin that follow random ones.
@@ -44,12 +47,12 @@ pub(crate) fn keys(ratio: u64, run: u32, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// The OpenSSD board with 64 pages of 4 KiB in a block, 4096 of them in all: what a node takes of its pages of 32 KiB, and what
-/// a tree with in-page logging can have in a block.
+/// The OpenSSD board with 64 pages of 4 KiB in a block, 16,384 of them in all: what a node takes of its pages of 32 KiB, and what
+/// a tree with in-page logging can have in a block. No tree here fills more than a seventh of it.
 pub(crate) fn board() -> Profile {
     let board = Profile::open_ssd();
     let geometry = Geometry {
-        blocks_per_plane: 8,
+        blocks_per_plane: 32,
         pages_per_block: 64,
         page_bytes: PAGE as u32,
         spare_bytes: 128,
@@ -86,7 +89,11 @@ impl Rival {
 
     /// An empty one.
     pub fn plant(self, run: u32) -> Result<RawTree> {
-        let flash = RawFlash::new(board(), u64::from(run));
+        let mut profile = board();
+        if self == Rival::Dipl {
+            profile.rules.programs_max = LOG_UNITS as u8;
+        }
+        let flash = RawFlash::new(profile, u64::from(run));
         let flash =
             Arc::new(flash.map_err(|error| Failure::CannotRun(format!("the simulated flash: {error}")))?);
         let ground = Arc::clone(&flash);
@@ -109,7 +116,7 @@ impl Rival {
                     fanout_max: ENTRIES,
                     records_max: ENTRIES,
                     frames: 4,
-                    units_per_page: 1,
+                    units_per_page: LOG_UNITS,
                     log_reads: LogReads::Relevant,
                     commit: LogCommit::EachOperation,
                 };
