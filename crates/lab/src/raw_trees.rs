@@ -271,6 +271,8 @@ mod tests {
         for rival in rivals {
             let mut tree = rival.plant(0).unwrap();
             let row = tree.grow(rival.name(), 50.0, 0, &keys(50, 0, 600)).unwrap();
+            let again = rival.plant(0).unwrap().grow(rival.name(), 50.0, 0, &keys(50, 0, 600)).unwrap();
+            assert_eq!(row, again, "the same in every run");
             assert_eq!(tree.index().check().unwrap().records, 600, "{rival:?}");
             assert!(row.count("writes") >= 6.0 && row.count("pages") >= 6.0, "{rival:?}: {row:?}");
         }

@@ -24,7 +24,7 @@ use crate::store::flash_tag::{Tag, TagKind};
 use crate::store::mapping_table::mixed;
 use crate::{Counters, Error, Result};
 use flash::RawFlash;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 const LIVE: u16 = 1;
@@ -53,7 +53,8 @@ struct Place {
 pub(crate) struct FlashNodes {
     log: FlashLog,
     table: HashMap<NodeId, Place>,
-    kept: HashSet<u64>,
+    /// In order, so that blocks become free in the same order in every run.
+    kept: BTreeSet<u64>,
     /// Pages with lower sequence numbers are of the last commit.
     committed: u64,
     commits: u64,
@@ -78,7 +79,7 @@ impl FlashNodes {
         Self {
             log,
             table: HashMap::new(),
-            kept: HashSet::new(),
+            kept: BTreeSet::new(),
             committed: 0,
             commits: 0,
             root: Root { id: NodeId(0), level: 0 },
@@ -278,7 +279,10 @@ impl FlashNodes {
         (self.committed, self.root) = (committed, root);
         self.commits += 1;
         let before = [std::mem::replace(&mut self.record, record), self.operations.take()];
-        self.kept.drain().chain(before.into_iter().flatten()).for_each(|page| self.log.kill(page, LIVE));
+        std::mem::take(&mut self.kept)
+            .into_iter()
+            .chain(before.into_iter().flatten())
+            .for_each(|page| self.log.kill(page, LIVE));
     }
 
     /// Commits what was written, with a page of its own.
