@@ -94,8 +94,10 @@ impl Nodes for Bare<'_> {
         self.0.read(id)
     }
 
+    /// Leaves may be less than half full: see `update/path_rewrite.rs`.
     fn limits(&self, level: u8, height: u8) -> Limits {
-        self.0.limits(level, height)
+        let limits = self.0.limits(level, height);
+        if level == 0 { Limits { min: 0, ..limits } } else { limits }
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! Invariants, between operations:
 //! 1. Every node but the root is at least half full, none is too full, as [`Nodes::limits`] says; a root with inner nodes has
-//!    two children or more.
+//!    two children or more. Where leaves have logs, a leaf may be less than half full: if all its siblings together had too
+//!    little to give when it was written.
 //! 2. A store is told of children before their parents, and of the root last.
 
 use crate::page::node::{Inner, Leaf, Node};
@@ -98,28 +99,30 @@ pub(crate) fn rewrite(
         let is_root = level == root_level;
         let limits = store.limits(level, root_level + 1);
         let mut first = path.last().map_or(0, |step| step.child);
-        if let Some(step) = path.last()
-            && node.count() < limits.min
-            && let parent = step.node.as_inner()?
-            && parent.children.len() > 1
-        {
-            let sibling_at = if first > 0 { first - 1 } else { 1 };
-            let sibling_id = parent.children[sibling_at];
-            let sibling = store.read(sibling_id)?.as_ref().clone();
-            let is_left = sibling_at < first;
-            first = first.min(sibling_at);
-            let fence = parent.fences[first];
-            if is_left {
-                old.insert(0, sibling_id);
-                node = join(sibling, fence, node);
-            } else {
-                old.push(sibling_id);
-                node = join(node, fence, sibling);
+        let mut is_mended = false;
+        if let Some(step) = path.last() {
+            let parent = step.node.as_inner()?;
+            // One sibling is enough, but where leaves have logs: a sibling may hold less than its page says.
+            while node.count() < limits.min && old.len() < parent.children.len() {
+                let is_left = first > 0;
+                let sibling_id = parent.children[if is_left { first - 1 } else { first + old.len() }];
+                let sibling = store.read(sibling_id)?.as_ref().clone();
+                if is_left {
+                    first -= 1;
+                    old.insert(0, sibling_id);
+                    node = join(sibling, parent.fences[first], node);
+                } else {
+                    node = join(node, parent.fences[first + old.len() - 1], sibling);
+                    old.push(sibling_id);
+                }
+                at = None;
+                is_mended = true;
             }
-            at = None;
-            let count =
-                if node.count() > limits.max { &mut events.redistributions } else { &mut events.merges };
-            *count += 1;
+        }
+        if is_mended && node.count() <= limits.max {
+            events.merges += 1;
+        } else if is_mended {
+            events.redistributions += 1;
         } else if node.count() > limits.max {
             events.splits += 1;
         }
