@@ -20,7 +20,7 @@ fn does_what_a_btreemap_does() {
     // Many young trees: an old one has leaves for no more keys than a log node holds, and merges nothing any more.
     for seed in 0..21 {
         let which = seed as usize % 3;
-        let (keys, blocks) = [(6000, 240), (12_000, 240), (60_000, 240)][which];
+        let (keys, blocks) = [(6000, 800), (12_000, 800), (60_000, 800)][which];
         let counters = run_watched::<LsbTree>(
             &raw_flash(blocks),
             &options()[which],
