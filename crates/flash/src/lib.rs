@@ -29,5 +29,5 @@ pub use ftl::{Ftl, FtlOptions, LogicalPage};
 pub use geometry::{BlockId, Geometry, PageId};
 pub use nand::{Content, Faults, Nand, NandCounters, Order, Rules, Wear};
 pub use profile::{Profile, Timing};
-pub use raw::{PageProgram, PageRead, RawFlash};
+pub use raw::{PageProgram, PageRead, PowerCut, RawFlash};
 pub use ssd::{BlockState, Latency, Request, Ssd};

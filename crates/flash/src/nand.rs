@@ -196,8 +196,8 @@ impl Nand {
     }
 
     /// Counts an operation that may come true; whether the power goes while it is under way.
-    fn begin(&mut self) -> Result<bool> {
-        self.power.count()
+    fn begin(&mut self, change: bool) -> Result<bool> {
+        self.power.count(change)
     }
 
     /// Reads part of a page: `buffer.len()` bytes from byte `offset` on.
@@ -228,7 +228,7 @@ impl Nand {
         if spare.len() > self.geometry.spare_bytes as usize {
             return self.too_much_spare(page, spare.len());
         }
-        if self.begin()? {
+        if self.begin(false)? {
             return Err(Error::PowerOff);
         }
         self.counters.reads += 1;
@@ -330,7 +330,7 @@ impl Nand {
             return self.too_much_spare(page, spare.len());
         }
         let (block, index, programs) = self.admit(page)?;
-        let cut = self.begin()?;
+        let cut = self.begin(true)?;
         if programs == 0 {
             self.contents.put(block, index, data, spare);
         } else {
@@ -363,7 +363,7 @@ impl Nand {
             return self.too_much_spare(page, spare_offset.saturating_add(spare.len()));
         }
         let (block, index, programs) = self.admit(page)?;
-        let cut = self.begin()?;
+        let cut = self.begin(true)?;
         if programs == 0 {
             self.contents.erase_page(block, index);
         }
@@ -391,11 +391,11 @@ impl Nand {
         if programs > 0 || self.programs[from.0 as usize] == 0 {
             return self.misuse(from, || "copies go from a programmed page to a free one".to_owned());
         }
-        if self.begin()? {
+        if self.begin(false)? {
             return Err(Error::PowerOff);
         }
         self.counters.reads += 1;
-        let cut = self.begin()?;
+        let cut = self.begin(true)?;
         self.contents.copy((source, source_index), (block, index));
         if self.faults.bits > 0.0 && self.chance.random_bool(self.faults.bits) {
             let at = self.chance.random_range(0..self.contents.kept_bytes());
@@ -419,7 +419,7 @@ impl Nand {
             state.bad = true;
             return Err(Error::WornOut { block, erases });
         }
-        let cut = self.begin()?;
+        let cut = self.begin(true)?;
         self.settle();
         self.power.fly(InFlight::Erase { block, cut });
         let state = &mut self.blocks[block.0 as usize];

@@ -65,6 +65,16 @@ pub struct PageProgram<'a> {
 #[derive(Debug)]
 pub struct RawFlash {
     state: Mutex<State>,
+    cuts: Mutex<Option<Vec<PowerCut>>>,
+}
+
+/// What power loss would have left at some operation of a [`RawFlash`] that went on.
+#[derive(Debug)]
+pub struct PowerCut {
+    /// If the power had gone right before the program or erase.
+    pub before: RawFlash,
+    /// If it had gone in the midst of it.
+    pub within: RawFlash,
 }
 
 #[derive(Clone, Debug)]
@@ -81,7 +91,22 @@ impl RawFlash {
     pub fn new(profile: Profile, seed: u64) -> Result<Self> {
         let flash = Flash::new(profile.geometry, profile.rules, seed)?;
         let clock = Clock::new(profile.geometry, &profile.timing)?;
-        Ok(Self { state: Mutex::new(State { flash, clock }) })
+        Ok(Self::of(State { flash, clock }))
+    }
+
+    fn of(state: State) -> Self {
+        Self { state: Mutex::new(state), cuts: Mutex::new(None) }
+    }
+
+    /// From now on keeps an image of every program and erase, as if the power had gone there: for tests that would have to
+    /// repeat all that came before for each. [`RawFlash::power_loss`] of an image is what is found then.
+    pub fn keep_power_cuts(&self) {
+        *self.cuts.lock() = Some(Vec::new());
+    }
+
+    /// The images kept since this was asked last.
+    pub fn take_power_cuts(&self) -> Vec<PowerCut> {
+        self.cuts.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// What it is made of.
@@ -127,6 +152,14 @@ impl RawFlash {
         self.state.lock().flash.nand_mut().cut_power_at(n);
     }
 
+    /// As [`RawFlash::cut_power_at`], but reads do not count: in the midst of the `n`-th program or erase from now.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn cut_power_at_change(&self, n: u64) {
+        self.state.lock().flash.nand_mut().cut_power_at_change(n);
+    }
+
     /// The flash as it is found after power loss: an image of its own. What of an array under way was done, `seed` says.
     #[must_use]
     pub fn power_loss(&self, seed: u64) -> Self {
@@ -134,7 +167,7 @@ impl RawFlash {
         state.flash.nand_mut().power_loss(seed);
         state.flash.settle();
         state.clock.restart();
-        Self { state: Mutex::new(state) }
+        Self::of(state)
     }
 
     /// Reads pages.
@@ -155,7 +188,7 @@ impl RawFlash {
     /// As [`Nand::program`](crate::Nand::program), of the first member that failed.
     pub fn program(&self, set: &[PageProgram<'_>]) -> Result<()> {
         let mut set: Vec<_> = set.to_vec();
-        self.state.lock().each(&mut set, RequestKind::Write, |flash, member| {
+        self.change(&mut set, RequestKind::Write, |flash, member| {
             let PageProgram { page, offset, data, spare, spare_offset } = *member;
             let whole =
                 offset == 0 && spare_offset == 0 && data.len() == flash.geometry().page_bytes as usize;
@@ -173,9 +206,30 @@ impl RawFlash {
     /// As [`Nand::erase`](crate::Nand::erase), of the first member that failed.
     pub fn erase(&self, blocks: &[BlockId]) -> Result<()> {
         let mut blocks: Vec<_> = blocks.to_vec();
-        self.state
-            .lock()
-            .each(&mut blocks, RequestKind::Command, |flash, block| flash.erase(*block).map(|_| ()))
+        self.change(&mut blocks, RequestKind::Command, |flash, block| flash.erase(*block).map(|_| ()))
+    }
+
+    /// Does a set of programs or erases; keeps images, if asked to.
+    fn change<T>(
+        &self,
+        set: &mut [T],
+        kind: RequestKind,
+        mut one: impl FnMut(&mut Flash, &mut T) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut cuts = self.cuts.lock();
+        let Some(cuts) = cuts.as_mut() else { return state.each(set, kind, one) };
+        let clock = state.clock.clone();
+        state.each(set, kind, |flash, member| {
+            let image = || State { flash: flash.clone(), clock: clock.clone() };
+            let (before, mut within) = (image(), image());
+            within.flash.nand_mut().cut_power_at(1);
+            // A change that is refused leaves nothing behind.
+            if one(&mut within.flash, member) == Err(Error::PowerOff) {
+                cuts.push(PowerCut { before: Self::of(before), within: Self::of(within) });
+            }
+            one(flash, member)
+        })
     }
 }
 

@@ -107,3 +107,58 @@ fn arrays_that_returned_survive_power_loss() {
     }
     assert!(outcomes.iter().all(|count| *count > 100), "{outcomes:?}");
 }
+
+#[test]
+fn reads_do_not_count_if_changes_are_cut() {
+    let flash = RawFlash::new(profile(), 1).unwrap();
+    let page = flash.geometry().page(BlockId(1), 0);
+    let data = vec![1; 2048];
+    let read = || {
+        let mut buffer = vec![0; 2048];
+        flash.read(&mut [PageRead { page, offset: 0, buffer: &mut buffer, spare: &mut [] }])
+    };
+    flash.cut_power_at_change(2);
+    flash.program(&[program(page, &data)]).unwrap();
+    for _ in 0..5 {
+        read().unwrap();
+    }
+    assert_eq!(flash.erase(&[BlockId(2)]), Err(Error::PowerOff), "the second change");
+    assert_eq!(read(), Err(Error::PowerOff));
+}
+
+/// An image is what `cut_power_at_change` would have left, at every change of an array and of an erase.
+#[test]
+fn kept_images_are_what_a_cut_there_leaves() {
+    let data = vec![1; 2048];
+    let work = |flash: &RawFlash| {
+        let pages: Vec<_> = (0..3).map(|block| flash.geometry().page(BlockId(block), 0)).collect();
+        flash.program(&pages.iter().map(|page| program(*page, &data)).collect::<Vec<_>>())?;
+        flash.erase(&[BlockId(1)])
+    };
+    let contents = |flash: &RawFlash| -> Vec<_> {
+        let read = |block| {
+            let mut buffer = vec![0; 2048];
+            let page = flash.geometry().page(BlockId(block), 0);
+            flash
+                .read(&mut [PageRead { page, offset: 0, buffer: &mut buffer, spare: &mut [] }])
+                .map(|()| buffer)
+        };
+        (0..3).map(read).collect()
+    };
+    let kept = RawFlash::new(profile(), 1).unwrap();
+    kept.keep_power_cuts();
+    work(&kept).unwrap();
+    let cuts = kept.take_power_cuts();
+    assert_eq!((cuts.len(), kept.take_power_cuts().len()), (4, 0));
+    for (nth, cut) in (1..).zip(&cuts) {
+        let again = RawFlash::new(profile(), 1).unwrap();
+        again.cut_power_at_change(nth);
+        assert_eq!(work(&again), Err(Error::PowerOff));
+        for seed in 0..20 {
+            let (kept, again) = (cut.within.power_loss(seed), again.power_loss(seed));
+            assert_eq!(contents(&kept), contents(&again), "change {nth}, seed {seed}");
+        }
+    }
+    let whole = contents(&cuts[3].before.power_loss(1));
+    assert!(whole.iter().all(|page| page.as_ref() == Ok(&data)), "the erase had not begun");
+}

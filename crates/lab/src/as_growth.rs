@@ -8,6 +8,7 @@ use crate::experiment::{Device, Parameter, Scale};
 use crate::failure::Result;
 use crate::quantity::Clock;
 use crate::tree_ground::{FILL, TreeGround};
+use psync::Volume;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -66,7 +67,11 @@ impl Proportion {
     }
 
     /// Builds a tree with the first records, [`SPACING`] apart.
-    pub fn build<T: Index, C: Clock>(self, place: &TreeGround<C>, options: &T::Options) -> Result<T> {
+    pub fn build<T: Index<Ground = Arc<dyn Volume>>, C: Clock>(
+        self,
+        place: &TreeGround<C>,
+        options: &T::Options,
+    ) -> Result<T> {
         let mut records = (0..self.records()).map(|index| (index * SPACING, index));
         Ok(T::bulk_load(Arc::clone(&place.volume), options, FILL, &mut records)?)
     }

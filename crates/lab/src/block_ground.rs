@@ -9,6 +9,8 @@ use crate::trace::account::Account;
 use crate::trace::block_synthesis::{BlockOptions, Like};
 use crate::trace::replay::{Forest, Replayed, plant};
 use crate::tree_ground::TreeGround;
+use psync::Volume;
+use std::sync::Arc;
 use trees::{
     BTree, BTreeOptions, CbPlacement, CbTree, CbTreeOptions, Ibsf, IbsfOptions, Index, LuTree, LuTreeOptions,
     RecordAsTree, RecordAsTreeOptions,
@@ -116,7 +118,7 @@ pub(crate) fn replay<C: Clock>(
     }
 }
 
-fn run<T: Index + 'static, C: Clock>(
+fn run<T: Index<Ground = Arc<dyn Volume>> + 'static, C: Clock>(
     ground: &TreeGround<C>,
     trace: &BlockOptions,
     watched: bool,

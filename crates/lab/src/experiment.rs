@@ -36,6 +36,10 @@ mod e27_mixed;
 mod e28_start_and_recycling;
 mod e29_creation;
 mod e30_retrieval;
+mod e31_live_pages;
+mod e32_flash_operations;
+mod e33_raw_times;
+mod e34_cost_model;
 mod e39_power_loss;
 mod e40_channels;
 
@@ -218,6 +222,10 @@ pub(crate) trait Study: Sync {
         Err(Failure::CannotRun(format!("{} has no workload for ssdsim", self.card().id())))
     }
 
+    fn on_nand(&self, _: &Laboratory) -> Result<Rows<Simulated>> {
+        Err(Failure::CannotRun(format!("{} has no workload for raw flash", self.card().id())))
+    }
+
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing>;
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing>;
 }
@@ -262,9 +270,7 @@ impl<S: Study> Experiment for S {
         match device {
             Device::Disk => self.on_disk(laboratory).map(Measured::Wall),
             Device::Ssdsim => self.on_ssdsim(laboratory).map(Measured::Simulated),
-            Device::Nand => {
-                Err(Failure::CannotRun(format!("{} has no workload for raw flash", Study::card(self).id())))
-            }
+            Device::Nand => self.on_nand(laboratory).map(Measured::Simulated),
         }
     }
 
@@ -322,6 +328,10 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e28_start_and_recycling::StartAndRecycling,
         &e29_creation::Creation,
         &e30_retrieval::Retrieval,
+        &e31_live_pages::LivePages,
+        &e32_flash_operations::FlashOperations,
+        &e33_raw_times::RawTimes,
+        &e34_cost_model::CostModel,
         &e39_power_loss::PowerLoss,
         &e40_channels::Channels,
     ]

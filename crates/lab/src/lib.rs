@@ -23,6 +23,7 @@ mod laboratory;
 mod named_volume;
 mod progress;
 mod quantity;
+mod raw_trees;
 mod read_log;
 mod record;
 mod report;

@@ -186,7 +186,7 @@ impl<C: Clock> TreeGround<C> {
 
     /// A tree with the records `0..count` (keys twice as large, so that half of the keys are free), nodes filled as in a
     /// steady state.
-    pub fn grow<T: Index>(&self, options: &T::Options, count: u64) -> Result<T> {
+    pub fn grow<T: Index<Ground = Arc<dyn Volume>>>(&self, options: &T::Options, count: u64) -> Result<T> {
         let mut records = (0..count).map(|index| (2 * index, index));
         Ok(T::bulk_load(Arc::clone(&self.volume), options, FILL, &mut records)?)
     }

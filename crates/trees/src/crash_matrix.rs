@@ -34,7 +34,7 @@ impl Step {
     ///
     /// # Errors
     /// The tree's.
-    pub fn apply(self, tree: &mut dyn Index) -> Result<()> {
+    pub fn apply<T: Index>(self, tree: &mut T) -> Result<()> {
         match self {
             Step::Insert(key, value) => tree.insert(key, value),
             Step::Delete(key) => tree.delete(key),
@@ -154,7 +154,7 @@ impl States {
 
 /// Runs the workload; the power fails at the `nth` device operation that `filter` matches after the tree was created (0:
 /// never).
-fn run<T: Index>(
+fn run<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     seed: u64,
     filter: &Filter,
@@ -180,7 +180,7 @@ fn run<T: Index>(
 }
 
 /// Recovers from an image and compares. Gives the tree, if it is sound.
-fn verify<T: Index>(
+fn verify<T: Index<Ground = Arc<dyn Volume>>>(
     recover: Recover<'_, T>,
     image: &Simulated,
     ran: &Ran,
@@ -212,7 +212,12 @@ fn verify<T: Index>(
 }
 
 /// A recovered tree can be used, and survives a second power loss; recovering twice finds the same.
-fn go_on<T: Index>(tree: &mut T, recover: Recover<'_, T>, image: &Simulated, story: &str) -> Found {
+fn go_on<T: Index<Ground = Arc<dyn Volume>>>(
+    tree: &mut T,
+    recover: Recover<'_, T>,
+    image: &Simulated,
+    story: &str,
+) -> Found {
     let used = (|| {
         for index in 0..40 {
             tree.insert(index * 7, index)?;
@@ -239,7 +244,7 @@ fn go_on<T: Index>(tree: &mut T, recover: Recover<'_, T>, image: &Simulated, sto
 ///
 /// # Errors
 /// A tree that cannot even be created.
-pub fn at_every<T: Index>(
+pub fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     recover: Recover<'_, T>,
     seed: u64,
@@ -276,7 +281,7 @@ pub fn at_every<T: Index>(
 ///
 /// # Errors
 /// A tree that cannot even be created.
-pub fn at_random_points<T: Index>(
+pub fn at_random_points<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     recover: Recover<'_, T>,
     seeds: Range<u64>,

@@ -10,6 +10,10 @@ pub enum Error {
     /// The device failed. What a failed update has changed is unknown: recover the tree before it is used again.
     #[error(transparent)]
     Device(#[from] psync::Error),
+    /// The flash failed, or was used against its rules. What a failed update has changed is unknown: recover the tree before
+    /// it is used again.
+    #[error(transparent)]
+    Flash(#[from] flash::Error),
     /// Bytes are not what was written there.
     #[error(
         "{file} is damaged at byte {offset}: {what}: expected {expected}, found {found}; restore it from a copy or build it anew"
@@ -29,6 +33,9 @@ pub enum Error {
     /// The structure breaks one of its own rules; found by [`Index::check`](crate::Index::check).
     #[error("an invariant does not hold: {0}")]
     Broken(String),
+    /// The flash is full: what it holds is whole, and nothing more goes in.
+    #[error("{0}")]
+    Full(String),
     /// Options that cannot work.
     #[error("{0}")]
     Invalid(String),

@@ -4,9 +4,7 @@
 //! `update` both set the value of a key, whether it was there or not, and `delete` of a key that is not there does nothing.
 
 use crate::{Counters, Key, Result, Value};
-use psync::Volume;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// When what an operation did survives power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +13,9 @@ pub enum Contract {
     EachOperation,
     /// After [`Index::flush`]; what was done since then is lost as a whole.
     Flush,
+    /// After [`Index::flush`]; of what was done to a key since then, none or some has lasted, up to one of the operations on
+    /// it. Other keys may have kept more, or less.
+    EachKey,
     /// After [`Index::flush`], if the power does not fail before the next one: pages are overwritten in place without a
     /// log.
     Never,
@@ -33,27 +34,34 @@ pub struct Checked {
     pub height: u32,
 }
 
-/// An ordered map from `u64` to `u64` on a device.
+/// An ordered map from `u64` to `u64` on a device or on raw flash.
 pub trait Index {
     /// What it is built with.
     type Options: Clone
     where
         Self: Sized;
 
-    /// Makes an empty one on `volume`, in files of its own that must not exist.
-    fn create(volume: Arc<dyn Volume>, options: &Self::Options) -> Result<Self>
+    /// What it stands on: a psync volume (`Arc<dyn psync::Volume>`), or, for the systems that manage flash themselves, raw
+    /// flash (`Arc<flash::RawFlash>`). A clone is another handle of the same.
+    type Ground: Clone
     where
         Self: Sized;
 
-    /// Opens what is on `volume`, after whatever happened to it, as far as [`Index::contract`] promises.
-    fn recover(volume: Arc<dyn Volume>, options: &Self::Options) -> Result<Self>
+    /// Makes an empty one on `ground`: on a volume in files of its own that must not exist, on raw flash on all of it,
+    /// whatever was there before.
+    fn create(ground: Self::Ground, options: &Self::Options) -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Opens what is on `ground`, after whatever happened to it, as far as [`Index::contract`] promises.
+    fn recover(ground: Self::Ground, options: &Self::Options) -> Result<Self>
     where
         Self: Sized;
 
     /// Makes one with the records given, in ascending order of key, none twice; nodes are filled to `fill` (0.5 to 1) of
     /// what they can hold. It is durable when this returns.
     fn bulk_load(
-        volume: Arc<dyn Volume>,
+        ground: Self::Ground,
         options: &Self::Options,
         fill: f64,
         records: &mut dyn Iterator<Item = (Key, Value)>,

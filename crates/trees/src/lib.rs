@@ -5,7 +5,8 @@
 //! page ← store ← buffer ← { queue, log } ← update, read ← system
 //! ```
 //! No part knows a system, no system another. Every system is an [`Index`]: records are `u64` key → `u64` value, as in the
-//! papers' experiments, and it runs on any [`psync::Volume`]: a directory with direct I/O, or a simulated device.
+//! papers' experiments. Most run on any [`psync::Volume`]: a directory with direct I/O, or a simulated device; those that manage
+//! flash themselves run on [`flash::RawFlash`].
 //!
 //! | system | source | placement | what it gathers in memory |
 //! |---|---|---|---|
@@ -20,7 +21,13 @@
 //! | [`RecordAsTree`] | AS-tree, as the CB-tree paper has it | always at the end; a table says where | records, brought to the tree all at once |
 //! | [`Ibsf`] | Lee and Lee, DKE 2010 | in place | updates; those of the oldest one's leaf go |
 //! | [`LaTree`] | Agrawal et al., VLDB 2009 | in place, and buffers of subtrees in extents | the ends of those buffers |
+//! | [`IplTree`] | Lee and Moon, SIGMOD 2007 | in flash blocks, changes logged in their last slot | nodes, and a log sector of each |
+//! | [`DiplTree`] | Na et al., CIKM 2009 | in flash blocks, changes logged right behind | the same |
 //! | [`LuTree`] | On et al., MDM 2009 | in place | updates, grouped by leaf |
+//! | [`WanderingTree`] | JFFS3, 2005 | raw flash, copy on write to the root | nothing |
+//! | [`MuTree`] | Kang et al., EMSOFT 2007; Ahn et al., IEEE TC 2013 | raw flash, a whole path in a page | nothing |
+//! | [`LsbTree`] | Kim and Lee, DAES 2015 | raw flash, log nodes beside leaves | one log node |
+//! | [`CbFlashTree`] | CB-tree, Applied Sciences 2020 | raw flash, out of place with a table | the path of the last update |
 
 mod buffer;
 mod counters;
@@ -52,13 +59,23 @@ pub use system::batched_btree::{BatchedBTree, BatchedBTreeDetails, BatchedBTreeO
 pub use system::bftl::{Bftl, BftlDetails, BftlOptions};
 pub use system::blink::{BlinkOptions, BlinkTree};
 pub use system::btree::{BTree, BTreeOptions};
+pub use system::cb_flash::{CbFlashOptions, CbFlashTree};
 pub use system::cb_tree::{CbPersistence, CbPlacement, CbStats, CbTree, CbTreeOptions, Sequential};
+pub use system::dipl::{DiplTree, DynamicLog};
 pub use system::fd_tree::{FdTree, FdTreeDetails, FdTreeLevel, FdTreeOptions, HeadLog};
 pub use system::ibsf::{Ibsf, IbsfOptions, OldestUnit};
+pub use system::in_page_logging::{
+    BlockDetails, InPageLogging, InPageLoggingOptions, LogCommit, LogDetails, LogReads,
+};
+pub use system::ipl::{FixedLog, IplTree};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
+pub use system::lsb_tree::{LsbStats, LsbTree, LsbTreeOptions};
 pub use system::lu_tree::{LuTree, LuTreeOptions};
+pub use system::mu_tree::{MuLayout, MuTree, MuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::transaction::Transaction;
 pub use system::pio::{LogMode, PioOptions, PioTree};
 pub use system::record_as_tree::{RecordAsTree, RecordAsTreeOptions};
 pub use system::unit_tree::{UnitBufferDetails, UnitTree, UnitTreeOptions, VictimChoice};
+pub use system::wandering::{FlashStats, WanderingOptions, WanderingTree};
+pub use update::path_rewrite::Split;

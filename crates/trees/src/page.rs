@@ -1,9 +1,14 @@
 //! What stands on a page, byte for byte.
 
 pub(crate) mod blink_node;
+pub(crate) mod flash_node;
 pub(crate) mod header;
 pub(crate) mod leaf_segments;
+pub(crate) mod log_node;
+pub(crate) mod log_unit;
 pub(crate) mod node;
+pub(crate) mod node_change;
+pub(crate) mod path_page;
 pub(crate) mod run_page;
 pub(crate) mod unit_page;
 

@@ -33,14 +33,19 @@ pub(super) struct Power {
     in_flight: Vec<InFlight>,
     /// Operations until the power goes, counting the one that it goes in.
     cut_in: Option<u64>,
+    /// Whether only programs and erases count for that.
+    changes_only: bool,
     off: bool,
 }
 
 impl Power {
     /// Counts an operation. Whether the power goes during it; an error if it went before.
-    pub(super) fn count(&mut self) -> Result<bool> {
+    pub(super) fn count(&mut self, change: bool) -> Result<bool> {
         if self.off {
             return Err(Error::PowerOff);
+        }
+        if self.changes_only && !change {
+            return Ok(false);
         }
         if let Some(left) = &mut self.cut_in {
             *left -= 1;
@@ -73,7 +78,16 @@ impl Nand {
     /// If `n` is 0.
     pub fn cut_power_at(&mut self, n: u64) {
         assert!(n > 0, "operations are counted from 1");
-        self.power.cut_in = Some(n);
+        (self.power.cut_in, self.power.changes_only) = (Some(n), false);
+    }
+
+    /// As [`Nand::cut_power_at`], but reads do not count: in the midst of the `n`-th program or erase from now.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn cut_power_at_change(&mut self, n: u64) {
+        self.cut_power_at(n);
+        self.power.changes_only = true;
     }
 
     /// Whether the power has gone.

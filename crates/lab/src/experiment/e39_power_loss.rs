@@ -104,7 +104,11 @@ struct Tally {
     wrong: u64,
 }
 
-fn tally<T: Index>(options: &T::Options, cuts: &Cuts, recover: Recover<'_, T>) -> Result<Tally> {
+fn tally<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    cuts: &Cuts,
+    recover: Recover<'_, T>,
+) -> Result<Tally> {
     let mut tally = Tally::default();
     at_every::<T>(options, recover, SEED, &workload(SEED, STEPS, KEYS), cuts, &mut |found| match found {
         Found::Right => tally.right += 1,
@@ -115,7 +119,7 @@ fn tally<T: Index>(options: &T::Options, cuts: &Cuts, recover: Recover<'_, T>) -
     Ok(tally)
 }
 
-fn usual<T: Index>(options: &T::Options, cuts: &Cuts) -> Result<Tally> {
+fn usual<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options, cuts: &Cuts) -> Result<Tally> {
     tally::<T>(options, cuts, &|volume: Arc<dyn Volume>| T::recover(volume, options))
 }
 
@@ -239,6 +243,7 @@ impl Study for PowerLoss {
         let promise = |contract| match contract {
             Contract::EachOperation => "each operation",
             Contract::Flush => "up to the last flush",
+            Contract::EachKey => "up to the last flush, key by key",
             Contract::Never => "nothing",
         };
         vec![

@@ -28,7 +28,7 @@ type Planted = trees::Result<Box<dyn Index>>;
 pub(crate) type Plant<'a> = &'a dyn Fn(u8, Arc<dyn Volume>, Records<'_>) -> Planted;
 
 /// Trees of a kind, with the options that an index's number gives.
-pub(crate) fn plant<T: Index + 'static>(
+pub(crate) fn plant<T: Index<Ground = Arc<dyn Volume>> + 'static>(
     options: impl Fn(u8) -> T::Options,
 ) -> impl Fn(u8, Arc<dyn Volume>, Records<'_>) -> Planted {
     move |tree, volume, records| Ok(Box::new(T::bulk_load(volume, &options(tree), FILL, records)?))

@@ -41,10 +41,20 @@ pub(crate) enum Kind {
     Units = 34,
     /// See `log/unit_log.rs`.
     Log = 35,
+    /// See `page/flash_node.rs`.
+    FlashInner = 40,
+    /// See `page/flash_node.rs`.
+    FlashLeaf = 41,
+    /// See `page/log_unit.rs`.
+    FlashLog = 42,
+    /// See `page/path_page.rs`.
+    Path = 43,
+    /// See `page/log_node.rs`.
+    LogNode = 44,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: &[Self] = &[
         Self::Superblock,
         Self::Inner,
         Self::Leaf,
@@ -54,10 +64,15 @@ impl Kind {
         Self::Run,
         Self::Units,
         Self::Log,
+        Self::FlashInner,
+        Self::FlashLeaf,
+        Self::FlashLog,
+        Self::Path,
+        Self::LogNode,
     ];
 
     fn of(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+        Self::ALL.iter().copied().find(|kind| *kind as u8 == number)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::page::node::Node;
 use crate::page::{Key, NodeId, Value};
-use crate::store::NodeStore;
+use crate::store::nodes::Nodes;
 use crate::{Error, Result};
 use std::ops::Range;
 
 /// All records with keys in `range`, in order.
-pub(crate) fn subtree_scan(store: &impl NodeStore, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
+pub(crate) fn subtree_scan(store: &impl Nodes, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
     let mut found = Vec::new();
     if !range.is_empty() {
         let root = store.root();
@@ -17,7 +17,7 @@ pub(crate) fn subtree_scan(store: &impl NodeStore, range: Range<Key>) -> Result<
 }
 
 fn visit(
-    store: &impl NodeStore,
+    store: &impl Nodes,
     id: NodeId,
     level: u8,
     range: &Range<Key>,

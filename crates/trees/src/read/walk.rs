@@ -2,7 +2,7 @@
 
 use crate::page::node::Node;
 use crate::page::{Key, NodeId};
-use crate::store::NodeStore;
+use crate::store::nodes::Nodes;
 use crate::{Checked, Error, Result};
 use std::ops::{Bound, RangeBounds};
 
@@ -18,7 +18,7 @@ pub(crate) struct Allow {
 /// Visits every node in order of key, parents before children, and verifies that the tree is one: equal depth, levels,
 /// fences nested, nodes neither too full nor too empty, leaves chained.
 pub(crate) fn walk(
-    store: &impl NodeStore,
+    store: &impl Nodes,
     allow: Allow,
     visit: &mut dyn FnMut(NodeId, &Node),
 ) -> Result<Checked> {
@@ -41,7 +41,7 @@ struct Walk<'a, S> {
     next: Option<Option<NodeId>>,
 }
 
-impl<S: NodeStore> Walk<'_, S> {
+impl<S: Nodes> Walk<'_, S> {
     fn node(
         &mut self,
         id: NodeId,
@@ -52,15 +52,15 @@ impl<S: NodeStore> Walk<'_, S> {
     ) -> Result<()> {
         let broken = |what: String| Err(Error::broken(format!("{id}: {what}")));
         let node = self.store.read(id)?;
-        let shape = self.store.shape();
+        let limits = self.store.limits(level, self.store.root().level + 1);
         if node.level() != level {
             return broken(format!("level {}, not {level}", node.level()));
         }
-        if shape.overflows(&node) {
-            return broken(format!("{} of at most {}", node.count(), shape.max(&node)));
+        if node.count() > limits.max {
+            return broken(format!("{} of at most {}", node.count(), limits.max));
         }
-        if !is_root && !self.allow.underfull && shape.underflows(&node) {
-            return broken(format!("{} of {}: less than half full", node.count(), shape.max(&node)));
+        if !is_root && !self.allow.underfull && node.count() < limits.min {
+            return broken(format!("{} of {}: less than half full", node.count(), limits.max));
         }
         (self.visit)(id, &node);
         let inside = |key: &Key| (low, high).contains(key);

@@ -60,7 +60,7 @@ impl LogPage {
     }
 
     fn new(volume: Arc<dyn Volume>, file: FileId, page_len: usize, limit: Option<usize>) -> Self {
-        let room = (page_len - HEAD) / RECORD;
+        let room = room(page_len);
         let records_max = limit.unwrap_or(room).clamp(1, room);
         let page = AlignedBuffer::new(page_len);
         Self { volume, file, page, records: 0, records_max, version: 0, serial: 0, written: 0 }
@@ -109,22 +109,14 @@ impl LogPage {
 
     /// Adds an operation, durably.
     pub fn append(&mut self, (key, value): Operation) -> Result<()> {
-        let at = HEAD + RECORD * self.records;
-        self.page[at] = if value.is_some() { 1 } else { 2 };
-        self.page[at + 1..at + 9].copy_from_slice(&key.to_le_bytes());
-        self.page[at + 9..at + 17].copy_from_slice(&value.unwrap_or_default().to_le_bytes());
+        put(&mut self.page, self.records, (key, value));
         self.records += 1;
         self.write()
     }
 
     fn write(&mut self) -> Result<()> {
         self.serial += 1;
-        self.page[..8].copy_from_slice(MAGIC);
-        self.page[12..16].copy_from_slice(&(self.records as u32).to_le_bytes());
-        self.page[16..24].copy_from_slice(&self.version.to_le_bytes());
-        self.page[24..32].copy_from_slice(&self.serial.to_le_bytes());
-        let crc = crc32c::crc32c(&self.page[12..]);
-        self.page[8..12].copy_from_slice(&crc.to_le_bytes());
+        seal(&mut self.page, self.records, self.version, self.serial);
         let offset = self.serial % 2 * self.page.len() as u64;
         self.volume.write(&[Write { file: self.file, offset, data: &self.page }])?;
         self.volume.sync(self.file)?;
@@ -149,13 +141,38 @@ impl Drop for LogPage {
     }
 }
 
-struct Decoded {
-    version: u64,
-    serial: u64,
-    operations: Vec<Operation>,
+/// Operations that a page has room for.
+pub(crate) fn room(page_len: usize) -> usize {
+    page_len.saturating_sub(HEAD) / RECORD
 }
 
-fn decode(page: &[u8], name: &str, offset: usize) -> Result<Decoded> {
+/// Puts an operation behind `records` others.
+pub(crate) fn put(page: &mut [u8], records: usize, (key, value): Operation) {
+    let at = HEAD + RECORD * records;
+    page[at] = if value.is_some() { 1 } else { 2 };
+    page[at + 1..at + 9].copy_from_slice(&key.to_le_bytes());
+    page[at + 9..at + 17].copy_from_slice(&value.unwrap_or_default().to_le_bytes());
+}
+
+/// Completes a page of so many operations.
+pub(crate) fn seal(page: &mut [u8], records: usize, version: u64, serial: u64) {
+    page[..8].copy_from_slice(MAGIC);
+    page[12..16].copy_from_slice(&(records as u32).to_le_bytes());
+    page[16..24].copy_from_slice(&version.to_le_bytes());
+    page[24..32].copy_from_slice(&serial.to_le_bytes());
+    let crc = crc32c::crc32c(&page[12..]);
+    page[8..12].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// What a page of operations says.
+pub(crate) struct Decoded {
+    pub version: u64,
+    pub serial: u64,
+    pub operations: Vec<Operation>,
+}
+
+/// Takes the operations off a page that was read from `offset` of the file `name`.
+pub(crate) fn decode(page: &[u8], name: &str, offset: usize) -> Result<Decoded> {
     let wrong =
         |what, expected: String, found: String| Error::corrupt(name, offset as u64, what, expected, found);
     if &page[..8] != MAGIC {
@@ -166,7 +183,7 @@ fn decode(page: &[u8], name: &str, offset: usize) -> Result<Decoded> {
         return Err(wrong("checksum of a log page", format!("{crc:08x}"), format!("{found:08x}")));
     }
     let count = u32::from_le_bytes(bytes_at(page, 12)) as usize;
-    let room = (page.len() - HEAD) / RECORD;
+    let room = room(page.len());
     if count > room {
         return Err(wrong("records of a log page", format!("at most {room}"), count.to_string()));
     }

@@ -1,8 +1,9 @@
-//! In place or out of place, for a system that can do either.
+//! In place, out of place, or on raw flash, for a system that can do each.
 
 use crate::page::NodeId;
 use crate::page::node::Node;
 use crate::store::Root;
+use crate::store::flash_nodes::{Body, FlashNodes};
 use crate::store::in_place::InPlaceStore;
 use crate::store::out_of_place::OutOfPlaceStore;
 use crate::{Counters, Result};
@@ -12,6 +13,7 @@ use std::collections::HashSet;
 pub(crate) enum Placement {
     InPlace(InPlaceStore),
     OutOfPlace(OutOfPlaceStore),
+    Flash(FlashNodes),
 }
 
 impl Placement {
@@ -19,6 +21,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.durable_root(),
             Self::OutOfPlace(store) => store.durable_root(),
+            Self::Flash(store) => store.durable_root(),
         }
     }
 
@@ -27,6 +30,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.version(),
             Self::OutOfPlace(store) => store.version(),
+            Self::Flash(store) => store.version(),
         }
     }
 
@@ -34,6 +38,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.read_pages(ids),
             Self::OutOfPlace(store) => store.read_pages(ids),
+            Self::Flash(store) => ids.iter().map(|id| store.read_node(*id)).collect(),
         }
     }
 
@@ -41,6 +46,10 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.write_pages(nodes.iter().copied()),
             Self::OutOfPlace(store) => store.write_pages(nodes),
+            Self::Flash(store) => {
+                let bodies: Vec<_> = nodes.iter().map(|(id, node)| (*id, Body::Node(node))).collect();
+                store.write(&bodies, None)
+            }
         }
     }
 
@@ -48,6 +57,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.allocate(),
             Self::OutOfPlace(store) => store.allocate(),
+            Self::Flash(store) => store.allocate(),
         }
     }
 
@@ -55,14 +65,18 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.free(id),
             Self::OutOfPlace(store) => store.free(id),
+            Self::Flash(store) => store.free(id),
         }
     }
 
     /// After opening: the tree has these nodes and no others. Out of place, that is known already.
-    pub fn keep_only(&mut self, used: &HashSet<NodeId>) {
-        if let Self::InPlace(store) = self {
-            store.keep_only(used);
+    pub fn keep_only(&mut self, used: &HashSet<NodeId>) -> Result<()> {
+        match self {
+            Self::InPlace(store) => store.keep_only(used),
+            Self::OutOfPlace(_) => {}
+            Self::Flash(store) => store.keep(used)?,
         }
+        Ok(())
     }
 
     /// Makes what was written durable, and then that the tree begins at `root`.
@@ -70,6 +84,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.sync(root),
             Self::OutOfPlace(store) => store.commit(root),
+            Self::Flash(store) => store.commit(root),
         }
     }
 
@@ -77,6 +92,7 @@ impl Placement {
         match self {
             Self::InPlace(store) => store.counters(),
             Self::OutOfPlace(store) => store.counters(),
+            Self::Flash(store) => store.counters(),
         }
     }
 }

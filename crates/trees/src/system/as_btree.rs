@@ -174,6 +174,7 @@ impl AsTree {
 
 impl Index for AsTree {
     type Options = AsTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &AsTreeOptions) -> Result<Self> {
         let mut tree = Self::empty(&volume, options)?;

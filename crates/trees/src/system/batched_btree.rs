@@ -87,6 +87,7 @@ impl BatchedBTree {
 
 impl Index for BatchedBTree {
     type Options = BatchedBTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &BatchedBTreeOptions) -> Result<Self> {
         let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options)?;

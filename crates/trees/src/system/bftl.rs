@@ -136,6 +136,7 @@ impl Bftl {
 
 impl Index for Bftl {
     type Options = BftlOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &BftlOptions) -> Result<Self> {
         let mut tree = Self::over(UnitStore::create(volume, FILE, Self::scatter(options))?, options);

@@ -235,6 +235,7 @@ type Latch = parking_lot::ArcMutexGuard<parking_lot::RawMutex, ()>;
 
 impl Index for BlinkTree {
     type Options = BlinkOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &BlinkOptions) -> Result<Self> {
         let mut tree = Self::plant(options, InPlaceStore::create(volume, FILE, options.page_len)?)?;

@@ -59,6 +59,7 @@ impl BTree {
 
 impl Index for BTree {
     type Options = BTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &BTreeOptions) -> Result<Self> {
         let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options);

@@ -19,8 +19,7 @@
 
 use crate::buffer::cascade::Cascade;
 use crate::index::{Checked, Contract, Index};
-use crate::page::NodeId;
-use crate::page::node::{Node, Shape};
+use crate::page::node::Shape;
 use crate::read::subtree_scan::subtree_scan;
 use crate::read::walk::{Allow, walk};
 use crate::store::NodeStore;
@@ -31,6 +30,7 @@ use crate::store::placement::Placement;
 use crate::update::bulk_load::bulk_load;
 pub use crate::update::cascaded::Sequential;
 use crate::update::cascaded::{Policy, Switches, Update, load_if_clean, plant};
+use crate::update::deferred_underflow::{Underfull, load};
 use crate::update::single::{self, Events};
 use crate::{Counters, Error, Key, Result, Value};
 use parking_lot::Mutex;
@@ -148,43 +148,6 @@ fn open_store(volume: Arc<dyn Volume>, options: &CbTreeOptions) -> Result<Placem
     })
 }
 
-/// What a walk finds out about the nodes that are less than half full.
-#[derive(Default)]
-struct Underfull {
-    /// The way to the node that is visited.
-    way: Vec<NodeId>,
-    leaves: Vec<Vec<NodeId>>,
-    inner: Vec<Vec<NodeId>>,
-    last_leaf: Option<NodeId>,
-}
-
-impl Underfull {
-    fn visit(&mut self, root_level: u8, shape: Shape, id: NodeId, node: &Node) {
-        self.way.truncate(usize::from(root_level - node.level()));
-        self.way.push(id);
-        let is_underfull = self.way.len() > 1 && shape.underflows(node);
-        match node {
-            Node::Leaf(_) => {
-                self.last_leaf = Some(id);
-                self.leaves.extend(is_underfull.then(|| self.way.clone()));
-            }
-            Node::Inner(_) => self.inner.extend(is_underfull.then(|| self.way.clone())),
-        }
-    }
-
-    /// Forgets the last leaf, which may be less than half full.
-    fn without_last(mut self) -> Self {
-        self.leaves.retain(|way| way.last() != self.last_leaf.as_ref());
-        self
-    }
-
-    /// The lowest one.
-    fn lowest(self) -> Option<Vec<NodeId>> {
-        let inner = self.inner.into_iter().max_by_key(Vec::len);
-        self.leaves.into_iter().next().or(inner)
-    }
-}
-
 impl CbTree {
     fn over(cascade: Cascade, log: Option<LogPage>, options: &CbTreeOptions) -> Self {
         let contract = match (options.placement, options.persistence) {
@@ -266,25 +229,9 @@ impl CbTree {
     }
 }
 
-/// Makes the path to a node, and on to the last leaf below it, the memory nodes.
-fn load(cascade: &mut Cascade, way: &[NodeId]) -> Result<()> {
-    // The way begins with the root.
-    let mut way = way.iter().copied().skip(1);
-    let mut next = Some(cascade.root().id);
-    while cascade.path.len() < cascade.height() {
-        let Some(id) = next else { break };
-        cascade.load(id)?;
-        let last = match cascade.path.last().map(|memory| &*memory.node) {
-            Some(Node::Inner(inner)) => inner.children.last().copied(),
-            _ => None,
-        };
-        next = way.next().or(last);
-    }
-    Ok(())
-}
-
 impl Index for CbTree {
     type Options = CbTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &CbTreeOptions) -> Result<Self> {
         let mut tree = Self::empty(&volume, options)?;
@@ -310,7 +257,7 @@ impl Index for CbTree {
             used.insert(id);
             underfull.visit(level, shape, id, node);
         })?;
-        cascade.store_mut().keep_only(&used);
+        cascade.store_mut().keep_only(&used)?;
         load(&mut cascade, &underfull.without_last().lowest().unwrap_or_default())?;
         let mut tree = Self::over(cascade, log, options);
         tree.replayed = operations.len() as u64;

@@ -248,6 +248,7 @@ impl FdTree {
 
 impl Index for FdTree {
     type Options = FdTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &FdTreeOptions) -> Result<Self> {
         let mut tree = Self::new(volume, options)?;

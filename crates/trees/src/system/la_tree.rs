@@ -422,6 +422,7 @@ impl LaTree {
 
 impl Index for LaTree {
     type Options = LaTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &LaTreeOptions) -> Result<Self> {
         let mut state = State::create(volume, options)?;

@@ -273,6 +273,7 @@ impl PioTree {
 
 impl Index for PioTree {
     type Options = PioOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &PioOptions) -> Result<Self> {
         let mut tree = Self::empty(volume, options)?;

@@ -131,6 +131,7 @@ impl RecordAsTree {
 
 impl Index for RecordAsTree {
     type Options = RecordAsTreeOptions;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &RecordAsTreeOptions) -> Result<Self> {
         let mut tree = Self::empty(&volume, options)?;

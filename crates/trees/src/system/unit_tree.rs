@@ -131,6 +131,7 @@ impl<V: VictimChoice> UnitTree<V> {
 
 impl<V: VictimChoice> Index for UnitTree<V> {
     type Options = UnitTreeOptions<V>;
+    type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &UnitTreeOptions<V>) -> Result<Self> {
         let mut tree = Self::over(InPlaceStore::create(volume, V::FILE, options.page_len)?, options)?;

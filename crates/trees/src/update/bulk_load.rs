@@ -59,7 +59,8 @@ pub(crate) fn bulk_load(
     store.settle()
 }
 
-fn share(max: usize, fill: f64) -> usize {
+/// How many of `max` a fill means: at least half.
+pub(crate) fn share(max: usize, fill: f64) -> usize {
     ((max as f64 * fill) as usize).clamp(max.div_ceil(2), max)
 }
 

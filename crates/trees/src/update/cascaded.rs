@@ -14,7 +14,7 @@ use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
 use crate::store::{NodeStore, Root};
 use crate::update::single::Events;
-use crate::update::split_merge::{Mended, Pair, mend, split_at};
+use crate::update::split_merge::{Mended, Pair, halve, mend};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -124,14 +124,6 @@ fn is_last_leaf(cascade: &Cascade) -> Result<bool> {
         }
     }
     Ok(cascade.path.len() == cascade.height())
-}
-
-/// Divides a node that has become too full by its entry `at` as if that had come after the division: into halves of what was
-/// there before, one of which takes the entry.
-fn halve(node: Node, at: usize) -> Pair {
-    let half = node.count() / 2;
-    let takes_more = node.count() % 2 == 1 && at <= half;
-    split_at(node, half + usize::from(takes_more))
 }
 
 /// Which child of an inner node another one is.

@@ -7,6 +7,7 @@
 
 use crate::page::node::{Inner, Leaf, Node};
 use crate::page::{Key, NodeId, Value};
+use crate::store::nodes::Nodes;
 use crate::store::{NodeStore, Root};
 use crate::update::split_merge::{Mended, Pair, mend, split};
 use crate::{Error, Result};
@@ -57,7 +58,7 @@ fn descend(store: &impl NodeStore, key: Key) -> Result<(Vec<Step>, NodeId, Arc<N
 }
 
 /// The value of a key.
-pub(crate) fn search(store: &impl NodeStore, key: Key) -> Result<Option<Value>> {
+pub(crate) fn search(store: &impl Nodes, key: Key) -> Result<Option<Value>> {
     let root = store.root();
     let mut node = store.read(root.id)?;
     for _ in 0..root.level {

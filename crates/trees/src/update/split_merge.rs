@@ -37,6 +37,41 @@ pub(crate) fn split(node: Node) -> Pair {
     split_at(node, left)
 }
 
+/// Divides a node that has become too full by its entry `at` as if that had come after the division: into halves of what was
+/// there before, one of which takes the entry.
+pub(crate) fn halve(node: Node, at: usize) -> Pair {
+    let half = node.count() / 2;
+    let takes_more = node.count() % 2 == 1 && at <= half;
+    split_at(node, half + usize::from(takes_more))
+}
+
+/// A node as one, if it holds at most `max`, else as several of equal size, and the fences between them. If it holds one too
+/// many, and `at` says which came last, it is halved as before that came.
+pub(crate) fn pieces(node: Node, max: usize, at: Option<usize>) -> (Vec<Node>, Vec<Key>) {
+    if let Some(at) = at
+        && node.count() == max + 1
+    {
+        let Pair { left, fence, right } = halve(node, at);
+        return (vec![left, right], vec![fence]);
+    }
+    let count = node.count().div_ceil(max.max(1)).max(1);
+    let (mut rest, mut nodes, mut fences) = (node, Vec::with_capacity(count), Vec::new());
+    for left in (2..=count).rev() {
+        let pair = split_at_count(rest, left);
+        nodes.push(pair.left);
+        fences.push(pair.fence);
+        rest = pair.right;
+    }
+    nodes.push(rest);
+    (nodes, fences)
+}
+
+/// Takes the first of `parts` equal parts off a node.
+fn split_at_count(node: Node, parts: usize) -> Pair {
+    let left = node.count().div_ceil(parts);
+    split_at(node, left)
+}
+
 /// Two siblings as one node, of whatever size. The leaf's `next` is the right one's.
 pub(crate) fn join(left: Node, fence: Key, right: Node) -> Node {
     match (left, right) {
@@ -92,6 +127,22 @@ mod tests {
         }
         assert_eq!(split(leaf(0..9)).fence, 5);
         assert_eq!(split(inner(0..9)).fence, 50);
+    }
+
+    #[test]
+    fn pieces_are_equal_or_the_halves_of_before() {
+        let sizes = |node, max, at| {
+            let (nodes, fences) = pieces(node, max, at);
+            assert_eq!(fences.len() + 1, nodes.len());
+            nodes.iter().map(Node::count).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(leaf(0..8), 8, None), [8]);
+        assert_eq!(sizes(leaf(0..9), 8, None), [5, 4]);
+        assert_eq!(sizes(leaf(0..9), 8, Some(8)), [4, 5], "the new one came behind the halves");
+        assert_eq!(sizes(leaf(0..9), 8, Some(0)), [5, 4]);
+        assert_eq!(sizes(inner(0..9), 8, Some(8)), [4, 5]);
+        assert_eq!(sizes(leaf(0..17), 8, Some(3)), [6, 6, 5]);
+        assert_eq!(sizes(inner(0..25), 8, None), [7, 6, 6, 6]);
     }
 
     #[test]

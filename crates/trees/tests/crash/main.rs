@@ -2,8 +2,16 @@
 
 mod as_btree;
 mod bftl;
+mod cb_flash;
 mod cb_tree;
 mod fd_tree;
+mod in_page_logging;
+mod lsb_tree;
+mod mu_tree;
 mod pio;
 mod pio_transactions;
+mod raw_states;
+mod raw_suite;
 mod suite;
+mod tiny_flash;
+mod wandering;

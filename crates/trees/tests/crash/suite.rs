@@ -6,7 +6,12 @@ use trees::Index;
 use trees::crash_matrix::{self, Cuts, Found};
 pub use trees::crash_matrix::{Step, workload};
 
-fn at_every<T: Index>(options: &T::Options, seed: u64, steps: &[Step], cuts: &Cuts) -> u64 {
+fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    steps: &[Step],
+    cuts: &Cuts,
+) -> u64 {
     let mut count = 0;
     let recover = |volume: Arc<dyn Volume>| T::recover(volume, options);
     crash_matrix::at_every::<T>(options, &recover, seed, steps, cuts, &mut |found| {
@@ -19,17 +24,27 @@ fn at_every<T: Index>(options: &T::Options, seed: u64, steps: &[Step], cuts: &Cu
 
 /// Cuts the power at every device operation of a workload, `images` images each; every tenth image goes on after the
 /// recovery, and loses power once more. Returns how many images there were.
-pub fn at_every_operation<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+pub fn at_every_operation<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    steps: &[Step],
+    images: u64,
+) -> u64 {
     at_every::<T>(options, seed, steps, &Cuts::all(images))
 }
 
 /// As [`at_every_operation`], but for reads: those leave nothing behind that the next change does not.
-pub fn at_every_change<T: Index>(options: &T::Options, seed: u64, steps: &[Step], images: u64) -> u64 {
+pub fn at_every_change<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    seed: u64,
+    steps: &[Step],
+    images: u64,
+) -> u64 {
     at_every::<T>(options, seed, steps, &Cuts::changes(images))
 }
 
 /// Cuts the power at ten operations of each of many workloads.
-pub fn at_random_points<T: Index>(
+pub fn at_random_points<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     seeds: std::ops::Range<u64>,
     length: usize,
@@ -48,7 +63,10 @@ pub fn at_random_points<T: Index>(
 }
 
 /// A bulk load that loses power is found whole, or is refused; never in part. Returns how many were refused.
-pub fn bulk_loads_are_whole_or_refused<T: Index>(options: &T::Options, count: u64) -> u64 {
+pub fn bulk_loads_are_whole_or_refused<T: Index<Ground = Arc<dyn Volume>>>(
+    options: &T::Options,
+    count: u64,
+) -> u64 {
     let records: Vec<_> = (0..count).map(|key| (3 * key, key)).collect();
     let mut refused = 0;
     for nth in 1.. {

@@ -37,19 +37,19 @@ enum Mood {
 /// Runs `count` operations on a new tree. Keys come from `0..keys`; a small range makes trees shrink to nothing.
 /// `reopens`: closes it cleanly now and then, and recovers it. Adds up what the tree says it has done.
 pub fn run<T: Index>(
-    volume: &Arc<dyn Volume>,
+    ground: &T::Ground,
     options: &T::Options,
     seed: u64,
     count: u64,
     keys: u64,
     reopens: bool,
 ) -> Counters {
-    run_watched::<T>(volume, options, seed, count, keys, reopens, &mut |_| ())
+    run_watched::<T>(ground, options, seed, count, keys, reopens, &mut |_| ())
 }
 
 /// As [`run`]; shows the tree to `watch` before it is closed, each time.
 pub fn run_watched<T: Index>(
-    volume: &Arc<dyn Volume>,
+    ground: &T::Ground,
     options: &T::Options,
     seed: u64,
     count: u64,
@@ -58,7 +58,7 @@ pub fn run_watched<T: Index>(
     watch: &mut dyn FnMut(&T),
 ) -> Counters {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut tree = T::create(Arc::clone(volume), options).expect("created");
+    let mut tree = T::create(ground.clone(), options).expect("created");
     let mut model: BTreeMap<u64, u64> = BTreeMap::new();
     let mut mood = Mood::Grow;
     let mut ascending = 0;
@@ -120,7 +120,7 @@ pub fn run_watched<T: Index>(
                 total = sum(total, tree.stats());
                 watch(&tree);
                 drop(tree);
-                tree = T::recover(Arc::clone(volume), options)
+                tree = T::recover(ground.clone(), options)
                     .unwrap_or_else(|error| panic!("{}: {error}", story(step)));
             }
         }
@@ -147,15 +147,20 @@ pub fn sum(one: Counters, two: Counters) -> Counters {
 
 /// Bulk loads of many sizes and fills are whole and hold what they were given, also after a reopening; then the tree
 /// can be changed like any other.
-pub fn bulk_loads<T: Index>(options: &T::Options) {
+pub fn bulk_loads<T: Index<Ground = Arc<dyn Volume>>>(options: &T::Options) {
+    bulk_loads_on::<T>(&simulated, options);
+}
+
+/// The same, each on a ground of its own.
+pub fn bulk_loads_on<T: Index>(fresh: &dyn Fn() -> T::Ground, options: &T::Options) {
     for count in [0, 1, 2, 5, 17, 100, 1000, 5000] {
         for fill in [0.5, 0.69, 1.0] {
-            let volume = simulated();
+            let ground = fresh();
             let records: Vec<_> = (0..count).map(|index| (3 * index, index)).collect();
-            let tree = T::bulk_load(Arc::clone(&volume), options, fill, &mut records.iter().copied())
-                .expect("loaded");
+            let tree =
+                T::bulk_load(ground.clone(), options, fill, &mut records.iter().copied()).expect("loaded");
             drop(tree);
-            let mut tree = T::recover(volume, options).expect("recovered");
+            let mut tree = T::recover(ground, options).expect("recovered");
             let story = format!("{count} records, filled to {fill}");
             assert_eq!(tree.check().expect(&story).records, count, "{story}");
             assert_eq!(tree.range(0..u64::MAX).expect(&story), records, "{story}");
@@ -168,6 +173,6 @@ pub fn bulk_loads<T: Index>(options: &T::Options) {
         }
     }
     let unordered = &mut [(3, 0), (2, 0)].into_iter();
-    assert!(T::bulk_load(simulated(), options, 1.0, unordered).is_err(), "out of order");
-    assert!(T::bulk_load(simulated(), options, 0.3, &mut std::iter::empty()).is_err(), "too empty");
+    assert!(T::bulk_load(fresh(), options, 1.0, unordered).is_err(), "out of order");
+    assert!(T::bulk_load(fresh(), options, 0.3, &mut std::iter::empty()).is_err(), "too empty");
 }

@@ -40,7 +40,7 @@ fn lu_options() -> [LuTreeOptions; 4] {
     })
 }
 
-fn model<T: Index>(options: impl IntoIterator<Item = T::Options>) {
+fn model<T: Index<Ground = Arc<dyn Volume>>>(options: impl IntoIterator<Item = T::Options>) {
     let mut total = Counters::default();
     for (seed, options) in (0..).zip(options) {
         let count = operations() * 6 / 25;
@@ -82,7 +82,7 @@ fn bulk_loads_are_whole() {
 
 /// Updates `count` keys of a tree that was loaded with 10,000, so that no node changes its size; half of them one of a few,
 /// if `skewed`. What that took.
-fn updates<T: Index>(
+fn updates<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
     skewed: bool,
     count: u64,

@@ -15,8 +15,10 @@ use crate::trace::source::Source;
 use crate::trace::{Op, Step};
 use crate::tree_ground::TreeGround;
 use clap::ValueEnum;
+use psync::Volume;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 use trees::{
     AsTree, AsTreeOptions, BTree, BTreeOptions, Bftl, BftlOptions, BlinkOptions, BlinkTree, CbPlacement,
     CbTree, CbTreeOptions, FdTree, FdTreeOptions, Ibsf, IbsfOptions, Index, LaTree, LaTreeOptions, LogMode,
@@ -101,7 +103,7 @@ fn one<C: Clock>(
     memory: usize,
     steps: impl Iterator<Item = Result<Step>>,
 ) -> Result<Replayed> {
-    fn run<T: Index + 'static, C: Clock>(
+    fn run<T: Index<Ground = Arc<dyn Volume>> + 'static, C: Clock>(
         ground: &TreeGround<C>,
         steps: impl Iterator<Item = Result<Step>>,
         options: T::Options,

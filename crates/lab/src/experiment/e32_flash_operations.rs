@@ -1,0 +1,307 @@
+//! E32: reads, writes and erases of trees on raw flash while 50,000 records are inserted (CB-tree, figure 16).
+
+use super::{Card, Cause, Device, Parameter, Scale, Study};
+use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Simulated};
+use crate::raw_trees::{ENTRIES, RATIOS, Rival, board, inserts, keys};
+use crate::row::{Missing, Rows};
+
+pub(super) struct FlashOperations;
+
+const RAW: &str = "a translation layer below would do operations of its own; the trees with a buffer, on a block device, are E29";
+
+static CARD: Card = Card {
+    number: 32,
+    name: "flash-operations",
+    title: "Flash operations of 50,000 insertions, by the share of random keys",
+    source: "Kim, Kim, Lee, Applied Sciences 10(3), 2020, figure 16 (figure 15, of trees with buffers, is with E29)",
+    question: "Trees that manage raw flash avoid overwriting each in its own way. How many pages does each read and write, and \
+               how many blocks does it erase, while 50,000 records are inserted in order, half of them at random, or all of \
+               them at random?",
+    reported: "In order, the CB-tree reads and erases nothing and writes each full leaf once; with a log, one page more for each \
+               record. The others read about the same numbers of pages. At random, both CB-trees come near each other; the µ*-tree \
+               reads more, and writes and erases less, than in order; all others rise with the share of random keys.",
+    absent: &[(Device::Disk, RAW), (Device::Ssdsim, RAW)],
+    causes: &CAUSES,
+};
+
+static CAUSES: [Cause; 0] = [];
+
+/// Those of the figure, in its order.
+pub(super) const RIVALS: [Rival; 6] =
+    [Rival::Wandering, Rival::Dipl, Rival::MuStar, Rival::Lsb, Rival::Cb, Rival::CbLog];
+
+/// What E32 and E33 say of their settings.
+pub(super) fn settings(scale: Scale) -> Vec<Parameter> {
+    let geometry = board().geometry;
+    vec![
+        Parameter::new("insertions", "50,000", inserts(scale).to_string()),
+        Parameter::new("entries of a node", "128", ENTRIES.to_string()),
+        Parameter::new("50 % random", "not told", "half at random, then half ascending above them"),
+        Parameter::new(
+            "flash",
+            "OpenSSD",
+            format!(
+                "open_ssd profile; {} blocks of {} pages, of each 4 KiB (of 32) used",
+                geometry.blocks(),
+                geometry.pages_per_block
+            ),
+        ),
+        Parameter::new(
+            "d-IPL",
+            "not told",
+            "4 frames, each update in the log before it returns, a page each",
+        ),
+        Parameter::new(
+            "durable",
+            "not told",
+            "each operation; the CB-tree without log: when the root grows, and at the end",
+        ),
+        Parameter::new(
+            "blocks erased",
+            "not told",
+            "those with the least that lives, when two blocks are left",
+        ),
+    ]
+}
+
+impl Study for FlashOperations {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn parameters(&self, scale: Scale, _: Device) -> Vec<Parameter> {
+        settings(scale)
+    }
+
+    fn on_nand(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        let count = inserts(laboratory.scale);
+        // A second file of random keys shows how little chance matters.
+        let runs = laboratory.scale.pick(2, Simulated::RUNS, Simulated::RUNS);
+        laboratory.expect(RIVALS.len() * (1 + 2 * runs as usize));
+        let mut rows = Vec::new();
+        for run in 0..runs {
+            for ratio in RATIOS.into_iter().filter(|ratio| *ratio > 0 || run == 0) {
+                let keys = keys(ratio, run, count);
+                for rival in RIVALS {
+                    laboratory.step(&format!("{}, {ratio} % random", rival.name()))?;
+                    rows.push(rival.plant(run)?.grow(rival.name(), ratio as f64, run, &keys)?);
+                }
+            }
+        }
+        Ok(Rows(rows))
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
+        let count = |rival: Rival, what: &str| -> std::result::Result<[f64; 3], Missing> {
+            let at = |ratio| rows.median(rival.name(), ratio, |row| row.count(what));
+            Ok([at(0.0)?, at(50.0)?, at(100.0)?])
+        };
+        let told = |counts: [f64; 3]| counts.map(number).join(", ");
+        let inserts = rows.median(Rival::Cb.name(), 0.0, |row| row.requests as f64)?;
+        let mut judgement = Judgement::default();
+        let (cb_reads, cb_writes) = (count(Rival::Cb, "reads")?, count(Rival::Cb, "writes")?);
+        let cb_erases = count(Rival::Cb, "erases")?;
+        judgement.check(
+            "cb-reads-0",
+            "CB-tree at 0 %: 10 reads at most",
+            "0",
+            number(cb_reads[0]),
+            cb_reads[0] <= 10.0,
+        );
+        judgement.check(
+            "cb-erases-0",
+            "CB-tree at 0 %: no erase",
+            "0",
+            number(cb_erases[0]),
+            cb_erases[0] == 0.0,
+        );
+        judgement.check(
+            "cb-writes-0",
+            "CB-tree at 0 %: 391 to 410 writes",
+            "each full leaf once",
+            number(cb_writes[0]),
+            (391.0..=410.0).contains(&cb_writes[0]),
+        );
+        let others = [Rival::Wandering, Rival::Dipl, Rival::MuStar, Rival::Lsb];
+        let mut least = [(f64::INFINITY, ""); 3];
+        for rival in others {
+            let reads = count(rival, "reads")?;
+            for (least, reads) in least.iter_mut().zip(reads).filter(|(least, reads)| *reads < least.0) {
+                *least = (reads, rival.name());
+            }
+        }
+        judgement.check(
+            "cb-reads-least",
+            "CB-tree: fewer reads than every other, at every ratio",
+            "fewest",
+            format!(
+                "{} against {}",
+                told(cb_reads),
+                least.map(|(reads, name)| format!("{} ({name})", number(reads))).join(", ")
+            ),
+            cb_reads.iter().zip(least).all(|(reads, least)| *reads < least.0),
+        );
+        let (writes, height) = (count(Rival::Wandering, "writes")?, count(Rival::Wandering, "height")?);
+        let ratios = [0, 1, 2].map(|index| writes[index] / (height[index] * inserts));
+        judgement.check(
+            "wandering-writes",
+            "wandering tree: as many writes as levels for each record, within 15 %",
+            "parents are written, too",
+            format!("{}: {} of that", told(writes), ratios.map(|ratio| format!("{ratio:.2}")).join(", ")),
+            ratios.iter().all(|ratio| (0.85..=1.15).contains(ratio)),
+        );
+        let (writes, splits) = (count(Rival::MuStar, "writes")?, count(Rival::MuStar, "splits")?);
+        let ratios = [0, 1, 2].map(|index| writes[index] / (inserts + splits[index]));
+        judgement.check(
+            "mu-star-writes",
+            "µ*-tree: one write for each record and each split, within 15 %",
+            "one page an update",
+            format!("{}: {} of that", told(writes), ratios.map(|ratio| format!("{ratio:.2}")).join(", ")),
+            ratios.iter().all(|ratio| (0.85..=1.15).contains(ratio)),
+        );
+        let (log_writes, commits) = (count(Rival::CbLog, "writes")?, count(Rival::CbLog, "commits")?);
+        let heights = count(Rival::CbLog, "height")?;
+        let more = [0, 1, 2].map(|index| log_writes[index] - cb_writes[index]);
+        judgement.check(
+            "log-writes",
+            "the log costs one write for each record, within 10 %; less what its flushes write that would be written anyway (all \
+             memory nodes and a record at most)",
+            "about one a record",
+            told(more),
+            (0..3).all(|index| {
+                let shared = commits[index] * (heights[index] + 1.0);
+                (0.9 * inserts - shared..=1.1 * inserts).contains(&more[index])
+            }),
+        );
+        let levels = count(Rival::Cb, "height")?[2] - 1.0;
+        judgement.check(
+            "cb-reads-100",
+            "CB-tree at 100 %: for each record at most one read less than levels",
+            "node switching",
+            format!("{} of {}", number(cb_reads[2]), number(levels * inserts)),
+            cb_reads[2] <= levels * inserts,
+        );
+        for rival in RIVALS {
+            judgement.report(
+                "counts",
+                &format!("{}: reads; writes; erases", rival.name()),
+                "figure 16, not legible in numbers",
+                ["reads", "writes", "erases"]
+                    .iter()
+                    .map(|what| Ok(told(count(rival, what)?)))
+                    .collect::<std::result::Result<Vec<_>, Missing>>()?
+                    .join("; "),
+            );
+        }
+        Ok(judgement)
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        let mut lines = Vec::new();
+        for rival in RIVALS {
+            let mut points = Vec::new();
+            for (kind, what) in (0..).zip(["reads", "writes", "erases"]) {
+                for (index, ratio) in (0..).zip(RATIOS) {
+                    let spread = rows.spread(rival.name(), ratio as f64, |row| row.count(what).max(1.0))?;
+                    points.push((f64::from(3 * kind + index), spread));
+                }
+            }
+            lines.push(Line { name: rival.name().to_owned(), paired: false, points });
+        }
+        Ok(Chart {
+            title: CARD.title.into(),
+            x: Axis {
+                label: "operation and random keys".into(),
+                scale: Scaling::Names(&[
+                    "reads, 0 %",
+                    "50 %",
+                    "100 %",
+                    "writes, 0 %",
+                    "50 %",
+                    "100 %",
+                    "erases, 0 %",
+                    "50 %",
+                    "100 %",
+                ]),
+            },
+            y: Axis { label: "flash operations".into(), scale: Scaling::Doubling },
+            lines,
+            bars: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::{Outcome, Verdict};
+    use crate::row::tests::row;
+
+    fn good(rival: Rival, index: usize) -> [f64; 6] {
+        // Reads, writes, erases, height, splits, commits.
+        match rival {
+            Rival::Wandering => [3000.0, 3100.0, 50.0, 3.0, 15.0, 0.0],
+            Rival::Cb => [[0.0, 900.0, 1900.0][index], [400.0, 700.0, 1000.0][index], 0.0, 3.0, 7.0, 3.0],
+            Rival::CbLog => {
+                [[0.0, 900.0, 1900.0][index], [1400.0, 1700.0, 2010.0][index], 9.0, 3.0, 7.0, 4.0]
+            }
+            Rival::MuStar => [3500.0, 1050.0, 20.0, 4.0, 60.0, 0.0],
+            _ => [2800.0, 1100.0, 10.0, 3.0, 8.0, 0.0],
+        }
+    }
+
+    fn rows(change: impl Fn(Rival, usize, &mut [f64; 6])) -> Rows<Simulated> {
+        let mut rows = Vec::new();
+        for rival in RIVALS {
+            for (index, ratio) in RATIOS.into_iter().enumerate() {
+                let mut counts = good(rival, index);
+                change(rival, index, &mut counts);
+                let mut row = row(rival.name(), ratio as f64, 0, 1.0);
+                for (name, count) in
+                    ["reads", "writes", "erases", "height", "splits", "commits"].into_iter().zip(counts)
+                {
+                    row.counts.insert(name.into(), count);
+                }
+                rows.push(row);
+            }
+        }
+        Rows(rows)
+    }
+
+    #[test]
+    fn the_published_shape_holds_and_others_do_not() {
+        let judge = |rows: &Rows<Simulated>| Study::judge(&FlashOperations, rows, Device::Nand).unwrap();
+        let published = judge(&rows(|_, _, _| ()));
+        let failed: Vec<_> =
+            published.checks.iter().filter(|check| check.outcome == Outcome::Fails).collect();
+        assert!(failed.is_empty() && published.verdict() == Verdict::Holds, "{failed:?}");
+        let fails = |rival: Rival, at: usize, which: usize, count: f64, key: &str| {
+            let changed = rows(|other, index, counts| {
+                if (other, index) == (rival, at) {
+                    counts[which] = count;
+                }
+            });
+            assert_eq!(judge(&changed).outcome(key), Some(Outcome::Fails), "{key}");
+        };
+        fails(Rival::Cb, 0, 0, 11.0, "cb-reads-0");
+        fails(Rival::Cb, 0, 2, 1.0, "cb-erases-0");
+        fails(Rival::Cb, 0, 1, 411.0, "cb-writes-0");
+        fails(Rival::Lsb, 1, 0, 800.0, "cb-reads-least");
+        fails(Rival::Wandering, 2, 1, 3600.0, "wandering-writes");
+        fails(Rival::MuStar, 1, 1, 1300.0, "mu-star-writes");
+        fails(Rival::CbLog, 1, 1, 1850.0, "log-writes");
+        fails(Rival::CbLog, 0, 1, 1250.0, "log-writes");
+        fails(Rival::Cb, 2, 0, 2100.0, "cb-reads-100");
+        assert!(
+            Study::draw(&FlashOperations, &rows(|_, _, _| ()))
+                .unwrap()
+                .to_svg()
+                .unwrap()
+                .contains("erases, 0 %")
+        );
+    }
+}
