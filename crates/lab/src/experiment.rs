@@ -17,6 +17,10 @@ mod e09_openssd;
 mod e12_range;
 mod e13_opq_size;
 mod e17_tuning;
+mod e35_dipl_insertion;
+mod e36_dipl_search;
+mod e37_eager_cleansing;
+mod e38_log_overflow;
 mod e40_channels;
 
 use crate::chart::Chart;
@@ -198,6 +202,10 @@ pub(crate) trait Study: Sync {
         Err(Failure::CannotRun(format!("{} has no workload for ssdsim", self.card().id())))
     }
 
+    fn on_nand(&self, _: &Laboratory) -> Result<Rows<Simulated>> {
+        Err(Failure::CannotRun(format!("{} has no workload for raw flash", self.card().id())))
+    }
+
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing>;
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing>;
 }
@@ -242,9 +250,7 @@ impl<S: Study> Experiment for S {
         match device {
             Device::Disk => self.on_disk(laboratory).map(Measured::Wall),
             Device::Ssdsim => self.on_ssdsim(laboratory).map(Measured::Simulated),
-            Device::Nand => {
-                Err(Failure::CannotRun(format!("{} has no workload for raw flash", Study::card(self).id())))
-            }
+            Device::Nand => self.on_nand(laboratory).map(Measured::Simulated),
         }
     }
 
@@ -284,6 +290,10 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e12_range::RangeSearch,
         &e13_opq_size::OpqSize,
         &e17_tuning::Tuning,
+        &e35_dipl_insertion::DiplInsertion,
+        &e36_dipl_search::DiplSearch,
+        &e37_eager_cleansing::EagerCleansing,
+        &e38_log_overflow::LogOverflow,
         &e40_channels::Channels,
     ]
 }
