@@ -1,6 +1,6 @@
 //! E36: random searches in an index that random insertion has made, with the logs that it has left (d-IPL, section 4.2).
 
-use super::{Card, Device, Parameter, Scale, Study};
+use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::flash_trees::{
@@ -25,7 +25,20 @@ static CARD: Card = Card {
                layer, where a node is one node?",
     reported: "IPL reads almost 50 % more than the B+-tree over FAST or FMAX, d-IPL almost 100 % more.",
     absent: &[(Device::Disk, RAW), (Device::Ssdsim, RAW)],
-    causes: &[],
+    causes: &[
+        Cause {
+            device: Device::Nand,
+            key: "ipl-",
+            text: "a log of 8 KiB has four units of 2 KiB, of which two are used on average, for 15 nodes: memory knows that few nodes have \
+                   anything in it. If all of it is read with every node, IPL reads 1.28 times as many pages, as the next checks have it",
+        },
+        Cause {
+            device: Device::Nand,
+            key: "all-dipl-",
+            text: "the log of d-IPL has all pages that the nodes leave, about 14 of them used on average: read with every node, they are 3.6 \
+                   times the 4 pages of the node. The paper's 100 % is near what the relevant pages cost (1.4), not all (4.6)",
+        },
+    ],
 };
 
 /// How each index is made; those with logs are searched in two ways.
