@@ -40,7 +40,7 @@ static CARD: Card = Card {
         Cause {
             device: Device::Nand,
             key: "order",
-            text: "FMAX erases fewer blocks than FAST, and at most sizes fewer than IPL: see the checks of translation layers",
+            text: "FMAX erases fewer blocks than FAST, and fewer than IPL: see the checks of translation layers",
         },
     ],
 };

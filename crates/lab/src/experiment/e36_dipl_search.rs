@@ -29,8 +29,8 @@ static CARD: Card = Card {
         Cause {
             device: Device::Nand,
             key: "ipl-",
-            text: "a log of 8 KiB has four units of 2 KiB, of which two are used on average, for 15 nodes: memory knows that few nodes have \
-                   anything in it. If all of it is read with every node, IPL reads 1.28 times as many pages, as the next checks have it",
+            text: "a log of 8 KiB has four units of 2 KiB for 15 nodes, of which 1.1 are used on average (what reading all of it costs), so that \
+                   few nodes have anything in it. If all of it is read with every node, IPL reads 1.28 times as many pages, as the next checks have it",
         },
         Cause {
             device: Device::Nand,
