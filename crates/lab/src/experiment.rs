@@ -40,6 +40,10 @@ mod e31_live_pages;
 mod e32_flash_operations;
 mod e33_raw_times;
 mod e34_cost_model;
+mod e35_dipl_insertion;
+mod e36_dipl_search;
+mod e37_eager_cleansing;
+mod e38_log_overflow;
 mod e39_power_loss;
 mod e40_channels;
 
@@ -332,6 +336,10 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e32_flash_operations::FlashOperations,
         &e33_raw_times::RawTimes,
         &e34_cost_model::CostModel,
+        &e35_dipl_insertion::DiplInsertion,
+        &e36_dipl_search::DiplSearch,
+        &e37_eager_cleansing::EagerCleansing,
+        &e38_log_overflow::LogOverflow,
         &e39_power_loss::PowerLoss,
         &e40_channels::Channels,
     ]

@@ -17,6 +17,7 @@ mod command;
 mod experiment;
 mod failure;
 mod flash_map;
+mod flash_trees;
 mod interrupt;
 mod judgement;
 mod laboratory;

@@ -19,7 +19,8 @@ pub(crate) type Nodes = BTreeMap<u8, Node>;
 fn apply(nodes: &mut Nodes, unit: usize, record: &Record, needed: &Needed) -> Result<()> {
     let (slot, other) = record.slots();
     let is_needed = |slot: u8| needed.get(&slot).is_some_and(|until| unit <= *until);
-    if !is_needed(slot) && !(matches!(record, Record::Split { .. }) && other.is_some_and(is_needed)) {
+    let makes = matches!(record, Record::Split { .. }) && other.is_some_and(is_needed);
+    if !(is_needed(slot) || makes) {
         return Ok(());
     }
     let missing = |slot: u8| Error::broken(format!("a log speaks of slot {slot}, which holds no node"));
