@@ -6,6 +6,7 @@
 //! - [`Rows`] is what is recorded, [`Lapse`] and [`Rate`] the times in it, which know their clock.
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
+mod arena;
 mod arguments;
 mod chart;
 mod command;

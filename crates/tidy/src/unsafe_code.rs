@@ -1,10 +1,11 @@
-//! `unsafe` stays in the I/O layer.
+//! `unsafe` stays in the I/O layer. The one other place is no part of what users get: the arena's adapter to LMDB, whose
+//! bindings call opening a memory map unsafe.
 
 use crate::tokens;
 use crate::{Tree, Violation};
 
 /// Folders and files that may hold it.
-const ALLOWED: &[&str] = &["crates/psync/src/"];
+const ALLOWED: &[&str] = &["crates/psync/src/", "crates/peers/src/store/lmdb.rs"];
 
 /// Reports `unsafe` anywhere else.
 pub fn check(tree: &Tree) -> Vec<Violation> {
