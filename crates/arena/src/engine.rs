@@ -87,6 +87,11 @@ pub trait Engine: Sync {
     /// # Errors
     /// What the store says.
     fn close(self: Box<Self>) -> Result<()>;
+
+    /// Whether a database that was closed can be opened again. One that cannot is read by the process that loaded it.
+    fn reopens(&self) -> bool {
+        true
+    }
 }
 
 /// A thread's way to a store.

@@ -62,6 +62,8 @@ pub enum Answer {
     Opened {
         /// Seconds that it took, until the first record was read if there are any.
         seconds: f64,
+        /// [`Engine::reopens`].
+        reopens: bool,
     },
     /// So much of a workload is done.
     Progress {
@@ -144,8 +146,9 @@ fn obey(
                 read_one(&*engine, &order.records, held.at_random(order.records.count - 1))?;
             }
             let seconds = began.elapsed().as_secs_f64();
+            let reopens = engine.reopens();
             *stage = Some(Stage { engine, records: order.records, held });
-            Ok(Answer::Opened { seconds })
+            Ok(Answer::Opened { seconds, reopens })
         }
         Order::Run { workload, limits, seed } => {
             let Some(Stage { engine, records, held }) = stage else {

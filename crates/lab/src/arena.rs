@@ -23,6 +23,5 @@ pub(crate) use page::page;
 pub(crate) use picture::picture;
 pub(crate) use plan::Plan;
 pub(crate) use race::race;
-pub(crate) use score::Score;
 pub(crate) use table::table;
 pub(crate) use worker::Program;

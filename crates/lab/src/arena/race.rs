@@ -20,7 +20,7 @@ use super::plan::{LOAD_PATIENCE, Plan};
 use super::score::{Fate, Measured, Run, Score};
 use super::worker::{Program, Trouble, Worker};
 use crate::failure::{Failure, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, tell};
 use crate::record::{Machine, conditions};
 use arena::{Answer, Latency, Level, Limits, Open, Order, Outcome, Settings, Start, Workload};
 use psync::{Profile, ProfileOptions};
@@ -53,6 +53,9 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
         Some(_) => {}
     }
     let fence = Fence::new(plan.memory);
+    if !fence.holds() {
+        tell(format_args!("warning: memory is not limited. {}", fence.about()));
+    }
     let mut score = Score {
         format: Score::FORMAT,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -123,18 +126,27 @@ struct Turn<'a> {
 struct Opened {
     worker: Worker,
     seconds: f64,
+    /// Whether the store can open a database again.
+    reopens: bool,
+}
+
+/// A loaded database.
+struct Base {
+    dir: PathBuf,
+    /// The process that loaded it, where no other can open it.
+    open: Option<Opened>,
 }
 
 impl Turn<'_> {
     fn run(&self, runs: &mut Vec<Run>) -> Result<()> {
         for workload in [Workload::DurablePut1, Workload::DurablePut16] {
             if self.wants(workload) {
-                let fate = self.on_fresh(workload, &self.dir.join(workload.name()), self.plan.limits, false)?.0;
+                let fate = self.on_fresh(workload, self.dir.join(workload.name()), self.plan.limits, false)?.0;
                 self.tell(runs, workload, fate);
             }
         }
         if let Some(base) = self.loads(runs)? {
-            self.on_loaded(&base, runs)?;
+            self.on_loaded(base, runs)?;
         } else {
             for workload in self.loaded_workloads() {
                 self.tell(runs, workload, Fate::Missing("its database could not be loaded in time".into()));
@@ -156,8 +168,8 @@ impl Turn<'_> {
         runs.push(Run { engine: self.engine.to_owned(), workload, repetition: self.repetition, fate });
     }
 
-    /// Loads, as far as somebody wants it, and gives the directory of a database that holds all records.
-    fn loads(&self, runs: &mut Vec<Run>) -> Result<Option<PathBuf>> {
+    /// Loads, as far as somebody wants it, and gives a database that holds all records.
+    fn loads(&self, runs: &mut Vec<Run>) -> Result<Option<Base>> {
         let needed = self.plan.loads();
         let mut base = None;
         for workload in [Workload::RandomLoad, Workload::SortedLoad] {
@@ -167,50 +179,57 @@ impl Turn<'_> {
             }
             let dir = self.dir.join(workload.name());
             let keep = needed && base.is_none();
-            let (fate, whole) = self.on_fresh(workload, &dir, self.plan.limits, keep)?;
+            let (fate, kept) = self.on_fresh(workload, dir, self.plan.limits, keep)?;
             if wanted {
                 self.tell(runs, workload, fate);
             }
-            if keep && whole {
-                base = Some(dir);
-            }
+            base = base.or(kept);
         }
         if needed && base.is_none() {
             // Not measured: without it there is nothing to read.
             let dir = self.dir.join("patient-load");
             let limits = Limits { cap: self.plan.limits.cap * LOAD_PATIENCE, ..self.plan.limits };
-            base = self.on_fresh(Workload::SortedLoad, &dir, limits, true)?.1.then_some(dir);
+            base = self.on_fresh(Workload::SortedLoad, dir, limits, true)?.1;
         }
         Ok(base)
     }
 
-    /// A workload that begins with nothing. With `keep` a database that was loaded wholly stays, closed in good order; then
-    /// the second is true.
-    fn on_fresh(&self, workload: Workload, dir: &Path, limits: Limits, keep: bool) -> Result<(Fate, bool)> {
+    /// A workload that begins with nothing. With `keep` a database that was loaded wholly stays, closed in good order if it
+    /// can be opened again.
+    fn on_fresh(
+        &self,
+        workload: Workload,
+        dir: PathBuf,
+        limits: Limits,
+        keep: bool,
+    ) -> Result<(Fate, Option<Base>)> {
         self.step(workload);
-        let mut open = match self.open(dir, workload.level(), false, 0)? {
+        let mut open = match self.open(&dir, workload.level(), false, 0)? {
             Ok(open) => open,
             Err(trouble) => {
-                remove(dir)?;
-                return Ok((Fate::Missing(trouble.reason().to_owned()), false));
+                remove(&dir)?;
+                return Ok((Fate::Missing(trouble.reason().to_owned()), None));
             }
         };
-        let (fate, _) = self.measure(&mut open.worker, workload, dir, limits)?;
-        let mut whole = matches!(&fate, Fate::Ran(measured) if measured.outcome.done >= 1.0) && keep;
-        if whole {
+        let (fate, _) = self.measure(&mut open.worker, workload, &dir, limits)?;
+        if keep && matches!(&fate, Fate::Ran(measured) if measured.outcome.done >= 1.0) {
+            if !open.reopens {
+                return Ok((fate, Some(Base { dir, open: Some(open) })));
+            }
             let closed = open.worker.order(&Order::Close, &self.fence, GRACE, |_| (), |_| false)?;
-            whole = matches!(closed, Ok(Some(Answer::Closed)));
+            if matches!(closed, Ok(Some(Answer::Closed))) {
+                return Ok((fate, Some(Base { dir, open: None })));
+            }
         }
         drop(open);
-        if !whole {
-            remove(dir)?;
-        }
-        Ok((fate, whole))
+        remove(&dir)?;
+        Ok((fate, None))
     }
 
     /// All workloads on the loaded database.
-    fn on_loaded(&self, dir: &Path, runs: &mut Vec<Run>) -> Result<()> {
-        let mut open: Option<Opened> = None;
+    fn on_loaded(&self, base: Base, runs: &mut Vec<Run>) -> Result<()> {
+        let Base { dir, mut open } = base;
+        let dir = dir.as_path();
         let mut lost: Option<String> = None;
         let mut inserted = 0;
         for workload in self.loaded_workloads() {
@@ -231,7 +250,9 @@ impl Turn<'_> {
                 }
             }
             let Some(now) = &mut open else { continue };
-            let fate = if workload == Workload::OpenKilled {
+            let fate = if workload == Workload::OpenKilled && !now.reopens {
+                Fate::Missing("it cannot open a database again".into())
+            } else if workload == Workload::OpenKilled {
                 self.kill_in_the_middle(&mut now.worker)?;
                 open = None;
                 match self.open(dir, Level::Buffered, true, inserted)? {
@@ -287,7 +308,7 @@ impl Turn<'_> {
         let order = Order::Open(Open { engine: self.engine.to_owned(), settings, records, loaded, inserted });
         let answer = worker.order(&order, &self.fence, GRACE + self.plan.limits.cap, |_| (), |_| false)?;
         Ok(match answer {
-            Ok(Some(Answer::Opened { seconds })) => Ok(Opened { worker, seconds }),
+            Ok(Some(Answer::Opened { seconds, reopens })) => Ok(Opened { worker, seconds, reopens }),
             Ok(other) => Err(Trouble::Died(format!("it answered {other:?} to an order to open"))),
             Err(trouble) => Err(trouble),
         })
