@@ -118,12 +118,7 @@ pub trait Session {
     ///
     /// # Errors
     /// What the store says.
-    fn scan(
-        &mut self,
-        from: &[u8],
-        expected: u64,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<()>;
+    fn scan(&mut self, from: &[u8], expected: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()>;
 
     /// Makes the changes.
     ///

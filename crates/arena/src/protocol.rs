@@ -112,10 +112,12 @@ pub fn serve(
         };
         let done = serde_json::from_str(&line?)
             .map_err(|error| Failed::new("read an order", error))
-            .and_then(|order| obey(order, &mut stage, &open, &mut |share| {
-                // If nobody listens any more, the answer below says so.
-                let _ = answer(&Answer::Progress { share });
-            }));
+            .and_then(|order| {
+                obey(order, &mut stage, &open, &mut |share| {
+                    // If nobody listens any more, the answer below says so.
+                    let _ = answer(&Answer::Progress { share });
+                })
+            });
         answer(&match done {
             Ok(answer) => answer,
             Err(Failed { doing, reason }) => Answer::Failed { doing, reason },

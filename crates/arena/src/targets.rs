@@ -182,7 +182,10 @@ mod tests {
         let newest = after.iter().max_by_key(|(_, count)| **count).unwrap();
         assert_eq!(*newest.0, there[95]);
         held.insert_done(96);
-        assert_eq!(*counts(&held, &Choice::latest(1000), 10_000).iter().max_by_key(|one| one.1).unwrap().0, there[99]);
+        assert_eq!(
+            *counts(&held, &Choice::latest(1000), 10_000).iter().max_by_key(|one| one.1).unwrap().0,
+            there[99]
+        );
     }
 
     #[test]

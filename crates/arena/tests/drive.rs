@@ -107,7 +107,11 @@ fn every_workload_runs_and_counts_what_it_did() {
         let outcome = drive(*workload, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap();
         assert!(outcome.operations > 0 && outcome.seconds > 0.0, "{workload}: {outcome:?}");
         assert_eq!(outcome.done, 1.0, "{workload}");
-        assert_eq!(outcome.bytes_written > 0, workload.writes() || *workload == Workload::OpenKilled, "{workload}");
+        assert_eq!(
+            outcome.bytes_written > 0,
+            workload.writes() || *workload == Workload::OpenKilled,
+            "{workload}"
+        );
         assert!(outcome.latency.p50_us <= outcome.latency.p999_us, "{workload}: {outcome:?}");
         let expected = match workload {
             Workload::RandomLoad | Workload::SortedLoad => Some((RECORDS.count, 3)),
@@ -172,8 +176,7 @@ fn open(name: &str, _: &Settings) -> Result<Box<dyn Engine>> {
 }
 
 fn ask(orders: &[Order]) -> Vec<Answer> {
-    let input: String =
-        orders.iter().map(|order| serde_json::to_string(order).unwrap() + "\n").collect();
+    let input: String = orders.iter().map(|order| serde_json::to_string(order).unwrap() + "\n").collect();
     let mut output = Vec::new();
     serve(input.as_bytes(), &mut output, open).unwrap();
     String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -207,7 +210,9 @@ fn a_worker_obeys_and_refuses_in_words() {
     };
     assert_eq!(reason, "no store is open");
     assert_eq!(answers.iter().filter(|answer| matches!(answer, Answer::Ran { .. })).count(), 2);
-    assert!(matches!(&ask(&[opening("disk")])[..], [Answer::Failed { reason, .. }] if reason == "no such store"));
+    assert!(
+        matches!(&ask(&[opening("disk")])[..], [Answer::Failed { reason, .. }] if reason == "no such store")
+    );
     let mut output = Vec::new();
     serve(&b"nonsense\n"[..], &mut output, open).unwrap();
     assert!(String::from_utf8(output).unwrap().contains("read an order"));

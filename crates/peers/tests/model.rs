@@ -44,7 +44,8 @@ fn compare(session: &mut dyn Session, model: &Model, random: &mut StdRng) {
     for limit in [1, 10, 100_000] {
         let from = key(random.random_range(0..KEYS + 20));
         let bounds = (Bound::Included(from.clone()), Bound::Unbounded);
-        let wanted: Vec<_> = model.range(bounds).take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();
+        let wanted: Vec<_> =
+            model.range(bounds).take(limit).map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut seen = Vec::new();
         session
             .scan(&from, limit as u64, &mut |key, value| {

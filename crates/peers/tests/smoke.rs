@@ -31,7 +31,9 @@ fn two_stores_race_and_leave_nothing_but_results() {
     for workload in arena::Workload::ALL {
         assert!(said.contains(workload.name()), "{workload} in {said}");
     }
-    assert!(read("lab-results/arena.html").contains("<svg") && read("lab-results/arena.svg").contains("<circle"));
+    assert!(
+        read("lab-results/arena.html").contains("<svg") && read("lab-results/arena.svg").contains("<circle")
+    );
     let mut left: Vec<_> =
         std::fs::read_dir(dir.path()).expect("list").map(|entry| entry.expect("entry").file_name()).collect();
     left.sort();

@@ -2,7 +2,8 @@
 
 /// So many bytes: a number, and K, M or G for powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.trim_end_matches(['B', 'b']).trim_end_matches('i').char_indices().last() {
+    let (digits, shift) = match text.trim_end_matches(['B', 'b']).trim_end_matches('i').char_indices().last()
+    {
         Some((at, 'K' | 'k')) => (&text[..at], 10),
         Some((at, 'M' | 'm')) => (&text[..at], 20),
         Some((at, 'G' | 'g')) => (&text[..at], 30),

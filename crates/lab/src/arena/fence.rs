@@ -96,12 +96,12 @@ impl Fence {
         field(&fs::read_to_string(group.join("memory.stat")).ok()?, key)
     }
 
-    /// Whether the kernel killed a process for want of memory.
-    pub fn has_killed(&self) -> bool {
-        let Some((version, group)) = &self.group else { return false };
+    /// How many processes the kernel killed for want of memory.
+    pub fn kills(&self) -> u64 {
+        let Some((version, group)) = &self.group else { return 0 };
         let file = if *version == Version::V1 { "memory.oom_control" } else { "memory.events" };
         let text = fs::read_to_string(group.join(file)).unwrap_or_default();
-        field(&text, "oom_kill").is_some_and(|kills| kills > 0)
+        field(&text, "oom_kill").unwrap_or(0)
     }
 
     /// Gives back the page cache of processes that are gone, so that the next one begins cold.
@@ -122,14 +122,16 @@ impl Drop for Fence {
             self.forget_pages();
             // The group of a process that was just killed stays busy for a moment.
             let begun = Instant::now();
-            while fs::remove_dir(group).is_err() && group.exists() && begun.elapsed() < Duration::from_secs(5) {
+            while fs::remove_dir(group).is_err() && group.exists() && begun.elapsed() < Duration::from_secs(5)
+            {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
     }
 }
 
-const REMEDY: &str = "Run as root, or on Linux with systemd: systemd-run --user --scope -p Delegate=yes sapwood-lab arena …";
+const REMEDY: &str =
+    "Run as root, or on Linux with systemd: systemd-run --user --scope -p Delegate=yes sapwood-lab arena …";
 
 fn name(version: Version) -> &'static str {
     if version == Version::V1 { "v1" } else { "v2" }
@@ -232,7 +234,8 @@ mod tests {
         let v2_root = "v2 /sys/fs/cgroup/unified/";
         let expected =
             ["v1 /sys/fs/cgroup/memory/jobs/7", "v1 /sys/fs/cgroup/memory", v2_root.trim_end_matches('/')];
-        let found: Vec<_> = shown(mixed, own).iter().map(|text| text.trim_end_matches('/').to_owned()).collect();
+        let found: Vec<_> =
+            shown(mixed, own).iter().map(|text| text.trim_end_matches('/').to_owned()).collect();
         assert_eq!(found, expected);
         let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0";
         let found = shown(unified, "0::/user.slice/me.scope");
@@ -268,7 +271,7 @@ mod tests {
         fence.admit(child.id()).unwrap();
         drop(child.stdin.take());
         let status = child.wait().unwrap();
-        assert!(!status.success() && fence.has_killed(), "300 MB fitted into 64 MiB");
+        assert!(!status.success() && fence.kills() > 0, "300 MB fitted into 64 MiB");
         assert!(fence.peak().unwrap() <= 64 << 20);
         let (_, group) = fence.group.clone().unwrap();
         assert!(group.exists());

@@ -32,8 +32,11 @@ pub(crate) fn page(score: &Score) -> String {
                     h1 { "Sapwood in the arena" }
                     p {
                         "Key-value stores race on one disk: each in a process of its own, all under the same memory limit "
-                        "with the page cache in it, with the same keys and values. Figures are medians of "
-                        (score.plan.repeat) " repetitions; in small print the least and the most."
+                        "with the page cache in it, with the same keys and values. "
+                        @if score.plan.repeat == 1 { "Each figure is of one run alone." } @else {
+                            "Figures are medians of " (score.plan.repeat)
+                            " repetitions; in small print the least and the most."
+                        }
                     }
                     p.tally { "Ahead of every peer in " b { (ahead) } " of " (raced) " workloads." }
                 }
@@ -62,7 +65,8 @@ fn section(score: &Score, figure: Figure) -> Markup {
     };
     let rows: Vec<_> = score.plan.workloads.iter().map(|workload| (*workload, cells(*workload))).collect();
     let is_shown = |cell: &Cell| cell.figure.is_some() || (figure == Figure::Rate && cell.missing.is_some());
-    let rows: Vec<_> = rows.into_iter().filter(|(_, cells)| cells.iter().any(|cell| is_shown(&cell.1))).collect();
+    let rows: Vec<_> =
+        rows.into_iter().filter(|(_, cells)| cells.iter().any(|cell| is_shown(&cell.1))).collect();
     let device = figure == Figure::Rate && score.profile.is_some();
     html! {
         @if !rows.is_empty() {
@@ -172,7 +176,9 @@ mod tests {
             assert_eq!(shown, figure != Figure::Anonymous, "{figure:?}: nothing was sampled");
         }
         assert!(page.contains("Ahead of every peer in <b>1</b> of 2 workloads"));
-        assert!(page.contains("class=\"behind\">0.50 × fast") && page.contains("class=\"ahead\">4.00 × slow"));
+        assert!(
+            page.contains("class=\"behind\">0.50 × fast") && page.contains("class=\"ahead\">4.00 × slow")
+        );
         assert!(page.contains("stopped at 25 %") && page.contains("disk alone"));
         assert_eq!(page.matches("<svg").count(), 1);
         for foreign in ["<script", "src=", "href=\"http", "url(", "@import"] {
@@ -183,6 +189,8 @@ mod tests {
     #[test]
     fn what_comes_from_stores_is_escaped() {
         let page = page(&score());
-        assert!(page.contains("it &lt;died&gt;") && page.contains("a &lt;note&gt;") && !page.contains("<died>"));
+        assert!(
+            page.contains("it &lt;died&gt;") && page.contains("a &lt;note&gt;") && !page.contains("<died>")
+        );
     }
 }

@@ -11,8 +11,8 @@ const COLOURS: [&str; 8] =
 /// Shares of the fastest rate, from the left edge to the right one.
 const LEAST: f64 = 0.01;
 
-const LEFT: f64 = 300.0;
-const WIDTH: f64 = 560.0;
+const LEFT: f64 = 340.0;
+const WIDTH: f64 = 530.0;
 const TOP: f64 = 70.0;
 const STEP: f64 = 24.0;
 

@@ -36,7 +36,8 @@ impl Plan {
                 return Err(Failure::Usage(what));
             }
         }
-        let wanted = |workload: &Workload| names.is_empty() || names.iter().any(|name| name == workload.name());
+        let wanted =
+            |workload: &Workload| names.is_empty() || names.iter().any(|name| name == workload.name());
         Ok(Workload::ALL.iter().copied().filter(wanted).collect())
     }
 
@@ -63,10 +64,12 @@ impl Plan {
         self.bytes() * ROOM
     }
 
-    /// The stores in the order of a repetition: each begins once before another begins twice.
-    pub fn order(&self, repetition: u32) -> Vec<&str> {
+    /// Repetitions and stores in their order: each store begins once before another begins twice.
+    pub fn turns(&self) -> impl Iterator<Item = (u32, &str)> {
         let count = self.engines.len();
-        (0..count).map(|at| self.engines[(at + repetition as usize) % count].as_str()).collect()
+        let engine = move |repetition: u32, at| self.engines[(at + repetition as usize) % count].as_str();
+        (0..self.repeat)
+            .flat_map(move |repetition| (0..count).map(move |at| (repetition, engine(repetition, at))))
     }
 
     /// Whether any workload wants a loaded database.
@@ -124,15 +127,17 @@ pub(crate) mod tests {
         let there = names(&["sapwood", "lmdb"]);
         assert_eq!(Plan::engines(&names(&["lmdb"]), &there).unwrap(), ["lmdb"]);
         assert_eq!(Plan::engines(&[], &there).unwrap(), there);
-        assert!(Plan::engines(&names(&["rocksdb"]), &there).unwrap_err().to_string().contains("sapwood, lmdb"));
+        assert!(
+            Plan::engines(&names(&["rocksdb"]), &there).unwrap_err().to_string().contains("sapwood, lmdb")
+        );
     }
 
     #[test]
     fn every_store_begins_in_turn() {
         let plan = plan(&["a", "b", "c"], &[]);
-        assert_eq!(plan.order(0), ["a", "b", "c"]);
-        assert_eq!(plan.order(1), ["b", "c", "a"]);
-        assert_eq!(plan.order(5), ["c", "a", "b"]);
+        let turns: Vec<_> =
+            plan.turns().map(|(repetition, engine)| format!("{repetition}{engine}")).collect();
+        assert_eq!(turns, ["0a", "0b", "0c", "1b", "1c", "1a", "2c", "2a", "2b"]);
     }
 
     #[test]

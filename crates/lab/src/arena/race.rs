@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(300);
 /// More than this moved by others, in bytes a second, and the device's counters are not to be believed.
 const QUIET: f64 = (1 << 20) as f64;
 
-/// Runs everything, in a directory below `dir`.
+/// Runs everything, in a directory below `dir`. Ctrl-C ends it early, with what there is.
 pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) -> Result<Score> {
     let scratch = tempfile::Builder::new()
         .prefix("sapwood-arena-")
@@ -72,19 +72,23 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
     drop(fence);
     let progress = Progress::new("arena");
     progress.expect(plan.workloads.len() * plan.engines.len() * plan.repeat as usize);
-    for repetition in 0..plan.repeat {
-        for engine in plan.order(repetition) {
-            let turn = Turn {
-                plan,
-                program,
-                counter: counter.as_ref(),
-                engine,
-                repetition,
-                dir: scratch.path().join(format!("{engine}-{repetition}")),
-                fence: Fence::new(plan.memory),
-                progress: &progress,
-            };
-            turn.run(&mut score.runs)?;
+    for (repetition, engine) in plan.turns() {
+        let turn = Turn {
+            plan,
+            program,
+            counter: counter.as_ref(),
+            engine,
+            repetition,
+            dir: scratch.path().join(format!("{engine}-{repetition}")),
+            fence: Fence::new(plan.memory),
+            progress: &progress,
+        };
+        match turn.run(&mut score.runs) {
+            Err(Failure::Interrupted) => {
+                score.notes.push("interrupted: what was done until then is here".into());
+                break;
+            }
+            other => other?,
         }
     }
     Ok(score)
@@ -141,7 +145,8 @@ impl Turn<'_> {
     fn run(&self, runs: &mut Vec<Run>) -> Result<()> {
         for workload in [Workload::DurablePut1, Workload::DurablePut16] {
             if self.wants(workload) {
-                let fate = self.on_fresh(workload, self.dir.join(workload.name()), self.plan.limits, false)?.0;
+                let fate =
+                    self.on_fresh(workload, self.dir.join(workload.name()), self.plan.limits, false)?.0;
                 self.tell(runs, workload, fate);
             }
         }

@@ -200,9 +200,11 @@ impl Score {
         let ours = median(OURS)?;
         let peers = self.plan.engines.iter().filter(|engine| *engine != OURS);
         let of_peers = peers.filter_map(|engine| Some((engine.clone(), median(engine)?)));
-        let best = of_peers.reduce(|best, next| {
-            if (next.1 > best.1) == figure.wants_more() { next } else { best }
-        })?;
+        let best = of_peers.reduce(
+            |best, next| {
+                if (next.1 > best.1) == figure.wants_more() { next } else { best }
+            },
+        )?;
         let ratio = if figure.wants_more() { ours / best.1 } else { best.1 / ours };
         ratio.is_finite().then_some((best.0, ratio))
     }
@@ -255,7 +257,7 @@ pub(crate) mod tests {
             latency,
             done: if engine == "slow" { 0.25 } else { 1.0 },
         };
-        let traffic = |times| Some(Traffic { read: 0, written: 116_000 * times });
+        let traffic = |times: u64| Some(Traffic { read: 0, written: 116_000 * times });
         let cost = Cost {
             device: traffic(9),
             process: traffic(3),

@@ -60,10 +60,10 @@ impl Program {
     pub fn stores(&self) -> Result<Vec<String>> {
         let output = Command::new(&self.0).arg("--list").output();
         let output = output.map_err(|error| Failure::at("start", &self.0, error))?;
-        let names: Vec<String> =
-            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        let names: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
         if !output.status.success() || names.is_empty() {
-            let what = format!("{} is no worker of the arena: --list gave {}", self.0.display(), output.status);
+            let what =
+                format!("{} is no worker of the arena: --list gave {}", self.0.display(), output.status);
             return Err(Failure::CannotRun(what));
         }
         Ok(names)
@@ -91,6 +91,8 @@ pub(crate) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<Answer>,
+    /// What the kernel had killed inside the fence before.
+    kills: u64,
     /// The last lines that it said on standard error.
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -110,10 +112,16 @@ impl Worker {
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (tell, answers) = channel();
         let said = Arc::new(Mutex::new(Vec::new()));
-        let worker = Self { child, input, answers, said: Arc::clone(&said) };
-        fence.admit(worker.process()).map_err(|error| Failure::Io(format!("limit a worker's memory: {error}")))?;
+        let worker = Self { child, input, answers, kills: fence.kills(), said: Arc::clone(&said) };
+        fence
+            .admit(worker.process())
+            .map_err(|error| Failure::Io(format!("limit a worker's memory: {error}")))?;
         std::thread::spawn(move || {
-            for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(|line| line.ok()) {
+            for line in output
+                .into_iter()
+                .flat_map(|output| BufReader::new(output).lines())
+                .map_while(|line| line.ok())
+            {
                 let answer = serde_json::from_str(&line).unwrap_or_else(|_| Answer::Failed {
                     doing: "understand the worker".into(),
                     reason: line,
@@ -124,7 +132,11 @@ impl Worker {
             }
         });
         std::thread::spawn(move || {
-            for line in errors.into_iter().flat_map(|errors| BufReader::new(errors).lines()).map_while(|line| line.ok()) {
+            for line in errors
+                .into_iter()
+                .flat_map(|errors| BufReader::new(errors).lines())
+                .map_while(|line| line.ok())
+            {
                 let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
                 said.push(line);
                 let surplus = said.len().saturating_sub(LINES_KEPT);
@@ -184,7 +196,7 @@ impl Worker {
 
     fn obituary(&mut self, fence: &Fence) -> Trouble {
         let status = self.child.wait();
-        if fence.has_killed() {
+        if fence.kills() > self.kills {
             return Trouble::Died("the kernel killed it: it needed more memory than the limit".into());
         }
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).join(" | ");

@@ -72,7 +72,7 @@ pub(super) fn arena(arguments: &Arena) -> Result<()> {
         write_whole(&path, &text)?;
         tell(path.display());
     }
-    Ok(())
+    if interrupt::pressed() { Err(Failure::Interrupted) } else { Ok(()) }
 }
 
 #[cfg(unix)]

@@ -74,12 +74,7 @@ impl Session for Hand<'_> {
         }
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        expected: u64,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<()> {
+    fn scan(&mut self, from: &[u8], expected: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let count = expected.min(u64::MAX >> 1) as usize;
         let mut records = self
             .tree

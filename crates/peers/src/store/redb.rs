@@ -9,25 +9,26 @@ use std::time::{Duration, Instant};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 
-/// Pages that commits without durability left behind are only used again after a durable one.
+/// Commits without durability hold memory and pages until a durable one comes: after so long, or so many of them.
 const PERSIST_EVERY: Duration = Duration::from_secs(1);
+const PERSIST_AFTER: u32 = 1000;
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
-    let cache = (settings.memory / 2) as usize;
+    let cache = (settings.memory / 8 * 3) as usize;
     let file = settings.dir.join("records.redb");
     let database = Database::builder().set_cache_size(cache).create(file).map_err(doing("open"))?;
     let transaction = database.begin_write().map_err(doing("begin"))?;
     transaction.open_table(RECORDS).map_err(doing("open the table"))?;
     transaction.commit().map_err(doing("commit"))?;
-    let persisted = Mutex::new(Instant::now());
+    let persisted = Mutex::new((Instant::now(), 0));
     Ok(Box::new(Redb { database, level: settings.level, persisted, behind: AtomicBool::new(false) }))
 }
 
 struct Redb {
     database: Database,
     level: Level,
-    /// When a commit was durable last.
-    persisted: Mutex<Instant>,
+    /// When a commit was durable last, and how many came since that were not.
+    persisted: Mutex<(Instant, u32)>,
     /// Whether commits came since that were not.
     behind: AtomicBool,
 }
@@ -35,10 +36,12 @@ struct Redb {
 impl Redb {
     fn durability(&self) -> Durability {
         let Ok(mut persisted) = self.persisted.lock() else { return Durability::Immediate };
-        if self.level == Level::Durable || persisted.elapsed() >= PERSIST_EVERY {
-            *persisted = Instant::now();
+        let due = persisted.0.elapsed() >= PERSIST_EVERY || persisted.1 >= PERSIST_AFTER;
+        if self.level == Level::Durable || due {
+            *persisted = (Instant::now(), 0);
             Durability::Immediate
         } else {
+            persisted.1 += 1;
             Durability::None
         }
     }

@@ -82,12 +82,7 @@ impl Session for Hand<'_> {
         Ok(())
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        expected: u64,
-        show: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<()> {
+    fn scan(&mut self, from: &[u8], expected: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
         let mut options = ReadOptions::default();
         if expected > 10_000 {
             // A full scan would push everything else out of the cache.
