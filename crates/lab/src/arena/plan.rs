@@ -67,7 +67,8 @@ impl Plan {
     /// Repetitions and stores in their order: each store begins once before another begins twice.
     pub fn turns(&self) -> impl Iterator<Item = (u32, &str)> {
         let count = self.engines.len();
-        let engine = move |repetition: u32, at| self.engines[(at + repetition as usize) % count].as_str();
+        let engine =
+            move |repetition: u32, at: usize| self.engines[(at + repetition as usize) % count].as_str();
         (0..self.repeat)
             .flat_map(move |repetition| (0..count).map(move |at| (repetition, engine(repetition, at))))
     }
