@@ -71,7 +71,7 @@ impl Session for Hand<'_> {
         for change in changes {
             self.1 += 1;
             match *change {
-                _ if self.0.fault == Fault::Forgets && self.1 % 100 == 0 => {}
+                _ if self.0.fault == Fault::Forgets && self.1.is_multiple_of(100) => {}
                 Change::Put(key, value) => drop(map.insert(key.to_vec(), value.to_vec())),
                 Change::Remove(key) => drop(map.remove(key)),
             }
