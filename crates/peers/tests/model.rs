@@ -24,7 +24,7 @@ fn settings(dir: &Path, level: Level, values: Kind) -> Settings {
 }
 
 fn key(number: u64) -> Vec<u8> {
-    (u128::from(number) << 64 | u128::from(number) * 77).to_be_bytes().to_vec()
+    ((u128::from(number) << 64) | (u128::from(number) * 77)).to_be_bytes().to_vec()
 }
 
 fn get(session: &mut dyn Session, key: &[u8]) -> Option<Vec<u8>> {
