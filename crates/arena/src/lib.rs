@@ -1,5 +1,5 @@
 //! **The arena**: what a race of key-value stores consists of, without any store: the records, the workloads, the side that a
-//! store shows ([`Engine`], [`Session`]), the hand that drives it ([`drive`]), and the words that the program which holds the
+//! store shows ([`Engine`], [`Session`]), the hand that drives it ([`drive()`]), and the words that the program which holds the
 //! race and the program which holds the store say to each other ([`Order`], [`Answer`], [`serve`]).
 //!
 //! Adapters to the stores are in `crates/peers`, outside this workspace; the race is held by `sapwood-lab arena`.
