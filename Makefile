@@ -3,7 +3,7 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench fuzz probe lab
+.PHONY: help demo test lint docs bench fuzz probe lab arena peers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ probe: ## Measure the disk alone, and draw it (DIR=directory)
 lab: ## Run the published experiments again, and make a page of them (DIR=directory on the disk, SCALE=ci|std|full)
 	$(CARGO) run --release --package lab -- run all --scale $(or $(SCALE),ci) --dir $(or $(DIR),.)
 	$(CARGO) run --release --package lab -- report
+
+arena: ## Race Sapwood against other stores, all under one memory limit (DIR=directory on the disk; hours)
+	$(CARGO) run --release --package lab -- arena --build --dir $(or $(DIR),.)
+
+peers: ## Build, check and test the adapters to these other stores (minutes; no part of `make test`)
+	cd crates/peers && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr; do \

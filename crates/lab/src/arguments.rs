@@ -2,9 +2,10 @@
 
 pub(crate) mod trace;
 
+use crate::arena::parse_bytes;
 use crate::experiment::{Device, Scale};
 use crate::flash_map::Overwrites;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const FIRST_SESSION: &str = "\
@@ -38,6 +39,20 @@ A disk is measured through a scratch directory in --dir, which is removed afterw
 takes 2 GiB of space, the others 8 GiB. Other work on the machine spoils a disk's figures; where
 it cannot be stopped, run with real-time priority (as root on Linux: chrt -r 10 sapwood-lab run …).";
 
+const ARENA: &str = "\
+Examples:
+  sapwood-lab arena --build
+  sapwood-lab arena --engines sapwood,rocksdb,lmdb --workloads get-1,get-16,update --dir /mnt/fast-disk
+  sapwood-lab arena --memory 64M --records 200000 --steady 2s --cap 20s --repeat 1 --json -
+
+The stores are in a worker program of their own, which --build builds (crates/peers; minutes, and more
+with RocksDB). Each store runs in a process whose memory, page cache included, is limited by a control
+group; that takes root, or systemd's delegation, and without it the race says so. A store that takes
+longer than --cap is stopped, and its rate is marked with a tilde. What the workloads are and how each
+store is set up: docs/arena.md.
+
+Other work on the machine spoils the figures: run it alone.";
+
 /// Runs the published experiments on flash again, and says which of their claims hold here.
 #[derive(Debug, Parser)]
 #[command(name = "sapwood-lab", version, after_help = FIRST_SESSION, propagate_version = true)]
@@ -66,6 +81,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."
     )]
     FlashMap(FlashMap),
+    /// Race Sapwood against other stores, all under the same memory limit
+    #[command(after_help = ARENA)]
+    Arena(Arena),
     /// What a worker process of an experiment runs
     #[command(hide = true)]
     Worker,
@@ -129,6 +147,79 @@ pub(crate) struct FlashMap {
     /// The page that plays it
     #[arg(long, value_name = "FILE", default_value = "flash-map.html")]
     pub html: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Arena {
+    /// Stores to race, separated by commas; all that the worker was built with, unless told
+    #[arg(long, value_name = "STORE,…", value_delimiter = ',')]
+    pub engines: Vec<String>,
+    /// Workloads, separated by commas; all, unless told
+    #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
+    pub workloads: Vec<String>,
+    /// Memory of each store's process, page cache included
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = parse_bytes)]
+    pub memory: u64,
+    /// Records to load; as many as make eight times the memory, unless told
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Bytes of a key, 16 to 1024
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    pub key_len: usize,
+    /// Bytes of a value, 8 to 1048576
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub value_len: usize,
+    /// What values are like
+    #[arg(long, value_enum, default_value_t = Values::Incompressible)]
+    pub values: Values,
+    /// Time of each workload that has no end of its own
+    #[arg(long, value_name = "TIME", default_value = "15s")]
+    pub steady: humantime::Duration,
+    /// Time before each of these that does not count
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub warm_up: humantime::Duration,
+    /// The most time for each workload that has an end of its own
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    pub cap: humantime::Duration,
+    /// The most time to wait after a workload for what a store still writes
+    #[arg(long, value_name = "TIME", default_value = "20s")]
+    pub settle: humantime::Duration,
+    /// Repetitions, of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Directory on the disk to race on
+    #[arg(long, value_name = "D", default_value = ".")]
+    pub dir: PathBuf,
+    /// Build the worker program first
+    #[arg(long, conflicts_with = "worker")]
+    pub build: bool,
+    /// The worker program; the one that --build builds, unless told
+    #[arg(long, value_name = "FILE")]
+    pub worker: Option<PathBuf>,
+    /// Directory for arena.json, arena.svg and arena.html
+    #[arg(long, value_name = "D", default_value = "lab-results")]
+    pub results: PathBuf,
+    /// Also write the JSON here; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What values are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Values {
+    /// Random bytes
+    Incompressible,
+    /// Half random, half of one byte
+    Half,
+}
+
+impl From<Values> for arena::Kind {
+    fn from(values: Values) -> Self {
+        match values {
+            Values::Incompressible => arena::Kind::Incompressible,
+            Values::Half => arena::Kind::Half,
+        }
+    }
 }
 
 #[cfg(test)]

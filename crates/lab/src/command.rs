@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod arena;
 mod flash_map;
 mod list;
 mod report;
@@ -17,6 +18,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Report(arguments) => report::report(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::FlashMap(arguments) => flash_map::flash_map(&arguments),
+        Command::Arena(arguments) => arena::arena(&arguments),
         Command::Worker => crate::rival::serve(),
     }
 }

@@ -7,6 +7,7 @@
 //! - [`trace`] makes, reads, counts and hashes operations on indexes.
 //! - [`Judgement`] is what a predicate says of rows; a [`Record`] is all of it in a file.
 
+mod arena;
 mod arguments;
 mod as_growth;
 mod as_suite;

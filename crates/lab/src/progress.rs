@@ -87,6 +87,15 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// How the step that runs is doing, for those who watch a bar.
+    pub fn detail(&self, detail: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(detail.to_owned());
+        }
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {

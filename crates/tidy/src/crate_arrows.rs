@@ -10,7 +10,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sapwood-cli", &["sapwood", "psync"]),
     ("flash", &["psync"]),
     ("trees", &["psync", "mpsearch", "flash"]),
-    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees"]),
+    ("arena", &[]),
+    ("peers", &["arena", "sapwood"]),
+    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "arena"]),
     ("tidy", &[]),
 ];
 

@@ -1,0 +1,226 @@
+//! Every workload on a store that is right, and on stores that are wrong.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is what it is for")]
+
+use arena::{
+    Answer, Change, Engine, Failed, Held, Kind, Level, Limits, Open, Order, Records, Result, Session,
+    Settings, Start, Workload, drive, serve,
+};
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store in memory; with a fault, one that is wrong in that way.
+#[derive(Default)]
+struct Memory {
+    map: RwLock<Map>,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Fault {
+    #[default]
+    None,
+    /// Every hundredth write is forgotten.
+    Forgets,
+    /// Gives another record's value.
+    Mixes,
+    /// Scans backwards.
+    Reverses,
+}
+
+impl Engine for Memory {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Hand(self, 0)))
+    }
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Hand<'a>(&'a Memory, u64);
+
+impl Session for Hand<'_> {
+    fn get(&mut self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let map = self.0.map.read();
+        let found = match self.0.fault {
+            Fault::Mixes => map.range(key.to_vec()..).nth(1).map(|record| record.1),
+            _ => map.get(key),
+        };
+        if let Some(value) = found {
+            show(value);
+        }
+        Ok(())
+    }
+    fn scan(&mut self, from: &[u8], _: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let map = self.0.map.read();
+        let mut records: Vec<_> = map.range(from.to_vec()..).take(20_000).collect();
+        if self.0.fault == Fault::Reverses {
+            records.reverse();
+        }
+        records.into_iter().all(|(key, value)| show(key, value));
+        Ok(())
+    }
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mut map = self.0.map.write();
+        for change in changes {
+            self.1 += 1;
+            match *change {
+                _ if self.0.fault == Fault::Forgets && self.1.is_multiple_of(100) => {}
+                Change::Put(key, value) => drop(map.insert(key.to_vec(), value.to_vec())),
+                Change::Remove(key) => drop(map.remove(key)),
+            }
+        }
+        Ok(())
+    }
+}
+
+const RECORDS: Records = Records { count: 3000, key_len: 16, value_len: 24, kind: Kind::Incompressible };
+
+const LIMITS: Limits = Limits {
+    cap: Duration::from_secs(30),
+    steady: Duration::from_millis(30),
+    warm_up: Duration::from_millis(5),
+};
+
+#[test]
+fn every_workload_runs_and_counts_what_it_did() {
+    let held = Held::new(RECORDS.count, 0);
+    let engine = Memory::default();
+    for workload in Workload::ALL {
+        if workload.start() == Start::Empty {
+            engine.map.write().clear();
+        }
+        let limits = match workload {
+            Workload::OpenKilled => Limits { cap: LIMITS.steady, ..LIMITS },
+            _ => LIMITS,
+        };
+        if *workload == Workload::Get1 {
+            // The puts of the workload before may not have come to all records.
+            drive(Workload::SortedLoad, &engine, &RECORDS, &held, &LIMITS, 1, &mut |_| ()).unwrap();
+        }
+        let outcome = drive(*workload, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap();
+        assert!(outcome.operations > 0 && outcome.seconds > 0.0, "{workload}: {outcome:?}");
+        assert_eq!(outcome.done, 1.0, "{workload}");
+        assert_eq!(
+            outcome.bytes_written > 0,
+            workload.writes() || *workload == Workload::OpenKilled,
+            "{workload}"
+        );
+        assert!(outcome.latency.p50_us <= outcome.latency.p999_us, "{workload}: {outcome:?}");
+        let expected = match workload {
+            Workload::RandomLoad | Workload::SortedLoad => Some((RECORDS.count, 3)),
+            Workload::Update => Some((2 * RECORDS.count, 2 * RECORDS.count)),
+            Workload::DeleteHalf => Some((RECORDS.count / 2, 2)),
+            Workload::ScanAll | Workload::ScanDeleted => Some((held.count(), 1)),
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            assert_eq!((outcome.operations, outcome.calls), expected, "{workload}");
+        }
+    }
+    assert!(held.inserted() > 0);
+    assert_eq!(engine.map.read().len() as u64, held.count());
+}
+
+#[test]
+fn a_store_that_is_wrong_gets_no_figures() {
+    for (fault, workloads) in [
+        (Fault::Forgets, &[Workload::ScanAll, Workload::Get1, Workload::MultiGet][..]),
+        (Fault::Mixes, &[Workload::Get4, Workload::MultiGet, Workload::YcsbF]),
+        (Fault::Reverses, &[Workload::Scan100, Workload::ScanAll, Workload::YcsbE]),
+    ] {
+        for workload in workloads {
+            let engine = Memory { fault, ..Memory::default() };
+            let held = Held::new(RECORDS.count, 0);
+            drive(Workload::RandomLoad, &engine, &RECORDS, &held, &LIMITS, 1, &mut |_| ()).unwrap();
+            let limits = Limits { steady: Duration::from_secs(5), ..LIMITS };
+            drive(*workload, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn a_cap_ends_a_load_and_tells_how_far_it_came() {
+    struct Slow(Memory);
+    impl Engine for Slow {
+        fn session(&self) -> Result<Box<dyn Session + '_>> {
+            std::thread::sleep(Duration::from_millis(30));
+            self.0.session()
+        }
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+        fn close(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+    let held = Held::new(1 << 30, 0);
+    let records = Records { count: 1 << 30, ..RECORDS };
+    let limits = Limits { cap: Duration::from_millis(50), ..LIMITS };
+    let slow = Slow(Memory::default());
+    let outcome = drive(Workload::RandomLoad, &slow, &records, &held, &limits, 1, &mut |_| ()).unwrap();
+    assert!(outcome.done < 0.1 && outcome.operations < 1 << 25, "{outcome:?}");
+}
+
+fn open(name: &str, _: &Settings) -> Result<Box<dyn Engine>> {
+    match name {
+        "memory" => Ok(Box::new(Memory::default())),
+        _ => Err(Failed::new("open", "no such store")),
+    }
+}
+
+fn ask(orders: &[Order]) -> Vec<Answer> {
+    let input: String = orders.iter().map(|order| serde_json::to_string(order).unwrap() + "\n").collect();
+    let mut output = Vec::new();
+    serve(input.as_bytes(), &mut output, open).unwrap();
+    String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn opening(engine: &str) -> Order {
+    Order::Open(Open {
+        engine: engine.into(),
+        settings: Settings {
+            dir: "unused".into(),
+            memory: 1 << 20,
+            bytes: 1 << 20,
+            key_len: RECORDS.key_len,
+            value_len: RECORDS.value_len,
+            level: Level::Buffered,
+            values: RECORDS.kind,
+        },
+        records: RECORDS,
+        loaded: false,
+        inserted: 0,
+    })
+}
+
+#[test]
+fn a_worker_obeys_and_refuses_in_words() {
+    let run = Order::Run { workload: Workload::RandomLoad, limits: LIMITS, seed: 1 };
+    let get = Order::Run { workload: Workload::Get16, limits: LIMITS, seed: 1 };
+    let answers = ask(&[opening("memory"), run.clone(), get, Order::Close, run.clone()]);
+    let [Answer::Opened { .. }, .., Answer::Closed, Answer::Failed { reason, .. }] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(reason, "no store is open");
+    assert_eq!(answers.iter().filter(|answer| matches!(answer, Answer::Ran { .. })).count(), 2);
+    assert!(
+        matches!(&ask(&[opening("disk")])[..], [Answer::Failed { reason, .. }] if reason == "no such store")
+    );
+    let mut output = Vec::new();
+    serve(&b"nonsense\n"[..], &mut output, open).unwrap();
+    assert!(String::from_utf8(output).unwrap().contains("read an order"));
+}
+
+#[test]
+fn a_database_that_should_be_loaded_and_is_not_does_not_open() {
+    let Order::Open(order) = opening("memory") else { panic!() };
+    let answers = ask(&[Order::Open(Open { loaded: true, ..order })]);
+    assert!(matches!(&answers[..], [Answer::Failed { .. }]), "{answers:?}");
+}

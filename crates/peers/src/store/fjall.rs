@@ -1,0 +1,83 @@
+//! fjall, an LSM-tree in Rust.
+
+use super::doing;
+use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+
+pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
+    let memtable = (settings.memory / 16).clamp(1 << 20, 64 << 20);
+    let database =
+        Database::builder(&settings.dir).cache_size(settings.memory / 4).open().map_err(doing("open"))?;
+    let compression = match settings.values {
+        // From the level on from which fjall compresses unless told otherwise.
+        Kind::Half => vec![CompressionType::None, CompressionType::None, CompressionType::Lz4],
+        Kind::Incompressible => vec![CompressionType::None],
+    };
+    let options = || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(memtable)
+            .expect_point_read_hits(true)
+            .data_block_compression_policy(CompressionPolicy::new(compression))
+    };
+    let records = database.keyspace("records", options).map_err(doing("open the keyspace"))?;
+    Ok(Box::new(Fjall { database, records, level: settings.level }))
+}
+
+struct Fjall {
+    database: Database,
+    records: Keyspace,
+    level: Level,
+}
+
+impl Engine for Fjall {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Hand(self)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.database.persist(PersistMode::SyncData).map_err(doing("sync"))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.sync()
+    }
+}
+
+struct Hand<'a>(&'a Fjall);
+
+impl Session for Hand<'_> {
+    fn get(&mut self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        if let Some(value) = self.0.records.get(key).map_err(doing("get"))? {
+            show(&value);
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], _: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        // A snapshot, so that a scan sees one moment.
+        let snapshot = self.0.database.snapshot();
+        for record in snapshot.range(&self.0.records, from..) {
+            let (key, value) = record.into_inner().map_err(doing("scan"))?;
+            if !show(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mode = match self.0.level {
+            Level::Durable => PersistMode::SyncData,
+            Level::Buffered => PersistMode::Buffer,
+        };
+        let mut batch = self.0.database.batch().durability(Some(mode));
+        for change in changes {
+            match *change {
+                Change::Put(key, value) => batch.insert(&self.0.records, key, value),
+                Change::Remove(key) => batch.remove(&self.0.records, key),
+            }
+        }
+        batch.commit().map_err(doing("commit"))
+    }
+}

@@ -1,0 +1,112 @@
+//! RocksDB.
+
+use super::doing;
+use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, ReadOptions,
+    WriteBatch, WriteOptions,
+};
+
+pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
+    let memory = settings.memory as usize;
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(memory / 2));
+    table.set_block_size(4 << 10);
+    table.set_format_version(6);
+    table.set_bloom_filter(10.0, false);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&table);
+    options.set_write_buffer_size((memory / 16).clamp(1 << 20, 64 << 20));
+    options.set_max_write_buffer_number(3);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_optimize_filters_for_hits(true);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    options.increase_parallelism(threads.max(2) as i32);
+    options.set_max_subcompactions(threads.max(1) as u32);
+    options.set_use_direct_reads(true);
+    options.set_use_direct_io_for_flush_and_compaction(true);
+    options.set_compaction_readahead_size(2 << 20);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_max_open_files(-1);
+    options.set_compression_type(match settings.values {
+        Kind::Half => DBCompressionType::Lz4,
+        Kind::Incompressible => DBCompressionType::None,
+    });
+    let database = DB::open(&options, &settings.dir).map_err(doing("open"))?;
+    let mut write = WriteOptions::default();
+    write.set_sync(settings.level == Level::Durable);
+    Ok(Box::new(Rocks { database, write }))
+}
+
+struct Rocks {
+    database: DB,
+    write: WriteOptions,
+}
+
+impl Engine for Rocks {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Hand(self)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.database.flush_wal(true).map_err(doing("sync"))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.sync()?;
+        self.database.cancel_all_background_work(true);
+        Ok(())
+    }
+}
+
+struct Hand<'a>(&'a Rocks);
+
+impl Session for Hand<'_> {
+    fn get(&mut self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        if let Some(value) = self.0.database.get_pinned(key).map_err(doing("get"))? {
+            show(&value);
+        }
+        Ok(())
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], show: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let values = self.0.database.multi_get(keys);
+        for (at, value) in values.into_iter().enumerate() {
+            if let Some(value) = value.map_err(doing("multi_get"))? {
+                show(at, &value);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], expected: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let mut options = ReadOptions::default();
+        if expected > 10_000 {
+            // A full scan would push everything else out of the cache.
+            options.fill_cache(false);
+            options.set_readahead_size(2 << 20);
+        }
+        let mode = IteratorMode::From(from, Direction::Forward);
+        for record in self.0.database.iterator_opt(mode, options) {
+            let (key, value) = record.map_err(doing("scan"))?;
+            if !show(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        for change in changes {
+            match *change {
+                Change::Put(key, value) => batch.put(key, value),
+                Change::Remove(key) => batch.delete(key),
+            }
+        }
+        self.0.database.write_opt(&batch, &self.0.write).map_err(doing("write"))
+    }
+}

@@ -1,0 +1,81 @@
+//! Sapwood, through its public API alone.
+
+use super::doing;
+use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
+use sapwood::{Database, Durability, Keyspace};
+
+pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
+    // The budget covers the engine's queues, tables and caches; the rest is for the allocator, the threads' stacks and the
+    // little page cache that the log needs.
+    let memory = (settings.memory / 10 * 7).max(4 << 20);
+    let database = Database::builder().memory(memory).open(&settings.dir).map_err(doing("open"))?;
+    let records = database.keyspace("records").map_err(doing("open the keyspace"))?;
+    let durability = match settings.level {
+        Level::Durable => Durability::Immediate,
+        Level::Buffered => Durability::Buffered,
+    };
+    Ok(Box::new(Sapwood { database, records, durability }))
+}
+
+struct Sapwood {
+    database: Database,
+    records: Keyspace,
+    durability: Durability,
+}
+
+impl Engine for Sapwood {
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(Hand(self)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.database.sync().map_err(doing("sync"))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.database.close().map_err(doing("close"))
+    }
+}
+
+struct Hand<'a>(&'a Sapwood);
+
+impl Session for Hand<'_> {
+    fn get(&mut self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<()> {
+        if let Some(value) = self.0.records.get(key).map_err(doing("get"))? {
+            show(&value);
+        }
+        Ok(())
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], show: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let values = self.0.records.multi_get(keys).map_err(doing("multi_get"))?;
+        for (at, value) in values.iter().enumerate() {
+            if let Some(value) = value {
+                show(at, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], _: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        for record in self.0.records.range(from..) {
+            let (key, value) = record.map_err(doing("scan"))?;
+            if !show(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let mut batch = self.0.database.batch();
+        for change in changes {
+            match *change {
+                Change::Put(key, value) => batch.insert(&self.0.records, key, value),
+                Change::Remove(key) => batch.remove(&self.0.records, key),
+            };
+        }
+        let commit = |error: sapwood::Error| Failed::new("commit", error);
+        batch.durability(self.0.durability).commit().map_err(commit)
+    }
+}
