@@ -23,6 +23,7 @@ docs: ## Build the documentation, refusing warnings
 
 bench: ## Measure what the README claims (DIR=directory on the disk to measure)
 	$(CARGO) bench --package sapwood --bench first_light -- --dir $(or $(DIR),.)
+	$(CARGO) bench --package sapwood --bench write_path -- --dir $(or $(DIR),.)
 
 probe: ## Measure the disk alone, and draw it (DIR=directory)
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- probe $(or $(DIR),.) --plot disk.svg
