@@ -1,6 +1,7 @@
 //! Power loss, tried out (experiment E39): a workload runs until the power fails at a device operation; what was not synced is
 //! lost, torn and reordered by seed; and what the tree recovers is compared with what its contract promises: the state after
-//! some operation, no earlier than the last that was promised to last.
+//! some operation, no earlier than the last that was promised to last, or, where each key stands for itself, one of the values
+//! that each key had since then. On a psync volume: [`volume`]; on raw flash: [`raw_flash`].
 //!
 //! Only with the feature `crash-matrix`: for this crate's tests, and for the laboratory.
 //!
@@ -8,15 +9,16 @@
 //! 1. A workload, its cuts and their images follow from the seed.
 //! 2. A finding names its image, so that it can be had again.
 
+pub mod raw_flash;
+pub mod volume;
+
 use crate::{Contract, Index, Result};
-use psync::{Fault, Filter, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::ops::Range;
-use std::sync::Arc;
+use std::ops::RangeInclusive;
 
 /// One operation of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -83,112 +85,113 @@ impl Found {
 }
 
 /// Opens a tree after a power loss.
-pub type Recover<'a, T> = &'a dyn Fn(Arc<dyn Volume>) -> Result<T>;
-
-/// Where the power is cut.
-#[derive(Clone, Debug)]
-pub struct Cuts {
-    /// Device operations that count.
-    pub filter: Filter,
-    /// Of them, each how many-th is tried, 1 or more.
-    pub stride: u64,
-    /// Images of each.
-    pub images: u64,
-    /// Each how many-th image goes on after its recovery, and loses power once more; 0 for none.
-    pub go_on: u64,
-}
-
-impl Cuts {
-    /// At every device operation.
-    pub fn all(images: u64) -> Self {
-        Self { filter: Filter::any(), stride: 1, images, go_on: 10 }
-    }
-
-    /// But for reads: those leave nothing behind that the next change does not.
-    pub fn changes(images: u64) -> Self {
-        Self { filter: Filter::changes(), ..Self::all(images) }
-    }
-}
+pub type Recover<'a, T> = &'a dyn Fn(<T as Index>::Ground) -> Result<T>;
 
 /// How far a workload came before the power failed.
+#[derive(Clone, Copy, Debug, Default)]
 struct Ran {
-    volume: Simulated,
     /// Steps that returned.
     done: usize,
     /// Steps that were promised to last.
     promised: usize,
+    /// Whether the step after those was begun.
     failed: bool,
 }
 
-/// Sums that tell the states of a workload apart.
+impl Ran {
+    fn returned(&mut self, step: Step, contract: Contract) {
+        self.done += 1;
+        if matches!(step, Step::Flush) || contract == Contract::EachOperation {
+            self.promised = self.done;
+        }
+    }
+
+    /// Steps after which the tree may be as it is found: the one that failed may be there too.
+    fn allowed(&self) -> RangeInclusive<usize> {
+        self.promised..=self.done + usize::from(self.failed)
+    }
+}
+
+/// The states of a workload.
 struct States {
     hasher: RandomState,
-    /// After so many steps: the sum and how many records there are.
+    /// After so many steps: a sum that tells it apart, and how many records there are.
     sums: Vec<(u64, usize)>,
+    /// By key: after so many steps it was given a value, or removed; ascending.
+    histories: BTreeMap<u64, Vec<(usize, Option<u64>)>>,
 }
 
 impl States {
     fn of(steps: &[Step]) -> Self {
         let (hasher, mut map, mut sum) = (RandomState::new(), BTreeMap::new(), 0);
         let mut sums = vec![(0, 0)];
-        for step in steps {
+        let mut histories = BTreeMap::<_, Vec<_>>::new();
+        for (before, step) in steps.iter().enumerate() {
             let (key, old, new) = match *step {
                 Step::Insert(key, value) => (key, map.insert(key, value), Some(value)),
                 Step::Delete(key) => (key, map.remove(&key), None),
-                Step::Flush => (0, None, None),
+                Step::Flush => {
+                    sums.push((sum, map.len()));
+                    continue;
+                }
             };
             for value in [old, new].into_iter().flatten() {
                 sum ^= hasher.hash_one((key, value));
             }
             sums.push((sum, map.len()));
+            histories.entry(key).or_default().push((before + 1, new));
         }
-        Self { hasher, sums }
+        Self { hasher, sums, histories }
     }
 
-    /// Whether these records are the state after some number of steps.
-    fn has(&self, records: &[(u64, u64)], after: std::ops::RangeInclusive<usize>) -> bool {
+    /// How these records break the contract, if they do.
+    fn complaint(&self, records: &[(u64, u64)], contract: Contract, ran: &Ran) -> Option<String> {
+        let allowed = ran.allowed();
+        if contract == Contract::EachKey {
+            return self.key_complaint(records, &allowed);
+        }
         let sum = records.iter().fold(0, |sum, record| sum ^ self.hasher.hash_one(*record));
-        self.sums[after].contains(&(sum, records.len()))
+        let first = *allowed.start();
+        let last = (*allowed.end()).min(self.sums.len() - 1);
+        (!self.sums[first..=last].contains(&(sum, records.len()))).then(|| {
+            format!(
+                "{} records are there, which is no state between step {first} and step {last}",
+                records.len()
+            )
+        })
     }
-}
 
-/// Runs the workload; the power fails at the `nth` device operation that `filter` matches after the tree was created (0:
-/// never).
-fn run<T: Index<Ground = Arc<dyn Volume>>>(
-    options: &T::Options,
-    seed: u64,
-    filter: &Filter,
-    nth: u64,
-    steps: &[Step],
-) -> Result<(Ran, Option<T>)> {
-    let volume = Simulated::new(seed).with_alignment(128);
-    let mut tree = T::create(Arc::new(volume.clone()), options)?;
-    if nth > 0 {
-        volume.fail_nth(filter.clone(), nth, Fault::PowerOff, Repeat::Once);
-    }
-    let (mut done, mut promised) = (0, 0);
-    for step in steps {
-        if step.apply(&mut tree).is_err() {
-            return Ok((Ran { volume, done, promised, failed: true }, None));
+    /// Every key has the value that it was promised to have, or one that it was given since.
+    fn key_complaint(&self, records: &[(u64, u64)], allowed: &RangeInclusive<usize>) -> Option<String> {
+        let found: BTreeMap<u64, u64> = records.iter().copied().collect();
+        if let Some((key, value)) = records.iter().find(|(key, _)| !self.histories.contains_key(key)) {
+            return Some(format!("key {key} has {value}, which it was never given"));
         }
-        done += 1;
-        if matches!(step, Step::Flush) || tree.contract() == Contract::EachOperation {
-            promised = done;
-        }
+        self.histories.iter().find_map(|(key, history)| {
+            let promised = history.iter().rev().find(|(step, _)| step <= allowed.start());
+            let since = history.iter().filter(|(step, _)| step > allowed.start() && step <= allowed.end());
+            let mut values = vec![promised.and_then(|(_, value)| *value)];
+            values.extend(since.map(|(_, value)| *value));
+            let there = found.get(key).copied();
+            (!values.contains(&there)).then(|| {
+                format!(
+                    "key {key} has {there:?}, which is none of {values:?}, its values since step {}",
+                    allowed.start()
+                )
+            })
+        })
     }
-    Ok((Ran { volume, done, promised, failed: false }, Some(tree)))
 }
 
 /// Recovers from an image and compares. Gives the tree, if it is sound.
-fn verify<T: Index<Ground = Arc<dyn Volume>>>(
+fn verify<T: Index>(
     recover: Recover<'_, T>,
-    image: &Simulated,
+    image: T::Ground,
     ran: &Ran,
     states: &States,
     story: &str,
 ) -> (Found, Option<T>) {
-    let volume: Arc<dyn Volume> = Arc::new(image.clone());
-    let sound = recover(volume).and_then(|tree| {
+    let sound = recover(image).and_then(|tree| {
         // Before anything is read: leaves of a broken tree may be chained to a ring.
         tree.check()?;
         let records = tree.range(0..u64::MAX)?;
@@ -198,26 +201,26 @@ fn verify<T: Index<Ground = Arc<dyn Volume>>>(
         Ok(sound) => sound,
         Err(error) => return (Found::Broken(format!("{story}: {error}")), None),
     };
-    // The step that failed may be there too.
-    let attempted = (ran.done + usize::from(ran.failed)).min(states.sums.len() - 1);
-    if states.has(&records, ran.promised..=attempted) {
-        return (Found::Right, Some(tree));
-    }
-    let how = format!(
-        "{story}: {} records are there, which is no state between step {} and step {attempted}",
-        records.len(),
-        ran.promised
-    );
-    (Found::Wrong(how), Some(tree))
+    let found = match states.complaint(&records, tree.contract(), ran) {
+        Some(how) => Found::Wrong(format!("{story}: {how}")),
+        None => Found::Right,
+    };
+    (found, Some(tree))
 }
 
-/// A recovered tree can be used, and survives a second power loss; recovering twice finds the same.
-fn go_on<T: Index<Ground = Arc<dyn Volume>>>(
-    tree: &mut T,
+/// As [`verify`]; if all is right, the tree must be usable, and survive a second power loss; recovering twice finds the same.
+/// `lose_power` makes an image of the image.
+fn verify_and_go_on<T: Index>(
     recover: Recover<'_, T>,
-    image: &Simulated,
+    (image, lose_power): (T::Ground, &dyn Fn(u64) -> T::Ground),
+    ran: &Ran,
+    states: &States,
     story: &str,
 ) -> Found {
+    let mut tree = match verify(recover, image, ran, states, story) {
+        (Found::Right, Some(tree)) => tree,
+        (found, _) => return found,
+    };
     let used = (|| {
         for index in 0..40 {
             tree.insert(index * 7, index)?;
@@ -230,7 +233,7 @@ fn go_on<T: Index<Ground = Arc<dyn Volume>>>(
         Err(error) => return Found::Broken(format!("{story}, going on: {error}")),
     };
     for round in 0..2 {
-        let again = recover(Arc::new(image.power_loss(round))).and_then(|tree| tree.range(0..u64::MAX));
+        let again = recover(lose_power(round)).and_then(|tree| tree.range(0..u64::MAX));
         match again {
             Ok(found) if found == expected => {}
             Ok(_) => return Found::Wrong(format!("{story}, second recovery: other records")),
@@ -240,77 +243,46 @@ fn go_on<T: Index<Ground = Arc<dyn Volume>>>(
     Found::Right
 }
 
-/// Cuts the power where `cuts` says, in a workload that runs anew for each cut, and shows what is found in each image.
-///
-/// # Errors
-/// A tree that cannot even be created.
-pub fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
-    options: &T::Options,
-    recover: Recover<'_, T>,
-    seed: u64,
-    steps: &[Step],
-    cuts: &Cuts,
-    see: &mut dyn FnMut(Found),
-) -> Result<()> {
-    let states = States::of(steps);
-    let mut count = 0;
-    for nth in (1..).step_by(cuts.stride.max(1) as usize) {
-        let (ran, _) = run::<T>(options, seed, &cuts.filter, nth, steps)?;
-        for image_seed in 0..cuts.images {
-            let story = format!("workload {seed}, power off at operation {nth}, image {image_seed}");
-            let image = ran.volume.power_loss(nth * cuts.images + image_seed);
-            let (mut found, tree) = verify(recover, &image, &ran, &states, &story);
-            count += 1;
-            if let Some(mut tree) = tree
-                && found == Found::Right
-                && cuts.go_on > 0
-                && count % cuts.go_on == 0
-            {
-                found = go_on(&mut tree, recover, &image, &story);
-            }
-            see(found);
-        }
-        if !ran.failed {
-            break;
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Cuts the power at ten operations that chance picks in each of many workloads. Every tenth image goes on.
-///
-/// # Errors
-/// A tree that cannot even be created.
-pub fn at_random_points<T: Index<Ground = Arc<dyn Volume>>>(
-    options: &T::Options,
-    recover: Recover<'_, T>,
-    seeds: Range<u64>,
-    (length, keys): (usize, u64),
-    see: &mut dyn FnMut(Found),
-) -> Result<()> {
-    let mut count = 0;
-    for seed in seeds {
-        let steps = workload(seed, length, keys);
-        let states = States::of(&steps);
-        let (whole, tree) = run::<T>(options, seed, &Filter::any(), 0, &steps)?;
-        drop(tree);
-        let operations = whole.volume.operations();
-        let mut rng = StdRng::seed_from_u64(seed);
-        for _ in 0..10 {
-            let nth = rng.random_range(1..=operations);
-            let (ran, _) = run::<T>(options, seed, &Filter::any(), nth, &steps)?;
-            let story = format!("CRASH_SEED={seed}, power off at operation {nth}");
-            let image = ran.volume.power_loss(rng.random());
-            let (mut found, tree) = verify(recover, &image, &ran, &states, &story);
-            count += 1;
-            if let Some(mut tree) = tree
-                && found == Found::Right
-                && count % 10 == 0
-            {
-                found = go_on(&mut tree, recover, &image, &story);
-            }
-            see(found);
+    const STEPS: [Step; 6] = [
+        Step::Insert(1, 10),
+        Step::Insert(2, 20),
+        Step::Flush,
+        Step::Insert(1, 11),
+        Step::Delete(2),
+        Step::Insert(3, 30),
+    ];
+
+    #[test]
+    fn a_state_counts_from_the_promise_to_the_step_that_failed() {
+        let states = States::of(&STEPS);
+        let complains = |records: &[(u64, u64)], ran: Ran| states.complaint(records, Contract::Flush, &ran);
+        let ran = Ran { done: 4, promised: 3, failed: true };
+        for right in [&[(1, 10), (2, 20)][..], &[(1, 11), (2, 20)], &[(1, 11)]] {
+            assert_eq!(complains(right, ran), None, "{right:?}");
         }
+        for wrong in [&[][..], &[(1, 10)], &[(1, 11), (3, 30)], &[(1, 11), (2, 21)]] {
+            assert!(complains(wrong, ran).is_some(), "{wrong:?}");
+        }
+        assert!(complains(&[(1, 11)], Ran { failed: false, ..ran }).is_some());
+        assert_eq!(complains(&[(1, 11), (3, 30)], Ran { done: 6, promised: 6, failed: true }), None);
     }
-    Ok(())
+
+    #[test]
+    fn key_by_key_each_stands_for_itself() {
+        let states = States::of(&STEPS);
+        let complains = |records: &[(u64, u64)], ran: Ran| states.complaint(records, Contract::EachKey, &ran);
+        let ran = Ran { done: 4, promised: 3, failed: true };
+        // The removal without the insertion before it is no state of the whole.
+        for right in [&[(1, 10), (2, 20)][..], &[(1, 11), (2, 20)], &[(1, 10)], &[(1, 11)]] {
+            assert_eq!(complains(right, ran), None, "{right:?}");
+        }
+        for wrong in [&[][..], &[(2, 20)], &[(1, 11), (3, 30)], &[(1, 11), (2, 21)], &[(1, 11), (9, 9)]] {
+            assert!(complains(wrong, ran).is_some(), "{wrong:?}");
+        }
+        assert!(complains(&[(1, 10)], Ran { done: 6, promised: 6, failed: false }).is_some());
+    }
 }

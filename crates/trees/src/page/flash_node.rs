@@ -165,7 +165,7 @@ mod tests {
         let shape = FlashShape::new(8192, 840, 510).unwrap();
         assert_eq!((shape.fanout, shape.records), (840, 510));
         let leaf = Node::Leaf(Leaf { entries: (0..510).map(|key| (key, !key)).collect(), next: None });
-        let narrow = inner((1..840).map(|key| (key << 31) + 7).collect());
+        let narrow = inner((1..840).map(|key| (key << 30) + 7).collect());
         let wide = inner((1..680).map(|key| key * (u64::MAX / 700)).collect());
         for node in [leaf, narrow, wide, inner(Vec::new())] {
             assert!(!shape.overflows(&node), "{}", node.count());

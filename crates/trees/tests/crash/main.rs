@@ -10,7 +10,6 @@ mod lsb_tree;
 mod mu_tree;
 mod pio;
 mod pio_transactions;
-mod raw_states;
 mod raw_suite;
 mod suite;
 mod tiny_flash;

@@ -1,9 +1,11 @@
 //! The common crash suite (experiment E39), [`trees::crash_matrix`], with a panic where anything is found that is not right.
 
 use psync::{Fault, Filter, Repeat, Simulated, Volume};
+use std::ops::Range;
 use std::sync::Arc;
 use trees::Index;
-use trees::crash_matrix::{self, Cuts, Found};
+use trees::crash_matrix::Found;
+use trees::crash_matrix::volume::{self, Cuts};
 pub use trees::crash_matrix::{Step, workload};
 
 fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
@@ -14,7 +16,7 @@ fn at_every<T: Index<Ground = Arc<dyn Volume>>>(
 ) -> u64 {
     let mut count = 0;
     let recover = |volume: Arc<dyn Volume>| T::recover(volume, options);
-    crash_matrix::at_every::<T>(options, &recover, seed, steps, cuts, &mut |found| {
+    volume::at_every::<T>(options, &recover, seed, steps, cuts, &mut |found| {
         assert_eq!(found.complaint(), None);
         count += 1;
     })
@@ -43,18 +45,22 @@ pub fn at_every_change<T: Index<Ground = Arc<dyn Volume>>>(
     at_every::<T>(options, seed, steps, &Cuts::changes(images))
 }
 
+/// The seed that was asked for, or all.
+pub fn asked(seeds: Range<u64>) -> Range<u64> {
+    let only = std::env::var("CRASH_SEED").ok().map(|text| text.parse::<u64>().expect("a number"));
+    only.map_or(seeds, |seed| seed..seed + 1)
+}
+
 /// Cuts the power at ten operations of each of many workloads.
 pub fn at_random_points<T: Index<Ground = Arc<dyn Volume>>>(
     options: &T::Options,
-    seeds: std::ops::Range<u64>,
+    seeds: Range<u64>,
     length: usize,
     keys: u64,
 ) -> u64 {
-    let only = std::env::var("CRASH_SEED").ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds = only.map_or(seeds, |seed| seed..seed + 1);
     let mut count = 0;
     let recover = |volume: Arc<dyn Volume>| T::recover(volume, options);
-    crash_matrix::at_random_points::<T>(options, &recover, seeds, (length, keys), &mut |found: Found| {
+    volume::at_random_points::<T>(options, &recover, asked(seeds), (length, keys), &mut |found: Found| {
         assert_eq!(found.complaint(), None);
         count += 1;
     })

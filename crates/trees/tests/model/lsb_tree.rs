@@ -41,10 +41,12 @@ fn does_what_a_btreemap_does() {
     println!("{total:?}");
     println!("{details:?}");
     let flash = details.flash;
-    for rare in
-        [total.splits, total.merges, total.redistributions, details.merged, flash.collected, flash.moved]
-    {
+    for rare in [total.splits, details.merged, flash.collected, flash.moved] {
         assert!(rare > 1000, "{total:?} {details:?}");
+    }
+    // Rarer: a leaf takes as many siblings as it needs at once, and stays less than half full where they have too little to give.
+    for rare in [total.merges, total.redistributions] {
+        assert!(rare > 300, "{total:?} {details:?}");
     }
     assert!(details.promoted > 100 && total.height >= 5, "{total:?} {details:?}");
 }
