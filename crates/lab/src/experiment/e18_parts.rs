@@ -26,6 +26,17 @@ static CARD: Card = Card {
     absent: &[(Device::Nand, "the trees work on a block device")],
     causes: &[
         Cause { device: Device::Ssdsim, key: "p999", text: COUNTING },
+        Cause {
+            device: Device::Ssdsim,
+            key: "mean",
+            text: "going round the keys once, batches write a segment of each of the 3000 leaves, whatever bcnt is (2980 to 3153 \
+                   segments); what differs is how many insertions that is for, and how full the psync calls are. With bcnt 1000 \
+                   a batch meets 26 leaves, so a call carries 26 requests, not PioMax = 64, and a request takes 11.8 us instead of \
+                   8.2 to 8.9. With bcnt 50,000, four fifths of the queue, once round is for 79,000 insertions, not for 118,000 to \
+                   122,000: small batches always come to the keys that have waited the longest, and find the queue twice as dense \
+                   there as on average; one that takes nearly all does not. The mean can be the same only for batches of many \
+                   times PioMax leaves from a queue of many times a batch",
+        },
         Cause { device: Device::Disk, key: "p999", text: COUNTING },
     ],
 };
