@@ -37,7 +37,7 @@ static CARD: Card = Card {
             text: "our FD-tree merges runs with requests of 64 pages: counted, the 5000 to 6000 insertions of a full head rewrite a \
                    first run of 56 to 544 pages of 4 KiB with 2 to 10 writes, so that an insertion takes 0.2 to 1.4 us, where the PIO \
                    B-tree's random segments take 9 to 15. Page after page at depth 1 (81 us a read, 251 a write) the same pages \
-                   would make 2 to 33 us an insertion, 20 with the run of 335 pages that is half full, which is about what the \
+                   would make 2 to 33 us an insertion, 16 with a run that is half full (280 pages), which is about what the \
                    PIO B-tree's takes. That the paper's FD-tree merged so is inferred from this, not known. Its searches read two \
                    pages one after the other (1.75 times the PIO B-tree's time), where the PIO B-tree has one level in memory more",
         },
