@@ -69,7 +69,7 @@ fn merges_by_the_page_make_the_same_tree_with_more_requests() {
     };
     let (many, one) = (of(64), of(1));
     assert_eq!((&many.0, many.1), (&one.0, one.1));
-    assert!(one.2 > 3 * many.2, "{} and {}", one.2, many.2);
+    assert!(one.2 > many.2, "{} and {}", one.2, many.2);
 }
 
 /// A tree of `count` random insertions, some of them overwritten or deleted again.
