@@ -1,23 +1,143 @@
-//! Whole rounds of a PIO B-tree: from one batch update to another. Whoever measures a part of a round gets queue for
-//! nothing, or pays for operations that came before.
+//! Whole rounds of a PIO B-tree's queue, and what they bring to the tree.
+//!
+//! Batch updates go round the keys. A queue that fits into a batch is taken whole by each, so each is a round. A larger one is
+//! in the same state only where it was a round before, and not from the beginning: what waits lies evenly over the keys when
+//! the queue has just been filled for the first time, and the densest just before the next batch later on. Whoever measures
+//! another stretch gets queue for nothing, or pays for operations that came before.
+//!
+//! Invariant: in a settled tree, what whole rounds bring to the pages is about what they put into the queue.
 
 use crate::failure::Result;
+use crate::judgement::Judgement;
+use crate::quantity::Clock;
+use crate::row::{Row, Rows};
 use trees::{Index, PioTree};
 
-/// Does `work`, which is told how often it was done, until `least` times and until a batch update has just ended. Returns how
-/// often. Begin behind a batch update, too.
+/// Rounds after which a queue that is larger than a batch is settled, the one that begins when it is full for the first time
+/// included.
+const SETTLED: u64 = 3;
+/// Names of the counts in rows.
+const UPDATES: &str = "updates";
+const BROUGHT: &str = "brought";
+const BATCHES: &str = "batches";
+
+/// What whole rounds have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rounds {
+    /// How often the work was done.
+    pub done: u64,
+    /// Operations that batch updates have taken to the pages.
+    pub brought: u64,
+    pub batches: u64,
+}
+
+impl Rounds {
+    /// Writes into a row what was brought to the tree while so many updates were timed.
+    pub fn tell<C: Clock>(self, row: &mut Row<C>, updates: u64) {
+        for (name, count) in [(UPDATES, updates), (BROUGHT, self.brought), (BATCHES, self.batches)] {
+            row.counts.insert(name.to_owned(), count as f64);
+        }
+    }
+}
+
+/// Does `work`, updates only, until the queue is settled and a round has just begun.
+pub(crate) fn settle(
+    tree: &mut PioTree,
+    mut work: impl FnMut(&mut PioTree, u64) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..SETTLED {
+        whole_rounds(tree, 1, &mut work)?;
+        if tree.waiting() == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Does `work`, which is told how often it was done, until `least` times and until a round has just begun: the batch that
+/// begins it has come to the tree. Begin behind [`settle`], or behind other rounds.
 pub(crate) fn whole_rounds(
     tree: &mut PioTree,
     least: u64,
     mut work: impl FnMut(&mut PioTree, u64) -> Result<()>,
-) -> Result<u64> {
-    let mut count = 0;
+) -> Result<Rounds> {
+    let (begun, flushes) = (tree.brought(), tree.stats().flushes);
+    let mut done = 0;
     loop {
-        let before = tree.stats().flushes;
-        work(tree, count)?;
-        count += 1;
-        if count >= least && tree.stats().flushes > before {
-            return Ok(count);
+        let before = tree.brought().rounds;
+        work(tree, done)?;
+        done += 1;
+        if done >= least && tree.brought().rounds > before {
+            let brought = tree.brought().operations - begun.operations;
+            return Ok(Rounds { done, brought, batches: tree.stats().flushes - flushes });
         }
+    }
+}
+
+/// Whether all that was timed is matched by what came to the tree meanwhile, wherever rows tell.
+pub(crate) fn check_matched<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) {
+    let share = |row: &Row<C>| Some(row.counts.get(BROUGHT)? / row.counts.get(UPDATES)?);
+    let shares: Vec<f64> = rows.0.iter().filter_map(share).collect();
+    let (least, most) = shares
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(*share), most.max(*share)));
+    judgement.check(
+        "matched",
+        "wherever updates of a PIO B-tree are timed, at least 0.9 times as many are brought to its pages meanwhile",
+        "not told",
+        format!("{least:.3} to {most:.3}"),
+        !shares.is_empty() && least >= 0.9,
+    );
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::judgement::Outcome;
+    use crate::quantity::Simulated;
+    use crate::row::tests::row;
+    use crate::tree_ground::{TreeGround, UniformKeys};
+    use trees::{LogMode, PioOptions};
+
+    /// Tells of a row that so many updates of 100 came to the tree.
+    pub fn brought(mut row: Row<Simulated>, brought: u64) -> Row<Simulated> {
+        Rounds { done: 100, brought, batches: 1 }.tell(&mut row, 100);
+        row
+    }
+
+    const RECORDS: u64 = 20_000;
+
+    fn tree(bcnt: usize) -> PioTree {
+        let options =
+            PioOptions { queue_pages: 4, frames: 4, bcnt, log: LogMode::Off, ..PioOptions::default() };
+        TreeGround::on_ssdsim(0).unwrap().grow(&options, RECORDS).unwrap()
+    }
+
+    /// A queue of about 960 operations.
+    #[test]
+    fn what_is_timed_comes_to_the_tree_whatever_the_size_of_a_batch() {
+        for bcnt in [90, 500, 950, 5000] {
+            let (mut tree, mut keys) = (tree(bcnt), UniformKeys::new(1, RECORDS));
+            let mut insert = |tree: &mut PioTree, index| Ok(tree.insert(keys.next(), index)?);
+            settle(&mut tree, &mut insert).unwrap();
+            let rounds = whole_rounds(&mut tree, 1, &mut insert).unwrap();
+            assert!(rounds.brought.abs_diff(rounds.done) * 20 < rounds.done, "bcnt {bcnt}: {rounds:?}");
+            // Going round the keys in small batches takes about twice what waits.
+            let wanted = if bcnt == 90 { 1500..2200 } else { 900..2000 };
+            assert!(wanted.contains(&rounds.done), "bcnt {bcnt}: {rounds:?}");
+        }
+    }
+
+    #[test]
+    fn timing_more_than_is_brought_is_noticed() {
+        let outcome = |rows: Vec<Row<Simulated>>| {
+            let mut judgement = Judgement::default();
+            check_matched(&mut judgement, &Rows(rows));
+            judgement.outcome("matched")
+        };
+        let of = |count| brought(row("a", 0.0, 0, 1.0), count);
+        assert_eq!(outcome(vec![of(100), of(90), row("b", 0.0, 0, 1.0)]), Some(Outcome::Holds));
+        assert_eq!(outcome(vec![of(100), of(89)]), Some(Outcome::Fails));
+        assert_eq!(outcome(vec![row("b", 0.0, 0, 1.0)]), Some(Outcome::Fails));
     }
 }

@@ -67,7 +67,8 @@ impl TpccSize {
 
     pub fn parameters(self) -> Vec<Parameter> {
         let bytes = |tpcc: &Tpcc| (0..8).map(|tree| tpcc.records(tree)).sum::<u64>() as f64 * 16.0 / FILL;
-        let index = match self.tpcc(0) {
+        // Sizes do not depend on the operations.
+        let index = match (Self { operations: 0, ..self }).tpcc(0) {
             Ok(tpcc) => {
                 let sizes: Vec<String> = (0..8).map(|tree| tpcc.records(tree).to_string()).collect();
                 format!("{} records, about {:.0} MB", sizes.join(" + "), bytes(&tpcc) / 1e6)

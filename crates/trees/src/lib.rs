@@ -74,7 +74,7 @@ pub use system::lu_tree::{LuTree, LuTreeOptions};
 pub use system::mu_tree::{MuLayout, MuTree, MuTreeOptions};
 pub use system::pio::concurrent::SharedPioTree;
 pub use system::pio::transaction::Transaction;
-pub use system::pio::{LogMode, PioOptions, PioTree};
+pub use system::pio::{Brought, LogMode, PioOptions, PioTree};
 pub use system::record_as_tree::{RecordAsTree, RecordAsTreeOptions};
 pub use system::unit_tree::{UnitBufferDetails, UnitTree, UnitTreeOptions, VictimChoice};
 pub use system::wandering::{FlashStats, WanderingOptions, WanderingTree};

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::judgement::{Judgement, first_fall};
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Quantity, Simulated, Wall};
-use crate::rounds::whole_rounds;
+use crate::rounds::{check_matched, settle, whole_rounds};
 use crate::row::{Missing, Row, Rows};
 use crate::tree_choice;
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
@@ -100,15 +100,18 @@ fn measure<C: Clock>(
             tree.divide_memory(options.queue_pages, options.frames, options.eviction)?;
             let mut keys = UniformKeys::new(Laboratory::seed(run, 1 + index), size.records);
             let at = *queue_pages as f64;
-            whole_rounds(&mut tree, 1, |tree, index| Ok(tree.insert(keys.next(), index)?))?;
+            settle(&mut tree, |tree, index| Ok(tree.insert(keys.next(), index)?))?;
             let updates = |name: &str, tree: &mut PioTree, work: &mut Work<'_>| -> Result<Row<C>> {
                 laboratory.step(&format!("{name}, {queue_pages} pages of queue"))?;
-                let mut done = 0;
+                let mut rounds = None;
                 let mut row = place.row(name, at, run, 1, || {
-                    done = whole_rounds(tree, count, &mut *work)?;
+                    rounds = Some(whole_rounds(tree, count, &mut *work)?);
                     Ok(())
                 })?;
-                row.requests = done;
+                if let Some(rounds) = rounds {
+                    row.requests = rounds.done;
+                    rounds.tell(&mut row, rounds.done);
+                }
                 Ok(row)
             };
             rows.push(updates(INSERT, &mut tree, &mut |tree, index| Ok(tree.insert(keys.next(), index)?))?);
@@ -147,7 +150,10 @@ impl Study for OpqSize {
             Parameter::new(
                 "operations a point",
                 "5,000,000",
-                format!("{}, updates in whole rounds of the queue", size.operations),
+                format!(
+                    "{} at least; updates from one way of the batches round the keys to another, in a steady state",
+                    size.operations
+                ),
             ),
             Parameter::new("OPQ", "1 to 4041 pages", format!("{:?} pages", queues(size))),
             Parameter::new(
@@ -232,6 +238,7 @@ impl Study for OpqSize {
             ),
             both.is_some(),
         );
+        check_matched(&mut judgement, rows);
         for (series, key) in [(UPDATE, "update"), (DELETE, "delete")] {
             let insert = rows.median(INSERT, 1.0, Row::latency)?;
             let ratio = rows.median(series, 1.0, Row::latency)?.over(insert);
@@ -270,13 +277,14 @@ impl Study for OpqSize {
 mod tests {
     use super::*;
     use crate::judgement::{Outcome, Verdict};
+    use crate::rounds::tests::brought;
     use crate::row::tests::row;
 
     /// Times by pages of queue: insert, search.
     fn rows(times: [(f64, f64); 3], update: f64) -> Rows<Simulated> {
         let mut rows = vec![row(BTREE_INSERT, 0.0, 0, 200.0), row(BTREE_SEARCH, 0.0, 0, 100.0)];
         for (at, (insert, search)) in [1.0, 4.0, 21.0].into_iter().zip(times) {
-            rows.extend([row(INSERT, at, 0, insert), row(SEARCH, at, 0, search)]);
+            rows.extend([brought(row(INSERT, at, 0, insert), 100), row(SEARCH, at, 0, search)]);
         }
         rows.extend([row(UPDATE, 1.0, 0, update), row(DELETE, 1.0, 0, update)]);
         Rows(rows)

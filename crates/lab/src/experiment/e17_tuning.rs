@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Lapse, Quantity, Simulated, Wall};
-use crate::rounds::whole_rounds;
+use crate::rounds::{settle, whole_rounds};
 use crate::row::{Missing, Row, Rows};
 use crate::tree_choice::{self, BUFFERS};
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
@@ -173,7 +173,7 @@ fn measured<C: Clock>(
     for _ in 0..WARM * options.frames as u64 {
         tree.search(keys.present())?;
     }
-    whole_rounds(tree, 1, |tree, _| Ok(tree.insert(keys.next(), 0)?))?;
+    settle(tree, |tree, _| Ok(tree.insert(keys.next(), 0)?))?;
     let mut count = 0;
     let mut row = place.row(name, choice.queue_pages as f64, run, 1, || {
         count = whole_rounds(tree, ROUND_MIN, |tree, index| {
@@ -183,7 +183,8 @@ fn measured<C: Clock>(
                 tree.search(keys.present())?;
             }
             Ok(())
-        })?;
+        })?
+        .done;
         Ok(())
     })?;
     row.requests = count;

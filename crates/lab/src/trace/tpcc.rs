@@ -17,6 +17,7 @@
 mod transactions;
 
 use super::{Op, Step};
+use std::cell::OnceCell;
 use transactions::{Layout, Transactions};
 
 /// The published mix: per cent of the operations.
@@ -55,12 +56,14 @@ impl Default for TpccOptions {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Tpcc {
     options: TpccOptions,
     layout: Layout,
     /// How many operations of each kind of [`TARGET`] the transactions make until there are enough of all.
     raw: [u64; 4],
+    /// Records of each index, once they were counted: those of order lines take a draw for each order.
+    records: [OnceCell<u64>; INDEXES.len()],
 }
 
 impl Tpcc {
@@ -87,7 +90,7 @@ impl Tpcc {
                 raw[place] += 1;
             }
         }
-        Ok(Self { options, layout, raw })
+        Ok(Self { options, layout, raw, records: Default::default() })
     }
 
     /// What it is made from.
@@ -102,7 +105,10 @@ impl Tpcc {
 
     /// How many they are.
     pub fn records(&self, tree: u8) -> u64 {
-        self.layout.records(tree)
+        match self.records.get(usize::from(tree)) {
+            Some(records) => *records.get_or_init(|| self.layout.records(tree)),
+            None => self.layout.records(tree),
+        }
     }
 
     /// The operations.

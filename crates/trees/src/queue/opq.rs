@@ -44,6 +44,8 @@ pub(crate) struct Group {
     pub sequence_max: u64,
     /// In order of (key, sequence number).
     pub entries: Vec<Entry>,
+    /// Whether it begins with the lowest key that may be taken: another way round the keys.
+    pub begins_anew: bool,
 }
 
 /// See the module.
@@ -184,6 +186,7 @@ impl Opq {
             ranges: divided(taken.first()?.entry.key..=last, &inside),
             sequence_max: taken.iter().map(|queued| queued.sequence).max()?,
             entries: taken.iter().map(|queued| queued.entry).collect(),
+            begins_anew: start == 0,
         })
     }
 
@@ -281,6 +284,7 @@ mod tests {
             [12, 12, 12],
             "from where the last one ended; never a part of a key"
         );
+        assert!(queue.group(6).unwrap().begins_anew && !queue.group(2).unwrap().begins_anew);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 const FILE: &str = "fdtree";
 const LOG_FILE: &str = "fdtree-log";
-/// Pages that a merge reads at a time from each run.
+/// Pages that a merge reads from each run and writes at a time, unless [`FdTree::merge_by`] says otherwise.
 const MERGE_PAGES: usize = 64;
 /// Words of the anchor before those of the runs, and words of a run.
 const WORDS: usize = 3;
@@ -118,6 +118,7 @@ pub struct FdTree {
     head_max: usize,
     ratio: u64,
     pio_max: usize,
+    merge_pages: usize,
     head: BTreeMap<Key, Change>,
     /// First keys of the pages of the first run; the first is 0.
     fences: Vec<Key>,
@@ -140,6 +141,11 @@ impl FdTree {
             log_blocks: self.log.as_ref().map_or(0, UnitLog::blocks_written),
             ..self.details.clone()
         }
+    }
+
+    /// Merges read from each run, and write, so many pages at a time from now on (1 or more). The paper does not tell how many.
+    pub fn merge_by(&mut self, pages: usize) {
+        self.merge_pages = pages.max(1);
     }
 
     /// |Li|, `level` 0 being the first run.
@@ -173,6 +179,7 @@ impl FdTree {
             head_max: options.head_pages * per_page,
             ratio: options.ratio as u64,
             pio_max: options.pio_max.max(1),
+            merge_pages: MERGE_PAGES,
             head: BTreeMap::new(),
             fences: Vec::new(),
             runs: Vec::new(),
@@ -226,7 +233,7 @@ impl FdTree {
             self.runs.push(run);
         }
         if let Some(first) = self.runs.first() {
-            let mut reader = RunReader::new(&self.file, *first, 0, MERGE_PAGES);
+            let mut reader = RunReader::new(&self.file, *first, 0, self.merge_pages);
             self.fences = reader.first_keys()?;
         }
         Ok(())

@@ -74,8 +74,19 @@ pub struct PioTree {
     segment_sequence: u64,
     events: Events,
     flushes: u64,
+    brought: Brought,
     /// The error after which nothing can be said of the pages.
     failed: Mutex<Option<String>>,
+}
+
+/// What batch updates have brought from a PIO B-tree's queue to its pages so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Operations.
+    pub operations: u64,
+    /// Times that a batch update began at the lowest key: batches go round the keys, and a queue that is larger than a batch
+    /// is in the same state only where it was a whole way round before.
+    pub rounds: u64,
 }
 
 /// The log, and the order of arrivals.
@@ -109,6 +120,7 @@ impl PioTree {
             segment_sequence: 0,
             events: Events::default(),
             flushes: 0,
+            brought: Brought::default(),
             failed: Mutex::new(None),
             options: options.clone(),
             volume,
@@ -141,6 +153,16 @@ impl PioTree {
         self.pages.hold(frames, eviction);
         self.options = options;
         Ok(())
+    }
+
+    /// What batch updates have brought to the pages since the tree was created or recovered.
+    pub fn brought(&self) -> Brought {
+        self.brought
+    }
+
+    /// Operations that wait in the queue.
+    pub fn waiting(&self) -> usize {
+        self.queue.read().len()
     }
 
     fn standing(&self) -> Standing {
@@ -226,6 +248,8 @@ impl PioTree {
         freed_leaves.into_iter().for_each(|id| self.pages.leaves.free(id));
         self.queue.get_mut().remove(&group);
         self.flushes += 1;
+        self.brought.operations += group.entries.len() as u64;
+        self.brought.rounds += u64::from(group.begins_anew);
         if self.log.get_mut().records.len() > LOG_MAX {
             self.checkpoint()?;
         }

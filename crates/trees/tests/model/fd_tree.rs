@@ -50,6 +50,28 @@ fn bulk_loads_are_whole() {
     options().iter().for_each(bulk_loads::<FdTree>);
 }
 
+/// What merges come to does not depend on how many pages they move at a time; how many requests they take does.
+#[test]
+fn merges_by_the_page_make_the_same_tree_with_more_requests() {
+    let options = FdTreeOptions { page_len: 512, head_pages: 2, ratio: 6, ..FdTreeOptions::default() };
+    let of = |pages| {
+        let volume = simulated();
+        let mut tree = FdTree::create(Arc::clone(&volume), &options).expect("done");
+        tree.merge_by(pages);
+        let mut rng = StdRng::seed_from_u64(5);
+        for value in 0..3000 {
+            tree.insert(rng.random_range(0..1 << 40), value).expect("done");
+        }
+        let records = tree.range(0..u64::MAX).expect("done");
+        let details = tree.details();
+        let sets = volume.counters();
+        (records, details.merge_pages_written, sets.read_sets + sets.write_sets)
+    };
+    let (many, one) = (of(64), of(1));
+    assert_eq!((&many.0, many.1), (&one.0, one.1));
+    assert!(one.2 > many.2, "{} and {}", one.2, many.2);
+}
+
 /// A tree of `count` random insertions, some of them overwritten or deleted again.
 fn grown(options: &FdTreeOptions, count: u64) -> FdTree {
     let mut rng = StdRng::seed_from_u64(7);

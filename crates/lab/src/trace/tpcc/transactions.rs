@@ -95,11 +95,22 @@ impl Layout {
     }
 
     fn order(self, district: District, order: u64) -> Order {
+        let (mut rng, drawn, lines) = self.begun(district, order);
+        let customer = if order < ORDERS { order * STRIDE % CUSTOMERS } else { drawn };
+        Order { customer, items: (0..lines).map(|_| nurand(&mut rng, 8191, ITEMS)).collect() }
+    }
+
+    /// How many lines an order has: drawn before the items, so they need not be.
+    fn lines(self, district: District, order: u64) -> u64 {
+        u64::from(self.begun(district, order).2)
+    }
+
+    /// The customer as drawn, the number of lines, and the generator that draws the items next.
+    fn begun(self, district: District, order: u64) -> (StdRng, u64, u32) {
         let mut rng = self.rng(1, district.order(order));
         let drawn = nurand(&mut rng, 1023, CUSTOMERS);
-        let customer = if order < ORDERS { order * STRIDE % CUSTOMERS } else { drawn };
-        let lines = rng.random_range(5..=15);
-        Order { customer, items: (0..lines).map(|_| nurand(&mut rng, 8191, ITEMS)).collect() }
+        let lines = rng.random_range(5..=15_u32);
+        (rng, drawn, lines)
     }
 
     fn name(self, district: District, customer: u64) -> u64 {
@@ -124,7 +135,11 @@ impl Layout {
             ITEM_AND_STOCK => ITEMS * (1 + self.warehouses),
             ORDERS_AND_BY_CUSTOMER => 2 * districts * ORDERS,
             NEW_ORDER => districts * UNDELIVERED,
-            _ => self.load(tree).count() as u64,
+            _ => {
+                let orders =
+                    self.districts().flat_map(|district| (0..ORDERS).map(move |order| (district, order)));
+                orders.map(|(district, order)| self.lines(district, order)).sum()
+            }
         }
     }
 
@@ -163,7 +178,7 @@ impl Layout {
             }
             ORDER_LINE => Box::new(of_districts(|layout, district| {
                 let lines = |order| {
-                    let lines = layout.order(district, order).items.len() as u64;
+                    let lines = layout.lines(district, order);
                     (0..lines).map(move |line| district.line(order, line))
                 };
                 (0..ORDERS).flat_map(lines).collect()

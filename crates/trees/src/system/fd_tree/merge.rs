@@ -6,8 +6,8 @@
 //!    cascade replaces all of them at once.
 //! 2. Of one key the newer entry wins; a filter lives until it reaches the lowest run.
 
+use super::FdTree;
 use super::run::{Run, RunReader, RunShape, RunWriter};
-use super::{FdTree, MERGE_PAGES};
 use crate::Result;
 use crate::page::run_page::{Entry, EntryKind};
 use crate::page::{Change, Key};
@@ -95,7 +95,8 @@ impl FdTree {
 
     pub(super) fn next_run(&mut self, fenced: bool) -> RunShape {
         self.next_number += 1;
-        RunShape { number: self.next_number, per_page: self.per_page, fenced }
+        let (per_page, pages_max) = (self.per_page, self.merge_pages);
+        RunShape { number: self.next_number, per_page, fenced, pages_max }
     }
 
     /// Merges what is above (the head tree, if `upper` is none) with the run below it.
@@ -105,7 +106,7 @@ impl FdTree {
         let entries_max = above + below.map_or(0, |below| below.entries);
         let mut writer = RunWriter::new(&mut self.file, shape, Some(entries_max));
         let file = &self.file;
-        let reader = |run| RunReader::new(file, run, 0, MERGE_PAGES);
+        let reader = |run| RunReader::new(file, run, 0, self.merge_pages);
         let mut upper = upper.map_or_else(|| Source::Head(self.head.iter()), |run| Source::Run(reader(run)));
         let mut below = below.map(reader);
         let mut next_below = || loop {

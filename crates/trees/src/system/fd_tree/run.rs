@@ -13,9 +13,6 @@ use crate::{Error, Result};
 use mpsearch::ReadAhead;
 use std::ops::Range;
 
-/// Pages that a merge writes at a time.
-const WRITE_PAGES: usize = 64;
-
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
@@ -122,6 +119,8 @@ pub(super) struct RunWriter {
     per_page: usize,
     /// Whether every page begins with a fence.
     fenced: bool,
+    /// Pages that are written at a time.
+    pages_max: usize,
     last_fence: u64,
     page: Vec<Entry>,
     full: Vec<Vec<Entry>>,
@@ -130,18 +129,19 @@ pub(super) struct RunWriter {
     firsts: Vec<Key>,
 }
 
-/// What a run is like: its number, entries per page, and whether there is a run below.
+/// What a run is like: its number, entries per page, whether there is a run below, and how many pages are written at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunShape {
     pub number: u64,
     pub per_page: usize,
     pub fenced: bool,
+    pub pages_max: usize,
 }
 
 impl RunWriter {
     /// Writes a run of at most `entries_max` entries (internal fences aside), or of any number at the end of the file.
     pub fn new(file: &mut ExtentFile, shape: RunShape, entries_max: Option<u64>) -> Self {
-        let RunShape { number, per_page, fenced } = shape;
+        let RunShape { number, per_page, fenced, pages_max } = shape;
         let extent = match entries_max {
             Some(entries) => {
                 let per_page = per_page as u64 - u64::from(fenced);
@@ -155,6 +155,7 @@ impl RunWriter {
             extent,
             per_page,
             fenced,
+            pages_max,
             last_fence: 0,
             page: Vec::with_capacity(per_page),
             full: Vec::new(),
@@ -185,7 +186,7 @@ impl RunWriter {
 
     fn end_page(&mut self, file: &ExtentFile) -> Result<()> {
         self.full.push(std::mem::replace(&mut self.page, Vec::with_capacity(self.per_page)));
-        if self.full.len() == WRITE_PAGES { self.write(file) } else { Ok(()) }
+        if self.full.len() >= self.pages_max { self.write(file) } else { Ok(()) }
     }
 
     fn write(&mut self, file: &ExtentFile) -> Result<()> {

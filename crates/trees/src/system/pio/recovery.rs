@@ -84,6 +84,7 @@ pub(super) fn recover(volume: Arc<dyn Volume>, options: &PioOptions, rule: Taken
         segment_sequence: 0,
         events: Events::default(),
         flushes: 0,
+        brought: Default::default(),
         failed: Mutex::new(None),
         options: options.clone(),
         volume,
