@@ -257,7 +257,8 @@ impl Field {
             if step % 1024 == 0 && interrupt::pressed() {
                 return Err(Failure::Interrupted);
             }
-            store.update(key, step)?;
+            // Never the value that is there: some systems would write nothing.
+            store.update(key, size.records + step)?;
         }
         store.flush()?;
         let after = ground.counted();
@@ -353,6 +354,10 @@ mod tests {
         assert!(worse.count(COPIES) > 10.0 * row.count(PROGRAMS), "{worse:?}");
         let none = Field { full: 1, ..field }.measure(size).unwrap();
         assert!(none.count(NO_ROOM) == 1.0 && none.count(PROGRAMS).is_nan());
+        for system in System::ON_A_VOLUME {
+            let in_order = Field { system, keys: Keys::Sequential, ..field }.measure(size).unwrap();
+            assert!(in_order.count(PROGRAMS) >= 1.0, "{system:?} wrote nothing: {in_order:?}");
+        }
         let raw = Field { system: System::Wandering, mapping: None, full: 0, ..field }.measure(size).unwrap();
         assert!(raw.count(PROGRAMS) >= 200.0 && raw.count(COPIES) == 0.0, "{raw:?}");
     }
