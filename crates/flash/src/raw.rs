@@ -134,6 +134,13 @@ impl RawFlash {
         self.state.lock().flash.nand().wear()
     }
 
+    /// How often each block was erased, by number.
+    pub fn erases(&self) -> Vec<u32> {
+        let state = self.state.lock();
+        let blocks = state.flash.geometry().blocks();
+        (0..blocks).map(|block| state.flash.nand().erases(BlockId(block))).collect()
+    }
+
     /// Whether a block is bad.
     pub fn is_bad(&self, block: BlockId) -> bool {
         self.state.lock().flash.nand().is_bad(block)

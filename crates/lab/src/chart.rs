@@ -4,6 +4,8 @@
 //! Invariant: every axis says what it shows and in which unit; every line is named beside the picture, never in it,
 //! where it might hide a point.
 
+mod heat_map;
+
 use crate::quantity::{Clock, Quantity, Spread};
 use crate::row::{Missing, Row, Rows};
 use plotters::coord::Shift;
@@ -45,6 +47,9 @@ pub enum Scaling {
     DoublingBytes,
     /// Categories 0, 1, 2, … by name.
     Names(&'static [&'static str]),
+    /// As colours, of which each step doubles: every line is a row of a table, every point a field of it. For the axis of what
+    /// was measured alone.
+    Colours,
 }
 
 /// One line: its points by what is varied.
@@ -95,7 +100,9 @@ impl Scaling {
     fn place(self, value: f64) -> f64 {
         match self {
             Scaling::Even | Scaling::Names(_) => value,
-            Scaling::Doubling | Scaling::DoublingBytes => value.max(f64::MIN_POSITIVE).log2(),
+            Scaling::Doubling | Scaling::DoublingBytes | Scaling::Colours => {
+                value.max(f64::MIN_POSITIVE).log2()
+            }
         }
     }
 
@@ -114,7 +121,7 @@ impl Scaling {
     /// A value of this axis in words.
     pub(crate) fn name(self, value: f64) -> String {
         match self {
-            Scaling::Even | Scaling::Doubling => number(value),
+            Scaling::Even | Scaling::Doubling | Scaling::Colours => number(value),
             Scaling::DoublingBytes => bytes(value),
             Scaling::Names(_) => self.write(value),
         }
@@ -186,6 +193,9 @@ impl Chart {
     /// # Errors
     /// What the drawing library says.
     pub fn to_svg(&self) -> Result<String, String> {
+        if matches!(self.y.scale, Scaling::Colours) {
+            return heat_map::draw(self);
+        }
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

@@ -46,6 +46,8 @@ mod e37_eager_cleansing;
 mod e38_log_overflow;
 mod e39_power_loss;
 mod e40_channels;
+mod e41_wear;
+mod e42_tree_channels;
 
 use crate::chart::Chart;
 use crate::failure::{Failure, Result};
@@ -342,6 +344,8 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e38_log_overflow::LogOverflow,
         &e39_power_loss::PowerLoss,
         &e40_channels::Channels,
+        &e41_wear::FlashWear,
+        &e42_tree_channels::TreeChannels,
     ]
 }
 

@@ -17,6 +17,9 @@ pub enum Failure {
     /// Files or devices failed.
     #[error("{0}")]
     Io(String),
+    /// What was to be kept is more than fits.
+    #[error("{0}")]
+    NoRoom(String),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -35,7 +38,7 @@ impl Failure {
             Failure::Closed => 0,
             Failure::CannotRun(_) => 1,
             Failure::Usage(_) => 2,
-            Failure::Io(_) => 3,
+            Failure::Io(_) | Failure::NoRoom(_) => 3,
             Failure::Interrupted => 130,
         }
     }
@@ -56,7 +59,10 @@ impl Failure {
 
 impl From<psync::Error> for Failure {
     fn from(error: psync::Error) -> Self {
-        Failure::Io(error.to_string())
+        match error {
+            psync::Error::Full { .. } => Failure::NoRoom(error.to_string()),
+            other => Failure::Io(other.to_string()),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod block_ground;
 mod callers;
 mod chart;
 mod command;
+mod every_system;
 mod experiment;
 mod failure;
 mod flash_map;
@@ -44,6 +45,7 @@ mod tree_choice;
 mod tree_ground;
 mod tree_times;
 mod usage;
+mod wear_ground;
 mod wording;
 mod write_order;
 

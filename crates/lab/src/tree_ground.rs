@@ -265,6 +265,8 @@ impl From<trees::Error> for Failure {
     fn from(error: trees::Error) -> Self {
         match error {
             trees::Error::Invalid(what) => Failure::CannotRun(what),
+            trees::Error::Device(error) => Self::from(error),
+            trees::Error::Full(what) => Failure::NoRoom(what),
             other => Failure::Io(other.to_string()),
         }
     }
