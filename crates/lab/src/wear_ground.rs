@@ -2,7 +2,8 @@
 //! geometry; and what its flash did for a system.
 //!
 //! Invariants:
-//! 1. Every page of a drive was written once before, so that what is written costs erases from the beginning.
+//! 1. Every page of a drive was written once before, so that no layer has more free blocks than it keeps in reserve: page map
+//!    and DFTL erase for what is written from the beginning, the others when their log or replacement blocks are full.
 //! 2. What is counted are operations of the flash, whoever asked for them, from the first update to the end of the flush.
 //! 3. A system that does not fit is told so in its row, without figures: it is never left out.
 
@@ -331,14 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn a_used_drive_erases_for_what_is_written_and_copies_nothing_of_it() {
+    fn writing_a_used_drive_in_order_erases_and_hardly_copies() {
         let profile = WearSize::of(Scale::Trial).profile();
         for mapping in Mapping::ALL {
             let drive = used_drive(profile.clone(), mapping).unwrap();
             let before = drive.flash_counters();
             fill(&drive, "after", drive.capacity() / 2).unwrap();
             let did = drive.flash_counters() - before;
-            assert!(did.erases > 0 && did.write_amplification() < 1.2, "{mapping:?}: {did:?}");
+            assert!(did.write_amplification() < 1.2, "{mapping:?}: {did:?}");
+            let erases_at_once = matches!(mapping, Mapping::Page | Mapping::Dftl);
+            assert!(did.erases > 0 || !erases_at_once, "{mapping:?}: {did:?}");
         }
     }
 

@@ -29,9 +29,9 @@ static CARD: Card = Card {
                chooses an index today, at ci scale, uniform keys, half full, page map: a B+-tree costs a flash page for nearly each \
                update (0.99), a tree that gathers updates first 0.12 to 0.28 (FD-tree, PIO B-tree, IBSF, AS-tree), Sapwood 0.022 with \
                sixteen times their memory, and 2.03 if every update is to be durable at once: what is promised costs more than which \
-               tree it is. A drive with a page map or DFTL makes overwriting cheap; under a poor layer, as in cheap cards, it costs a B+-tree 9.6 pages \
+               tree it is. A drive with a page map or DFTL makes overwriting cheap; under layers that map blocks it costs a B+-tree 9.6 pages \
                (FAST) to 60 (block map), and gathering is what helps. Leave drives some room: nearly full, the B+-tree programs a third \
-               more under page map and 16 pages under FMAX, and four systems that keep old versions no longer fit at all. The \
+               more under page map and 16 pages under FMAX, and systems that keep old versions no longer fit (the AS B-tree not even at 50 %). The \
                least figures (LA-tree, BFTL) are of 10,000 updates, much of whose work is still put off when they end.",
     absent: &[
         (Device::Disk, "a drive tells nobody what it does to its flash"),
