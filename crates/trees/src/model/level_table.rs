@@ -1,5 +1,5 @@
 //! The cost model level by level, with real nodes instead of real numbers: how many nodes each level has, how much of it the
-//! buffer holds under its policy ([`super::residence`]), and what an operation costs on the levels that it does not hold. It
+//! buffer holds under its policy (`residence.rs`), and what an operation costs on the levels that it does not hold. It
 //! replaces the published equations ([`super::equations`]) where these break: leaves larger than inner nodes, trees that fit
 //! into memory, a pool that is not the one they assume, batches that pass every node of a level.
 //!

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub enum LogMode {
     /// Nothing: the tree survives no power loss during a batch update.
     Off,
-    /// Updates are durable with the next [`Index::flush`]; a power loss leaves the state after some update since then.
+    /// Updates are durable with the next [`Index::flush`](crate::Index::flush); a power loss leaves the state after some update since then.
     #[default]
     Buffered,
     /// Each update is durable when it returns, as published.
