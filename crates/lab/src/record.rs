@@ -214,9 +214,21 @@ impl Record {
         self.chart()?.to_svg().map_err(Failure::CannotRun)
     }
 
-    /// What its files are called, without ending: E12-disk.
+    /// What its files are called, without ending: E12-disk, or E12-disk-std at another scale than ci, so that a long run
+    /// does not replace the short one that is repeated often.
     pub fn name(&self) -> String {
-        format!("{}-{}", self.experiment, self.device)
+        let Self { experiment, device, scale, .. } = self;
+        if *scale == Scale::Ci {
+            format!("{experiment}-{device}")
+        } else {
+            format!("{experiment}-{device}-{scale}")
+        }
+    }
+
+    /// Where it ran, in words: "disk", or "disk at scale std".
+    pub fn place(&self) -> String {
+        let Self { device, scale, .. } = self;
+        if *scale == Scale::Ci { device.to_string() } else { format!("{device} at scale {scale}") }
     }
 
     /// As JSON.
@@ -251,7 +263,7 @@ impl Record {
         write_whole(&path("json"), &self.to_json())
     }
 
-    /// All records in a directory, judged again, by number and device.
+    /// All records in a directory, judged again, by number, device and scale.
     pub(crate) fn load_all(dir: &Path) -> Result<Vec<Self>> {
         let at = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::NotFound => Failure::Io(format!(
@@ -283,7 +295,7 @@ impl Record {
             );
         }
         let number = |record: &Self| record.of().map_or(u32::MAX, |experiment| experiment.card().number);
-        records.sort_by_key(|record| (number(record), record.device));
+        records.sort_by_key(|record| (number(record), record.device, record.scale));
         Ok(records)
     }
 }
@@ -333,9 +345,13 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let results = dir.path().join("results");
         assert!(Record::load_all(&results).unwrap_err().to_string().contains("run all"));
+        let long = Record { scale: Scale::Std, ..record(2.0) };
+        long.save(&results).unwrap();
         record(64.0).save(&results).unwrap();
         std::fs::write(results.join("notes.json"), "mine").unwrap();
-        assert_eq!(Record::load_all(&results).unwrap(), [record(64.0)]);
+        let found = Record::load_all(&results).unwrap();
+        assert_eq!(found, [record(64.0), long]);
+        assert_eq!(found.iter().map(Record::name).collect::<Vec<_>>(), ["E2-disk", "E2-disk-std"]);
         let csv = std::fs::read_to_string(results.join("E2-disk.csv")).unwrap();
         assert_eq!(Rows::from_csv(&csv).map(Measured::Wall).unwrap(), record(64.0).measured);
         assert!(std::fs::read_to_string(results.join("E2-disk.svg")).unwrap().contains("requests at a time"));

@@ -53,6 +53,9 @@ fn searches(scale: Scale, device: Device) -> u64 {
     }
 }
 
+/// Turns that a run on a disk is divided into.
+const TURNS: u32 = 5;
+
 fn measure<C: Clock>(
     laboratory: &Laboratory,
     device: Device,
@@ -60,8 +63,9 @@ fn measure<C: Clock>(
 ) -> Result<Rows<C>> {
     let size = TreeSize::of(laboratory.scale);
     let memories = memories(laboratory.scale);
-    let count = searches(laboratory.scale, device);
-    laboratory.expect(2 * BUFFERS.len() * memories.len() * C::RUNS as usize);
+    let turns = if C::IS_WALL { TURNS } else { 1 };
+    let count = searches(laboratory.scale, device) / u64::from(turns);
+    laboratory.expect(2 * BUFFERS.len() * memories.len() * (C::RUNS * turns) as usize);
     let mut rows = Vec::new();
     let times = tree_choice::times(&ground(0)?, laboratory.scale)?;
     for (eviction, buffer) in BUFFERS {
@@ -77,8 +81,8 @@ fn measure<C: Clock>(
             let queue = pio_options.queue_pages as f64;
             let model_pio =
                 level_table::pio(&times, &load, pio_options.page_len, pio_options.segments, queue).search;
-            // By turns, so that a disk that changes its pace favours neither.
-            for run in 0..C::RUNS {
+            // By turns, and short ones, so that a disk that changes its pace within seconds favours neither.
+            for run in 0..C::RUNS * turns {
                 let seed = Laboratory::seed(run, at);
                 let name = series(BTREE, buffer);
                 let mut row = search(laboratory, &btree_place, &btree, &name, size, (run, seed, count))?;

@@ -77,7 +77,7 @@ fn contents(chapters: &[Chapter<'_>]) -> Markup {
                         td.quiet { (card.source) }
                         td {
                             @for record in &chapter.records {
-                                div { (record.device.to_string()) " " (badge(record.verdict())) }
+                                div { (record.place()) " " (badge(record.verdict())) }
                             }
                         }
                     }
@@ -108,7 +108,7 @@ fn section(record: &Record) -> Result<Markup> {
     let machine = &record.machine;
     Ok(html! {
         section {
-            h3 { "On " (record.device.to_string()) " " (badge(record.verdict())) }
+            h3 { "On " (record.place()) " " (badge(record.verdict())) }
             figure role="img" aria-label=(chart.title) { (PreEscaped(picture)) }
             table {
                 thead { tr { th { "claim" } th { "paper" } th { "here" } th { "outcome" } } }

@@ -13,7 +13,8 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
         "# The published experiments, run again\n\n\
          Written by `sapwood-lab report` from recorded runs; the figures in it are those of the runs. Each experiment\n\
          asks a claim of a paper again, as a predicate over what was measured. Simulated times and wall-clock times are\n\
-         never compared with each other. Medians of 5 runs on a disk, of 3 on a simulated drive.\n\n\
+         never compared with each other. Medians of 5 runs on a disk, of 3 on a simulated drive. Runs are at\n\
+         scale ci unless another is named.\n\n\
          {holds} hold, {does_not} do not, {not_applicable} are not applicable where they ran.\n\n\
          | | experiment | device | verdict |\n|---|---|---|---|\n"
     );
@@ -21,8 +22,8 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
     for chapter in &chapters {
         let card = chapter.experiment.card();
         for record in &chapter.records {
-            let (id, title, device, verdict) = (card.id(), card.title, record.device, record.verdict());
-            let _ = writeln!(text, "| {id} | {title} | {device} | {verdict} |");
+            let (id, title, place, verdict) = (card.id(), card.title, record.place(), record.verdict());
+            let _ = writeln!(text, "| {id} | {title} | {place} | {verdict} |");
         }
     }
     for chapter in &chapters {
@@ -30,12 +31,12 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
         let _ = writeln!(text, "\n## {}: {}\n\n{}\n", card.id(), card.title, card.question);
         let _ = writeln!(text, "**The paper** ({}): {}", card.source, card.reported);
         for record in &chapter.records {
-            let (name, device, verdict) = (record.name(), record.device, record.verdict());
+            let (name, place, verdict) = (record.name(), record.place(), record.verdict());
             let machine = &record.machine;
             let file_system = machine.file_system.iter().map(|name| format!(", {name}")).collect::<String>();
             let _ = writeln!(
                 text,
-                "\n### {} on {device}: {verdict}\n\n![{}]({pictures}{name}.svg)\n\n\
+                "\n### {} on {place}: {verdict}\n\n![{}]({pictures}{name}.svg)\n\n\
                  {}, `{}`, {}, {} processors{file_system}. Rows: [{name}.csv]({pictures}{name}.csv).\n\n\
                  | claim | paper | here | outcome |\n|---|---|---|---|",
                 card.id(),

@@ -5,7 +5,7 @@
 //! 2. What is read is sound, of its leaf and in its place: see [`crate::page::leaf_segments`].
 
 use crate::page::NodeId;
-use crate::page::leaf_segments::{Entry, Segment, per_segment};
+use crate::page::leaf_segments::{Entry, Head, Segment, per_segment};
 use crate::{Counters, Error, Result};
 use psync::{Access, AlignedBuffer, BufferPool, FileId, Read, Volume, Write};
 use std::collections::HashSet;
@@ -243,43 +243,36 @@ impl LeafExtents {
     }
 
     fn assemble(&self, leaf: NodeId, offset: u64, pages: &[u8]) -> Result<SegmentedLeaf> {
-        let mut whole: Option<SegmentedLeaf> = None;
-        for (number, page) in pages.chunks(self.page_len).enumerate() {
+        let mut entries = Vec::with_capacity(self.segments * self.per_segment());
+        let mut pages = pages.chunks(self.page_len).enumerate();
+        let decode = |entries: &mut Vec<Entry>, number: usize, page: &[u8]| -> Result<(u64, Option<Head>)> {
             let offset = offset + (number * self.page_len) as u64;
-            let segment = Segment::decode(page, &self.name, offset, leaf, number)?;
-            match (&mut whole, segment) {
-                (None, Some(first)) => {
-                    whole = Some(SegmentedLeaf {
-                        version: first.version,
-                        entries: first.entries,
-                        last: 0,
-                        sequences: vec![first.sequence],
-                    });
-                }
-                (None, None) => {
-                    return Err(Error::corrupt(
-                        &self.name,
-                        offset,
-                        "first segment of a leaf",
-                        leaf,
-                        "nothing",
-                    ));
-                }
-                (Some(whole), Some(next)) if next.version == whole.version && whole.last + 1 == number => {
-                    if whole.entries.len() != number * self.per_segment() {
+            Ok((offset, Segment::decode_into(entries, page, &self.name, offset, leaf, number)?))
+        };
+        let first = pages.next().map(|(number, page)| decode(&mut entries, number, page)).transpose()?;
+        let Some((_, Some(first))) = first else {
+            return Err(Error::corrupt(&self.name, offset, "first segment of a leaf", leaf, "nothing"));
+        };
+        let mut last = 0;
+        let mut sequences = vec![first.sequence];
+        for (number, page) in pages {
+            let before = entries.len();
+            let (offset, head) = decode(&mut entries, number, page)?;
+            match head {
+                Some(next) if next.version == first.version && last + 1 == number => {
+                    if before != number * self.per_segment() {
                         let expected = number * self.per_segment();
                         let what = "entries before a segment";
-                        return Err(Error::corrupt(&self.name, offset, what, expected, whole.entries.len()));
+                        return Err(Error::corrupt(&self.name, offset, what, expected, before));
                     }
-                    whole.entries.extend(next.entries);
-                    whole.last = number;
-                    whole.sequences.push(next.sequence);
+                    last = number;
+                    sequences.push(next.sequence);
                 }
                 // Left behind by an older version of the leaf.
-                (Some(_), _) => {}
+                _ => entries.truncate(before),
             }
         }
-        whole.ok_or_else(|| Error::corrupt(&self.name, offset, "a leaf", leaf, "nothing"))
+        Ok(SegmentedLeaf { version: first.version, entries, last, sequences })
     }
 
     /// Writes segments with one psync; neighbours go in one request.
