@@ -82,6 +82,29 @@ fn write(
     Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest))
 }
 
+/// The memory that this process has had resident since the last call: the most, beside what the database says it uses.
+fn tell_memory(db: &Database) {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<f64>().ok()
+    };
+    let (Some(peak), Some(anon)) = (field("VmHWM:"), field("RssAnon:")) else { return };
+    let memory = db.stats().memory;
+    let mib = |bytes: u64| bytes as f64 / 1048576.0;
+    println!(
+        "            peak memory {:.1} MiB, now {:.1} MiB in heaps; told: queues {:.1}, cache {:.1}, tables {:.1}, buffers {:.1}",
+        peak / 1024.0,
+        anon / 1024.0,
+        mib(memory.queues),
+        mib(memory.cache),
+        mib(memory.mapping_table + memory.log_areas),
+        mib(memory.buffers),
+    );
+    // From here on the most is counted anew. Not everybody may ask for that.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 fn main() -> Outcome {
     let options = options();
     let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
@@ -111,6 +134,7 @@ fn main() -> Outcome {
     };
     db.flush()?;
     let written = db.stats().device.bytes_written as f64 / (records * RECORD) as f64;
+    tell_memory(&db);
     println!(
         "load        {rate:>9.0} records/s, {written:.2} B written a byte, slowest commit {slowest:.0} ms"
     );
@@ -136,6 +160,7 @@ fn main() -> Outcome {
             after.space.logged as f64 / after.space.live as f64,
             after.space.log_pieces,
         );
+        tell_memory(&db);
     }
     db.flush()?;
     let gets = 40_000;
@@ -154,6 +179,7 @@ fn main() -> Outcome {
     for _ in 0..gets / 16 {
         keyspace.multi_get((0..64).map(|_| key(rng.random_range(0..records))))?;
     }
+    tell_memory(&db);
     println!("multi_get   {:>9.0} keys/s", f64::from(gets) * 4.0 / began.elapsed().as_secs_f64());
     for len in [100, 10_000] {
         let (began, before) = (Instant::now(), db.stats().device.reads);
@@ -169,6 +195,7 @@ fn main() -> Outcome {
             scans as f64 / began.elapsed().as_secs_f64(),
             (db.stats().device.reads - before) as f64 / scans as f64
         );
+        tell_memory(&db);
     }
     Ok(())
 }

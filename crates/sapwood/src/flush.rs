@@ -205,8 +205,10 @@ impl Engine {
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let (mut portion_changes, mut portion_bytes) = (0, 0);
             let mut last_keyspace = None;
+            let mut next = None;
             // A tree is touched once in an attempt.
-            while let Some(keyspace) = changes.peek().map(|next| next.keyspace)
+            while next.is_none()
+                && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
                 && last_keyspace.replace(keyspace) != Some(keyspace)
             {
                 let limits = Budget { write: budget, hold: self.shares.hold };
@@ -215,12 +217,13 @@ impl Engine {
                 portion_bytes += routed.bytes;
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
                 self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
+                next = routed.left.map(|key| (keyspace, key));
                 if !routed.rewrite.is_empty() {
                     let changes = &mut routed.rewrite.into_iter().peekable();
                     bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
                 }
             }
-            let next = changes.peek().map(|next| (next.keyspace, next.key.clone()));
+            let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
             drop(changes);
             if next.is_none() {
                 let edit = attempt.edit_mut();

@@ -212,11 +212,18 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
+    /// What a flush takes in the middle of its work (what it holds back with the log pieces that it lies in, the list of it,
+    /// the buffers that it was read into), and what is not counted one by one: nodes in the hands of readers, batches, log
+    /// buffers, the tables of the next version.
+    fn working_memory(&self) -> u64 {
+        4 * self.hold + self.memory / 16
+    }
+
     /// What is left for the cache beside the tables of a version. At least an eighth of the budget: a database without any
     /// cache would read every inner node again and again.
     pub fn cache(&self, version: &Version) -> u64 {
         let tables = version.table.memory() + version.logs.memory();
         let others = 2 * self.queue + self.writer + self.read_buffers + tables;
-        self.memory.saturating_sub(others as u64).max(self.memory / 8)
+        self.memory.saturating_sub(others as u64 + self.working_memory()).max(self.memory / 8)
     }
 }

@@ -23,7 +23,7 @@ const PADDING: usize = 4096;
 const PAGE: u64 = 4096;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
-const CAPACITY_MIN: u64 = 1 << 20;
+const CAPACITY_MIN: u64 = 256 << 10;
 
 /// Where the writer was: what an aborted attempt returns to.
 #[derive(Clone, Debug)]

@@ -142,10 +142,11 @@ impl Packer {
     }
 }
 
-/// The shortest key that is above `before` and not above `first`: a prefix of `first`.
-fn shortest_separator(before: &[u8], first: &Bytes) -> Bytes {
-    let common = before.iter().zip(first.iter()).take_while(|(a, b)| a == b).count();
-    first.slice(..(common + 1).min(first.len()))
+/// The shortest key that is above `before` and not above `first`: a prefix of `first`. A copy: it waits for its parent, and
+/// a slice would keep the whole leaf in memory until then.
+fn shortest_separator(before: &[u8], first: &[u8]) -> Bytes {
+    let common = before.iter().zip(first).take_while(|(a, b)| a == b).count();
+    Bytes::copy_from_slice(&first[..(common + 1).min(first.len())])
 }
 
 #[cfg(test)]
@@ -156,9 +157,9 @@ mod tests {
     proptest! {
         #[test]
         fn separators_separate(mut keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..6), 2)) {
-            let (low, high) = (keys.pop_first().unwrap(), Bytes::from(keys.pop_first().unwrap()));
+            let (low, high) = (keys.pop_first().unwrap(), keys.pop_first().unwrap());
             let separator = shortest_separator(&low, &high);
-            prop_assert!(low[..] < separator[..] && separator <= high);
+            prop_assert!(low[..] < separator[..] && separator[..] <= high[..]);
         }
     }
 }

@@ -16,6 +16,7 @@
 //! 1. A block is either appended to or cleansed in one attempt, and only once.
 //! 2. All changes that [`Routed::rewrite`] has for a block come with its log area emptied: nothing older stays above the
 //!    leaves.
+//! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, entry_len};
@@ -46,6 +47,8 @@ pub(crate) struct Routed {
     /// Blocks that got log pieces, and blocks that were cleansed.
     pub appended: u64,
     pub cleansed: u64,
+    /// The first change that was looked at and not taken, because the budget did not reach for its block.
+    pub left: Option<Bytes>,
 }
 
 /// How much one attempt may take on, in bytes.
@@ -167,6 +170,14 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
             mpsearch(self, place, usize::from(height - 1), 0..end, self.view.pager.pio_max())?;
         }
         Ok(())
+    }
+
+    /// Leaves the changes from so far in the chunk on to another attempt.
+    fn leave(&mut self, from: usize) {
+        let left = &self.chunk[from..];
+        self.routed.changes -= left.len() as u64;
+        self.routed.bytes -= left.iter().map(bytes_of).sum::<u64>();
+        self.routed.left = left.first().map(|change| change.key.clone());
     }
 
     /// The changes that go to a block.
@@ -295,7 +306,12 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Router<'_, '_, I> {
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         let mut cleansed = Vec::new();
         for (visit, block) in group {
-            cleansed.extend(self.append_or_cleanse(visit, &block)?);
+            if self.routed.left.is_none() && self.held >= self.budget.hold {
+                self.leave(visit.keys.start);
+            }
+            if self.routed.left.is_none() {
+                cleansed.extend(self.append_or_cleanse(visit, &block)?);
+            }
         }
         cleanse(self.view, self.attempt, cleansed, &mut self.routed.rewrite)
     }
