@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// How many leaves the next parallel read of a scan brings: 1, 2, 4, ... PioMax.
+/// How many leaves the next parallel read of a scan brings: 1, 2, 4, ... PioMax, or from another number on.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {
     next: usize,
@@ -14,6 +14,11 @@ impl ReadAhead {
     /// Begins with one leaf and ends with `pio_max` of them.
     pub fn new(pio_max: usize) -> Self {
         Self { next: 1, pio_max: pio_max.max(1) }
+    }
+
+    /// Begins with `first` leaves.
+    pub fn beginning_with(first: usize, pio_max: usize) -> Self {
+        Self { next: first.max(1), ..Self::new(pio_max) }
     }
 
     /// Leaves to read now; the next answer is twice as many.
@@ -80,6 +85,8 @@ mod tests {
         let mut ahead = ReadAhead::new(20);
         assert_eq!([ahead.grow(), ahead.grow(), ahead.grow(), ahead.grow(), ahead.grow()], [1, 2, 4, 8, 16]);
         assert_eq!([ahead.grow(), ahead.grow()], [20, 20]);
+        let mut ahead = ReadAhead::beginning_with(6, 20);
+        assert_eq!([ahead.grow(), ahead.grow(), ahead.grow()], [6, 12, 20]);
     }
 
     #[test]

@@ -172,6 +172,7 @@ impl Engine {
         }
         log.next_seq = seq;
         let queue = Arc::clone(&self.state.load().active);
+        let memory = queue.memory();
         let mut at = first_seq;
         for ticket in group {
             for operation in Operations::new(ticket.body.clone()) {
@@ -183,6 +184,9 @@ impl Engine {
             }
         }
         self.set_visible(seq - 1);
+        if queue.memory() > memory {
+            self.balance_memory();
+        }
         if queue.memory() >= self.shares.queue && self.state.load().frozen.is_none() {
             // If this fails for want of space it is tried again by the next commit.
             if let Err(error) = self.freeze(log)

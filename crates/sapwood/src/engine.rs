@@ -167,6 +167,14 @@ impl Engine {
         if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
     }
 
+    /// Gives the cache what queues and tables leave of the budget now. Called whenever a queue has taken memory or has given
+    /// it back.
+    pub fn balance_memory(&self) {
+        let state = self.state.load();
+        let queues = state.queues().map(|queue| queue.memory()).sum();
+        self.pager.set_cache_capacity(self.shares.cache(&state.version, queues));
+    }
+
     /// Refuses all writes from now on, since nobody knows what the failed one left behind.
     pub fn poison(&self, cause: &Error) {
         let mut poison = self.poison.lock();

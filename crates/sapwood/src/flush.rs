@@ -11,24 +11,21 @@
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::operation::KeyspaceId;
+use crate::idle::Idle;
 use crate::publish::With;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
 use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
-use crate::tree::cleanse;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
-use crate::tree::view::TreeView;
-use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
-const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -84,6 +81,11 @@ impl FlushControl {
         self.changed.notify_all();
     }
 
+    /// Whether the background thread has been told to stop.
+    pub fn stops(&self) -> bool {
+        self.inner.lock().stop
+    }
+
     pub fn stop(&self) {
         self.inner.lock().stop = true;
         self.changed.notify_all();
@@ -93,12 +95,15 @@ impl FlushControl {
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
+        let mut idle = Idle::default();
         loop {
             {
                 let mut control = self.flush.inner.lock();
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
-                    self.flush.changed.wait(&mut control);
+                    if self.flush.changed.wait_for(&mut control, idle.pause).timed_out() && !control.stop {
+                        MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
+                    }
                 }
                 if control.stop {
                     return;
@@ -247,54 +252,11 @@ impl Engine {
         sweep.end();
         drop(sweep);
         self.flush.flushes.fetch_add(1, Relaxed);
-        self.pager.set_cache_capacity(self.shares.cache(&self.state.load().version));
-        self.shorten_log(frozen.wal_low);
+        let wal_low = frozen.wal_low;
+        drop(frozen);
+        self.balance_memory();
+        self.shorten_log(wal_low);
         Ok(())
-    }
-
-    /// Brings all changes of log areas to their leaves, if they are at least `share` percent of the leaves' bytes, and
-    /// gives back the space that this sets free.
-    pub fn cleanse_all(&self, share: u64) -> Result<()> {
-        let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
-        for keyspace in keyspaces {
-            let mut from = Some(Bytes::new());
-            while let Some(at) = from.take() {
-                let mut guard = self.writer.lock();
-                let writer = guard.as_mut().ok_or(Error::Closed)?;
-                from = self
-                    .check_writable()
-                    .and_then(|()| self.cleanse_some(writer, keyspace, at, share))
-                    .inspect_err(|error| {
-                        if error.is_disk_full() {
-                            self.reclaim(0);
-                        } else {
-                            self.poison(error);
-                        }
-                    })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn cleanse_some(
-        &self,
-        writer: &mut Writer,
-        keyspace: KeyspaceId,
-        from: Bytes,
-        share: u64,
-    ) -> Result<Option<Bytes>> {
-        let base = Arc::clone(&self.state.load().version);
-        let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), self.shares.hold.max(*PORTION.start()));
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
-        let view = TreeView { pager: &self.pager, version: &base, keyspace };
-        let (changes, next) = cleanse::next(view, &mut attempt, from, share, budget)?;
-        if !changes.is_empty() {
-            bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
-            self.commit_attempt(attempt, false)?;
-            self.collect(writer)?;
-            self.reclaim(self.slots_to_keep());
-        }
-        Ok(next)
     }
 
     /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
@@ -311,7 +273,7 @@ impl Engine {
     }
 
     /// Makes an attempt durable and visible.
-    fn commit_attempt(&self, mut attempt: Attempt<'_>, flushed: bool) -> Result<()> {
+    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, flushed: bool) -> Result<()> {
         let Sealed { edit, begun, maplets } = attempt.seal()?;
         if !edit.set.is_empty() {
             self.volume.sync(self.data).map_err(|error| {
@@ -326,7 +288,7 @@ impl Engine {
     }
 
     /// Copies what lives out of the poorest segments until the space is within its target.
-    fn collect(&self, writer: &mut Writer) -> Result<()> {
+    pub fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
             let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
@@ -343,13 +305,13 @@ impl Engine {
     }
 
     /// Free slots whose space is kept for the writer: a few, in a large database.
-    fn slots_to_keep(&self) -> usize {
+    pub fn slots_to_keep(&self) -> usize {
         let version = &self.state.load().version;
         (version.live_bytes() / 32 / version.span).min(2) as usize
     }
 
     /// Gives the space of free slots back to the file system, all but `keep`.
-    fn reclaim(&self, keep: usize) {
+    pub fn reclaim(&self, keep: usize) {
         let span = self.state.load().version.span;
         let slots = self.slots.take_dirty(keep);
         for slot in &slots {

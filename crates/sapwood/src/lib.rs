@@ -42,6 +42,7 @@ mod batch;
 mod bytecode;
 mod check;
 mod commit;
+mod compact;
 mod database;
 mod database_id;
 mod engine;
@@ -50,6 +51,7 @@ mod flush;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod idle;
 mod iter;
 mod keyspace;
 mod node;

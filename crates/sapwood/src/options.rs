@@ -172,7 +172,7 @@ impl Builder {
 
     pub(crate) fn shares(&self, span: u64) -> Shares {
         let memory = self.memory;
-        let queue = memory * 35 / 200;
+        let queue = memory / 4;
         let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
         let entry = crate::KEY_LEN_MAX + 64;
         Shares {
@@ -196,7 +196,7 @@ impl Builder {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     pub memory: u64,
-    /// Each of the two operation queues.
+    /// The most that each of the two operation queues takes. What they do not take the cache has.
     pub queue: usize,
     /// The sequential writer's buffer.
     pub writer: usize,
@@ -216,14 +216,14 @@ impl Shares {
     /// the buffers that it was read into), and what is not counted one by one: nodes in the hands of readers, batches, log
     /// buffers, the tables of the next version.
     fn working_memory(&self) -> u64 {
-        4 * self.hold + self.memory / 16
+        4 * self.hold + self.memory / 8
     }
 
-    /// What is left for the cache beside the tables of a version. At least an eighth of the budget: a database without any
-    /// cache would read every inner node again and again.
-    pub fn cache(&self, version: &Version) -> u64 {
+    /// What is left for the cache beside the tables of a version and queues that take so many bytes now. At least an eighth
+    /// of the budget: a database without any cache would read every inner node again and again.
+    pub fn cache(&self, version: &Version, queues: usize) -> u64 {
         let tables = version.table.memory() + version.logs.memory();
-        let others = 2 * self.queue + self.writer + self.read_buffers + tables;
+        let others = queues + self.writer + self.read_buffers + tables;
         self.memory.saturating_sub(others as u64 + self.working_memory()).max(self.memory / 8)
     }
 }

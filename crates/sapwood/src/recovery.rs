@@ -57,6 +57,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
         .ok_or_else(|| Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"))?;
     let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
     let engine = start(&volume, current, replayed, slots, options, path)?;
+    engine.balance_memory();
     Ok((engine, lock))
 }
 
@@ -157,7 +158,7 @@ fn start(
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
-    let cache = shares.cache(&version);
+    let cache = shares.cache(&version, 0);
     let pio_max = volume.limits().pio_max;
     let pager = Pager::new(Arc::clone(volume), data, current.span, pio_max, cache, shares.read_buffers);
     let mut engine = Engine::new(Parts {

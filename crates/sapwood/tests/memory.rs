@@ -53,28 +53,38 @@ fn the_heap_stays_within_the_budget() {
         number - 1
     });
     let done = AtomicBool::new(false);
+    let mut peak = 0;
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let reader = scope.spawn(|| {
             let mut rng = StdRng::seed_from_u64(2);
-            while !done.load(Relaxed) {
+            let mut peak = 0;
+            let until = |left: &mut u32| {
+                *left -= u32::from(done.load(Relaxed));
+                *left > 0
+            };
+            // Some more reading when nobody writes any more, and the cache has more room.
+            let mut left = 500;
+            while until(&mut left) {
                 let from = rng.random_range(0..RECORDS - 100);
                 assert!(keyspace.get(key(from)).unwrap().is_some());
                 let keys: Vec<_> = (0..64).map(|_| key(rng.random_range(0..RECORDS))).collect();
                 assert!(keyspace.multi_get(keys).unwrap().iter().all(Option::is_some));
                 assert_eq!(keyspace.range(&key(from)[..]..).take(100).count(), 100);
+                // Queues take their memory from the operating system, everything else from the heap.
+                peak = peak.max(HEAP.current_usage() - before + db.stats().memory.queues as usize);
             }
+            peak
         });
         write(&db, &keyspace, RECORDS / BATCH, &mut rng, |rng| rng.random_range(0..RECORDS));
+        db.flush().unwrap();
         done.store(true, Relaxed);
+        peak = reader.join().unwrap();
     });
-    let peak = HEAP.peak_usage() - before;
     let stats = db.stats();
     assert!(stats.writes.flushes > 5, "hardly anything happened:\n{stats}");
     // The batches and answers of the caller are not the store's: half a MiB.
-    assert!(
-        peak <= BUDGET as usize + (512 << 10),
-        "{peak} bytes of heap with a budget of {BUDGET}:\n{stats}"
-    );
+    let most = BUDGET as usize + (512 << 10);
+    assert!(peak <= most, "{peak} bytes with a budget of {BUDGET}:\n{stats}");
     // And it is used: a cache that is never filled would keep any budget.
-    assert!(peak >= BUDGET as usize / 2, "{peak} bytes of heap with a budget of {BUDGET}:\n{stats}");
+    assert!(peak >= BUDGET as usize * 3 / 4, "{peak} bytes with a budget of {BUDGET}:\n{stats}");
 }

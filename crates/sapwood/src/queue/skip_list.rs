@@ -22,8 +22,9 @@
 //!    sees a node sees all of it.
 
 use crate::operation::{KeyspaceId, SeqNo};
+use memmap2::MmapMut;
 use parking_lot::Mutex;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -115,13 +116,15 @@ pub(crate) struct SkipList {
     first: [Link; HEIGHT_MAX],
     /// Levels in use.
     height: AtomicUsize,
-    /// Bytes taken from the allocator.
+    /// Bytes taken from the operating system.
     memory: AtomicUsize,
     writer: Mutex<Writer>,
 }
 
 struct Writer {
-    chunks: Vec<(NonNull<u8>, Layout)>,
+    /// Pages from the operating system, and given back to it: a large part of the budget comes and goes this way, and an
+    /// allocator would keep what others gave up.
+    chunks: Vec<MmapMut>,
     /// The free part of the last chunk.
     free: *mut u8,
     left: usize,
@@ -308,21 +311,11 @@ impl Writer {
 
     fn allocate(&mut self, len: usize, memory: &AtomicUsize) -> NonNull<u8> {
         let Ok(layout) = Layout::from_size_align(len, 8) else { unreachable!("lengths are limited") };
-        // SAFETY: the layout has a length above 0.
-        let chunk = unsafe { alloc(layout) };
-        let Some(chunk) = NonNull::new(chunk) else { handle_alloc_error(layout) };
-        self.chunks.push((chunk, layout));
+        let Ok(mut chunk) = MmapMut::map_anon(len) else { handle_alloc_error(layout) };
+        let Some(start) = NonNull::new(chunk.as_mut_ptr()) else { handle_alloc_error(layout) };
+        self.chunks.push(chunk);
         memory.fetch_add(len, Relaxed);
-        chunk
-    }
-}
-
-impl Drop for SkipList {
-    fn drop(&mut self) {
-        for (chunk, layout) in self.writer.get_mut().chunks.drain(..) {
-            // SAFETY: allocated with this layout, freed once, and no entry can outlive the list. Nodes need no drop.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
-        }
+        start
     }
 }
 

@@ -38,7 +38,9 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
 pub(crate) enum Gather {
     /// Each by itself, whatever lies beside it, and into the cache.
     Single,
-    /// Neighbours on the device with one request; not into the cache. For long scans.
+    /// Neighbours on the device with one request, and into the cache. For short scans.
+    Near,
+    /// As `Near`, and not into the cache. For long scans.
     Runs,
     /// As `Runs`, and past the cache: what is on the device. For a check.
     Verify,
@@ -71,6 +73,8 @@ pub(crate) struct PagerCounters {
     pub read_sets: AtomicU64,
     pub reads: AtomicU64,
     pub bytes_read: AtomicU64,
+    /// Log pieces that range searches have looked into.
+    pub pieces_scanned: AtomicU64,
 }
 
 impl Pager {
@@ -186,7 +190,7 @@ impl Pager {
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
         let (run_max, gap_max) = match gather {
-            Gather::Runs | Gather::Verify => (RUN_MAX, GAP_MAX),
+            Gather::Near | Gather::Runs | Gather::Verify => (RUN_MAX, GAP_MAX),
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
@@ -217,7 +221,7 @@ impl Pager {
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
                 let bytes = Bytes::copy_from_slice(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
-                if gather == Gather::Single {
+                if matches!(gather, Gather::Single | Gather::Near) {
                     self.cache.insert(address.position, node.clone());
                 }
                 nodes[index] = Some(node);

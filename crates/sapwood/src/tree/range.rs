@@ -19,6 +19,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Which way a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,10 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// Above this many leaves at a time a scan is a long one: neighbours are read together and leave the cache alone.
-const LONG: usize = 4;
+/// Bytes of leaves that a scan begins with: where they are neighbours, as they are after a load and a cleansing, one request
+/// brings so many at little more than the cost of a single leaf. They go into the cache; a scan that goes on is a long one,
+/// and leaves the cache alone.
+const FIRST: usize = 24 << 10;
 
 /// The records of one tree between two bounds, in one direction.
 pub(crate) struct Leaves {
@@ -38,6 +41,8 @@ pub(crate) struct Leaves {
     low: Bound<Bytes>,
     high: Bound<Bytes>,
     direction: Direction,
+    /// How many leaves the first read brings, and all others.
+    first: usize,
     ahead: ReadAhead,
     /// Inner nodes from the root down to level 1, each with the next child to visit.
     path: Vec<(Node, usize)>,
@@ -89,6 +94,7 @@ impl Leaves {
             low,
             high,
             direction,
+            first: 1,
             ahead,
             path: Vec::new(),
             state: State::Fresh,
@@ -195,6 +201,10 @@ impl Leaves {
             id = node.child(child);
             self.path.push((node, child));
         }
+        if let Some(leaf) = view.version.table.address(id) {
+            self.first = FIRST.div_ceil(leaf.len.max(1) as usize).min(pager.pio_max());
+            self.ahead = ReadAhead::beginning_with(self.first, pager.pio_max());
+        }
         if height == 0 {
             self.leaves.push_back(view.node(id, 0)?);
             self.state = State::Done;
@@ -247,11 +257,12 @@ impl Leaves {
             self.finish();
             return Ok(());
         }
-        let gather = if wanted > LONG { Gather::Runs } else { Gather::Single };
+        let gather = if wanted > self.first { Gather::Runs } else { Gather::Near };
         let entered = std::mem::take(&mut self.entered);
         let pieces = entered.iter().flat_map(|area| area.pieces()).map(|piece| (piece.id, PIECE));
         let mut nodes = view.mixed(ids.iter().map(|id| (*id, 0)).chain(pieces), gather)?;
         let pieces = nodes.split_off(ids.len());
+        pager.counters.pieces_scanned.fetch_add(pieces.len() as u64, Relaxed);
         self.leaves = nodes.into();
         let mut rest = &pieces[..];
         for area in &entered {

@@ -1,0 +1,66 @@
+//! While nobody writes, the background thread works for those who read: what waits goes to the trees, and the log pieces
+//! that scans come across go to the leaves; and it stops as soon as the reading does.
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace, Stats};
+use std::time::{Duration, Instant};
+
+const RECORDS: u64 = 200_000;
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// A database of several times its memory, with log pieces in most blocks and changes that wait.
+fn overwritten(dir: &std::path::Path) -> (Database, Keyspace) {
+    let db = Database::builder().memory(4 << 20).open(dir.join("db")).expect("a database");
+    let keyspace = db.keyspace("records").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(1);
+    for turn in 0..2 * RECORDS / 500 {
+        let mut batch = db.batch();
+        for at in 0..500 {
+            let in_order = turn * 500 + at;
+            let number = if in_order < RECORDS { in_order } else { rng.random_range(0..RECORDS) };
+            batch.insert(&keyspace, key(number), [turn as u8; 100]);
+        }
+        batch.durability(Durability::Buffered).commit().expect("a commit");
+    }
+    (db, keyspace)
+}
+
+/// Reads until `is_done`.
+fn read_until(db: &Database, mut read: impl FnMut(u64), is_done: impl Fn(&Stats) -> bool) {
+    let mut rng = StdRng::seed_from_u64(2);
+    let began = Instant::now();
+    while !is_done(&db.stats()) {
+        for _ in 0..200 {
+            read(rng.random_range(0..RECORDS - 100));
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing comes of reading:\n{}", db.stats());
+    }
+}
+
+#[test]
+fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, keyspace) = overwritten(dir.path());
+    let before = db.stats();
+    assert!(before.space.log_pieces > 100, "{before}");
+
+    let get = |number| assert!(keyspace.get(key(number)).expect("reads").is_some());
+    read_until(&db, get, |stats| stats.memory.queues == 0);
+    let flushed = db.stats();
+    assert!(flushed.memory.cache > before.memory.cache, "{before}\n{flushed}");
+    assert!(flushed.space.log_pieces * 2 > before.space.log_pieces, "gets need no cleansing:\n{flushed}");
+
+    let scan = |number| assert_eq!(keyspace.range(&key(number)[..]..).take(100).count(), 100);
+    read_until(&db, scan, |stats| stats.space.log_pieces < before.space.log_pieces / 10);
+
+    // Nothing is left to do, and nothing is done.
+    std::thread::sleep(Duration::from_millis(2500));
+    let written = db.stats().device.bytes_written;
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(db.stats().device.bytes_written, written, "{}", db.stats());
+    db.check().unwrap();
+}
