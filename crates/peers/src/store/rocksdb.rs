@@ -107,6 +107,6 @@ impl Session for Hand<'_> {
                 Change::Remove(key) => batch.delete(key),
             }
         }
-        self.0.database.write_opt(&batch, &self.0.write).map_err(doing("write"))
+        self.0.database.write_opt(batch, &self.0.write).map_err(doing("write"))
     }
 }
