@@ -150,6 +150,13 @@ impl Ssd {
         map::blocks(&state.flash, &*state.layer)
     }
 
+    /// By physical page: the name of the file whose page stands there, and which page of it. Only page mapping tells; with other
+    /// layers there is none.
+    pub fn owners(&self) -> Vec<Option<(Arc<str>, u64)>> {
+        let state = self.state.lock();
+        map::owners(&state.flash, &*state.layer, &state.files)
+    }
+
     /// Bytes of memory that the drive would need for its mapping.
     pub fn mapping_bytes(&self) -> usize {
         self.state.lock().layer.mapping_bytes()

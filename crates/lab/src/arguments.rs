@@ -3,6 +3,7 @@
 pub(crate) mod trace;
 
 use crate::arena::parse_bytes;
+use crate::every_system::System;
 use crate::experiment::{Device, Scale};
 use crate::flash_map::Overwrites;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -78,7 +79,7 @@ pub(crate) enum Command {
     Trace(trace::Trace),
     /// Draw a simulated drive's blocks, and a page that plays it filling up
     #[command(
-        after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."
+        after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n  sapwood-lab flash-map --tree pio --operations 50000\n  sapwood-lab flash-map --tree mu --svg mu.svg --html mu.html\n\nWithout --tree, the drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten.\n\nWith --tree, the flash has 4 channels of 2 dies with 32 blocks each, 64 MiB. The tree is loaded, and\nkeys are updated. A page is coloured by what it holds: leaf, inner node, log and other, or a node\nwhere neither a file nor a tag in the spare area tells the level; the older, the paler."
     )]
     FlashMap(FlashMap),
     /// Race Sapwood against other stores, all under the same memory limit
@@ -129,6 +130,15 @@ pub(crate) struct Report {
 
 #[derive(Debug, Args)]
 pub(crate) struct FlashMap {
+    /// Show the flash under this tree instead, page by page: what each holds, and how long it has
+    #[arg(long, value_enum, conflicts_with_all = ["overwrites", "over_provision", "rounds"])]
+    pub tree: Option<System>,
+    /// Records of the tree, at most what 64 MiB of flash hold
+    #[arg(long, value_name = "N", default_value_t = 300_000, requires = "tree", value_parser = clap::value_parser!(u64).range(1000..=1_000_000))]
+    pub records: u64,
+    /// Updates of the tree, of uniform keys
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "tree", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub operations: u64,
     /// Where the full drive is overwritten
     #[arg(long, value_enum, default_value_t = Overwrites::Random)]
     pub overwrites: Overwrites,

@@ -8,6 +8,7 @@
 //! 3. All that is done follows from the options: the engine has no thread in the background.
 
 use crate::failure::{Failure, Result};
+use clap::ValueEnum;
 use flash::{Order, Profile, RawFlash};
 use psync::Volume;
 use sapwood::{Database, Durability, Keyspace};
@@ -40,7 +41,7 @@ pub(crate) const ENGINE_MEMORY: u64 = 4 << 20;
 const BATCH: usize = 1000;
 
 /// A system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum System {
     BTree,
     Blink,

@@ -1,6 +1,9 @@
 //! What a look at every block of a drive finds.
 
-use crate::{BlockId, Flash, Ftl};
+use super::files::Files;
+use crate::{BlockId, Flash, Ftl, LogicalPage, PageId};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What is in a block. Pages that are neither live nor dead are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,17 @@ pub(super) fn blocks(flash: &Flash, layer: &dyn Ftl) -> Vec<BlockState> {
     (0..flash.geometry().blocks()).map(BlockId).map(look).collect()
 }
 
+pub(super) fn owners(flash: &Flash, layer: &dyn Ftl, files: &Files) -> Vec<Option<(Arc<str>, u64)>> {
+    let mut names: HashMap<&str, Arc<str>> = HashMap::new();
+    let mut of: HashMap<LogicalPage, (Arc<str>, u64)> = HashMap::new();
+    for (name, page, at) in files.pages() {
+        let name = names.entry(name).or_insert_with(|| Arc::from(name));
+        of.insert(at, (Arc::clone(name), page));
+    }
+    let look = |page| of.get(&layer.owner(PageId(page))?).cloned();
+    (0..flash.geometry().pages()).map(look).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{FtlOptions, Geometry, Profile, Ssd};
@@ -45,6 +59,17 @@ mod tests {
             assert_eq!(live(&ssd), before + 100, "overwriting kills as much as it writes");
             assert!(used(&ssd) >= round * 100, "{} pages used in round {round}", used(&ssd));
         }
+        let mut pages: Vec<u64> = ssd
+            .owners()
+            .into_iter()
+            .flatten()
+            .map(|(name, page)| {
+                assert_eq!(&*name, "a");
+                page
+            })
+            .collect();
+        pages.sort_unstable();
+        assert_eq!(pages, (0..100).collect::<Vec<_>>(), "every page of the file stands in one place");
         for block in ssd.blocks() {
             assert!(block.live.unwrap() <= block.used && block.used <= 16 && !block.bad, "{block:?}");
         }
