@@ -14,6 +14,7 @@ pub(super) fn flash_map(arguments: &FlashMap) -> Result<()> {
         write_whole(&arguments.svg, &flash_map::tree_picture(&played))?;
         write_whole(&arguments.html, &flash_map::tree_page(&played))?;
         print(played.title())?;
+        print(played.told())?;
         return print(format_args!("{}\n{}", arguments.svg.display(), arguments.html.display()));
     }
     let played = flash_map::play(Play {

@@ -1,19 +1,22 @@
 //! The flash under a tree while keys are updated: what every page holds, and how long it has been there.
 //!
 //! Invariants:
-//! 1. On a volume, what a page is follows from the file that it belongs to; which file that is, page mapping says. On raw flash it
-//!    follows from the tag in the page's spare area. Where neither tells a level, a page is a node of some level.
-//! 2. What the flash is asked for the map is not in the tree's time: raw flash is read from an image of it.
-//! 3. A frame tells what changed since the frame before; a page's age is exact to a frame.
+//! 1. What is looked at for the map is in nobody's time and in no count: flash is peeked at, not read.
+//! 2. A page was written in the frame in which its block's erases or its own programs are others than in the frame before; its
+//!    age is exact to a frame.
+//! 3. In every frame each page is of one kind; with an owner or a need for it, it is kept, else dead or erased.
 
+use super::holds::Holds;
 use crate::every_system::{Store, System};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::wear_ground::Keys;
-use flash::{FtlOptions, Geometry, PageId, PageRead, Profile, RawFlash, Ssd};
+use flash::{FtlOptions, Geometry, PageId, Profile, RawFlash, Ssd};
 use psync::Volume;
+use std::collections::HashSet;
 use std::sync::Arc;
+use trees::{Checked, PageUse};
 
 /// What to play.
 #[derive(Clone, Copy, Debug)]
@@ -24,84 +27,24 @@ pub(crate) struct TreePlay {
     pub frames: usize,
 }
 
-/// What a page holds.
+/// A page that is not as it was in the frame before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
-    Nothing,
-    Leaf,
-    Inner,
-    /// Of a level that nothing tells.
-    Node,
-    /// Logs, tables, and what else is beside nodes.
-    Beside,
-    /// Of no file: dead until its block is erased.
-    Dead,
+pub(crate) struct Change {
+    pub page: u32,
+    pub holds: Holds,
+    /// Whether it was programmed since, or else only what it counts for has changed.
+    pub written: bool,
 }
-
-impl Holds {
-    pub const ALL: [Holds; 6] =
-        [Holds::Nothing, Holds::Leaf, Holds::Inner, Holds::Node, Holds::Beside, Holds::Dead];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Holds::Nothing => "erased",
-            Holds::Leaf => "leaf",
-            Holds::Inner => "inner node",
-            Holds::Node => "node, level not told",
-            Holds::Beside => "log and other",
-            Holds::Dead => "dead",
-        }
-    }
-
-    pub fn colour(self) -> (u8, u8, u8) {
-        match self {
-            Holds::Nothing => (226, 230, 235),
-            Holds::Leaf => (0, 158, 115),
-            Holds::Inner => (213, 94, 0),
-            Holds::Node => (0, 114, 178),
-            Holds::Beside => (204, 121, 167),
-            Holds::Dead => (120, 120, 120),
-        }
-    }
-
-    /// By the file that a page belongs to.
-    fn in_file(name: &str) -> Self {
-        match name {
-            "pio-inner" => Holds::Inner,
-            "pio-leaves" => Holds::Leaf,
-            _ if name.contains("log") || name.contains("wal") || name.contains("buffers") => Holds::Beside,
-            _ if name.contains("manifest") || name.contains("map") || name.contains("lock") => Holds::Beside,
-            _ => Holds::Node,
-        }
-    }
-
-    /// By the spare area, and whether the page was programmed. The layouts are drawn in `trees`, `store/flash_tag.rs` and
-    /// `store/flash_block.rs`.
-    fn tagged(spare: &[u8], programmed: bool) -> Self {
-        match spare {
-            [b'T', b'r', b'T', b'g', 1, ..] => Holds::Node,
-            [b'T', b'r', b'T', b'g', ..] => Holds::Beside,
-            [b'B', b'k', _, 0, ..] => Holds::Leaf,
-            [b'B', b'k', ..] => Holds::Inner,
-            _ if programmed => Holds::Beside,
-            _ => Holds::Nothing,
-        }
-    }
-}
-
-/// A page as it is seen: what it holds, and what tells its content from another.
-type Seen = (Holds, u64);
 
 /// The flash at a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeFrame {
-    /// Pages that hold something else than in the frame before: number, and what.
-    pub changed: Vec<(u32, Holds)>,
+    pub changes: Vec<Change>,
     /// Virtual time since the first update.
     pub seconds: f64,
     /// Updates so far.
     pub operations: u64,
-    /// Pages programmed and blocks erased so far.
+    /// Pages programmed and blocks erased since the first update.
     pub programs: u64,
     pub erases: u64,
 }
@@ -112,6 +55,8 @@ pub(crate) struct TreePlayed {
     pub play: TreePlay,
     pub geometry: Geometry,
     pub frames: Vec<TreeFrame>,
+    /// What the tree itself counts at the end; the engine does not.
+    pub checked: Option<Checked>,
 }
 
 /// 64 MiB of flash, few enough pages that each can be seen.
@@ -125,8 +70,9 @@ const GEOMETRY: Geometry = Geometry {
     spare_bytes: 128,
 };
 const OVER_PROVISION: f64 = 0.12;
-/// Bytes of a spare area that tags have, and bytes of a page that are looked at besides.
-const TAG: usize = 52;
+const PAGE: usize = GEOMETRY.page_bytes as usize;
+/// Programs of a page that cannot be read.
+const UNREADABLE: u8 = u8::MAX;
 
 enum Ground {
     Drive(Ssd),
@@ -134,50 +80,140 @@ enum Ground {
 }
 
 impl Ground {
-    fn look(&self) -> Result<Vec<Seen>> {
-        match self {
+    /// By page: how often its block was erased, and how often it was programmed since.
+    fn written(&self, page: u32, erases: &[u32], bytes: &mut [u8]) -> Result<(u32, u8)> {
+        let programs = match self {
             Ground::Drive(drive) => {
-                let blocks = drive.blocks();
-                let owners = drive.owners();
-                let look = |(page, owner): (usize, &Option<(Arc<str>, u64)>)| {
-                    let block = &blocks[page / GEOMETRY.pages_per_block as usize];
-                    match owner {
-                        Some((name, at)) => (Holds::in_file(name), at << 32 | u64::from(block.erases)),
-                        None if (page as u32 % GEOMETRY.pages_per_block) < block.used => (Holds::Dead, 0),
-                        None => (Holds::Nothing, 0),
-                    }
-                };
-                Ok(owners.iter().enumerate().map(look).collect())
+                drive.peek(PageId(page), bytes).map_err(|error| Failure::Io(error.to_string()))
             }
             Ground::Raw(flash) => {
-                let image = flash.power_loss(0);
-                let erases = flash.erases();
-                let mut seen = Vec::with_capacity(GEOMETRY.pages() as usize);
-                for page in 0..GEOMETRY.pages() {
-                    let (mut spare, mut start) = ([0; TAG], [0; TAG]);
-                    let read =
-                        PageRead { page: PageId(page), offset: 0, buffer: &mut start, spare: &mut spare };
-                    let programmed = match image.read(&mut [read]) {
-                        Ok(()) => spare != [0xff; TAG] || start != [0xff; TAG],
-                        // Half programmed: something is there.
-                        Err(_) => true,
-                    };
-                    let number = erases[(page / GEOMETRY.pages_per_block) as usize];
-                    let holds = Holds::tagged(&spare, programmed);
-                    let content = if holds == Holds::Nothing { 0 } else { u64::from(number) };
-                    seen.push((holds, content));
-                }
-                Ok(seen)
+                flash.peek(PageId(page), bytes, &mut []).map_err(|error| Failure::Io(error.to_string()))
             }
+        };
+        Ok((erases[(page / GEOMETRY.pages_per_block) as usize], programs?))
+    }
+
+    fn erases(&self) -> Vec<u32> {
+        match self {
+            Ground::Drive(drive) => drive.blocks().iter().map(|block| block.erases).collect(),
+            Ground::Raw(flash) => flash.erases(),
         }
     }
 
+    /// Virtual time in seconds, programs and erases so far.
     fn counted(&self) -> (f64, u64, u64) {
         let (now, counters) = match self {
             Ground::Drive(drive) => (drive.now(), drive.nand_counters()),
             Ground::Raw(flash) => (flash.now(), flash.counters()),
         };
         (now.as_secs_f64(), counters.programs, counters.erases)
+    }
+}
+
+/// A page as it was last seen.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Erases of its block, programs since.
+    written: (u32, u8),
+    /// What its bytes say.
+    says: Option<Holds>,
+    holds: Holds,
+}
+
+struct Camera {
+    tree: System,
+    pages: Vec<Seen>,
+}
+
+impl Camera {
+    fn new(tree: System) -> Self {
+        let blank = Seen { written: (0, 0), says: None, holds: Holds::Erased };
+        Self { tree, pages: vec![blank; GEOMETRY.pages() as usize] }
+    }
+
+    /// Looks at all pages: which ones are not as they were.
+    fn look(&mut self, ground: &Ground, needs: &PageUse) -> Result<Vec<Change>> {
+        let erases = ground.erases();
+        let mut bytes = vec![0; PAGE];
+        let mut written = vec![false; self.pages.len()];
+        for (page, seen) in self.pages.iter_mut().enumerate() {
+            let now = ground.written(page as u32, &erases, &mut bytes)?;
+            if now != seen.written {
+                written[page] = now.1 > 0;
+                seen.written = now;
+                let readable = now.1 > 0 && now.1 != UNREADABLE;
+                seen.says = match self.tree {
+                    _ if !readable => None,
+                    System::Engine | System::EngineDurable => Holds::in_segment(&bytes),
+                    _ => Holds::at_a_glance(&bytes),
+                };
+            }
+        }
+        let mut holds = match ground {
+            Ground::Drive(drive) => self.on_a_drive(drive, needs),
+            Ground::Raw(_) => self.on_raw_flash(needs),
+        };
+        Holds::find_root(&mut holds);
+        let pages = (0..).zip(self.pages.iter_mut().zip(holds).zip(written));
+        let changes = pages.filter_map(|(page, ((seen, holds), written))| {
+            let changed = written || holds != seen.holds;
+            seen.holds = holds;
+            changed.then_some(Change { page, holds, written })
+        });
+        Ok(changes.collect())
+    }
+
+    fn on_a_drive(&self, drive: &Ssd, needs: &PageUse) -> Vec<Holds> {
+        let owners = drive.owners();
+        let unused: HashSet<(&str, u64)> = match needs {
+            PageUse::Unused(pages) => {
+                pages.iter().map(|(name, offset)| (name.as_str(), offset / PAGE as u64)).collect()
+            }
+            _ => HashSet::new(),
+        };
+        let mut holds: Vec<Holds> = (self.pages.iter().zip(&owners))
+            .map(|(seen, owner)| match owner {
+                _ if seen.written.1 == 0 => Holds::Erased,
+                None => Holds::Dead,
+                Some((name, page)) if unused.contains(&(&**name, *page)) => Holds::Stale,
+                Some((name, _)) if self.is_engine_data(name) => seen.says.unwrap_or(Holds::Untold),
+                Some((name, _)) => seen.says.unwrap_or_else(|| Holds::in_file(name)),
+            })
+            .collect();
+        // A page of the engine's data in which no node begins holds the middle of the one before it.
+        let mut data: Vec<(u64, usize)> = (0..)
+            .zip(&owners)
+            .filter_map(|(at, owner)| {
+                owner.as_ref().filter(|owner| self.is_engine_data(&owner.0)).map(|owner| (owner.1, at))
+            })
+            .collect();
+        data.sort_unstable();
+        for pair in data.windows(2) {
+            let [(before, from), (page, to)] = [pair[0], pair[1]];
+            if holds[to] == Holds::Untold && before + 1 == page {
+                holds[to] = holds[from];
+            }
+        }
+        holds
+    }
+
+    fn is_engine_data(&self, file: &str) -> bool {
+        matches!(self.tree, System::Engine | System::EngineDurable) && file == "data"
+    }
+
+    fn on_raw_flash(&self, needs: &PageUse) -> Vec<Holds> {
+        let all = |page: usize| match needs {
+            PageUse::Needed(needed) => needed.get(page).copied().unwrap_or(0),
+            _ => 1,
+        };
+        let is_path = matches!(self.tree, System::Mu | System::MuStar);
+        let look = |(page, seen): (usize, &Seen)| match all(page) {
+            _ if seen.written.1 == 0 => Holds::Erased,
+            0 => Holds::Dead,
+            needed if is_path => Holds::level(needed.ilog2() as u8),
+            _ => seen.says.unwrap_or(Holds::Untold),
+        };
+        self.pages.iter().enumerate().map(look).collect()
     }
 }
 
@@ -198,24 +234,37 @@ fn plant(play: TreePlay) -> Result<(Ground, Store)> {
 
 /// Loads the tree, and updates uniform keys.
 pub(crate) fn play(play: TreePlay) -> Result<TreePlayed> {
+    run(play).map_err(|failure| match failure {
+        Failure::NoRoom(what) => Failure::NoRoom(format!(
+            "{what}; the flash of the map has 64 MiB, so that every page can be seen: ask for fewer --records than {}",
+            play.records
+        )),
+        other => other,
+    })
+}
+
+fn run(play: TreePlay) -> Result<TreePlayed> {
     let (ground, mut store) = plant(play)?;
     let every = play.operations.div_ceil(play.frames as u64).max(1);
     let progress = Progress::new("flash-map");
-    progress.expect(play.frames);
-    let (began, ..) = ground.counted();
+    progress.expect(play.operations.div_ceil(every) as usize + 1);
+    let (began, programmed, erased) = ground.counted();
     let mut frames: Vec<TreeFrame> = Vec::with_capacity(play.frames + 1);
-    let mut before: Vec<Seen> = vec![(Holds::Nothing, 0); GEOMETRY.pages() as usize];
-    let mut look = |operations: u64| {
+    let mut camera = Camera::new(play.tree);
+    let mut look = |operations: u64, needs: PageUse| {
         progress.step("playing");
-        let seen = ground.look()?;
-        let pages = (0..).zip(seen.iter().zip(&before)).filter(|(_, (now, then))| now != then);
-        let changed = pages.map(|(page, (now, _))| (page, now.0)).collect();
-        before = seen;
+        let changes = camera.look(&ground, &needs)?;
         let (now, programs, erases) = ground.counted();
-        frames.push(TreeFrame { changed, seconds: now - began, operations, programs, erases });
+        frames.push(TreeFrame {
+            changes,
+            seconds: now - began,
+            operations,
+            programs: programs - programmed,
+            erases: erases - erased,
+        });
         Ok::<(), Failure>(())
     };
-    look(0)?;
+    look(0, store.page_use())?;
     for (done, key) in (1..).zip(Keys::Uniform.draw(play.records, play.operations)?) {
         if done % 256 == 0 && interrupt::pressed() {
             return Err(Failure::Interrupted);
@@ -225,73 +274,190 @@ pub(crate) fn play(play: TreePlay) -> Result<TreePlayed> {
             store.flush()?;
         }
         if done % every == 0 || done == play.operations {
-            look(done)?;
+            look(done, store.page_use())?;
         }
     }
-    Ok(TreePlayed { play, geometry: GEOMETRY, frames })
+    let checked = store.check()?;
+    Ok(TreePlayed { play, geometry: GEOMETRY, frames, checked })
 }
 
 impl TreePlayed {
     /// What it is, in words.
     pub fn title(&self) -> String {
-        let (tree, records) = (self.play.tree.name(), self.play.records);
-        format!("The flash under {tree}: {records} records, {} uniform updates", self.play.operations)
+        let TreePlay { tree, records, operations, .. } = self.play;
+        let (tree, records, operations) = (tree.name(), grouped(records), grouped(operations));
+        format!("The flash under a {tree}: {records} records, {operations} updates of random keys")
     }
 
-    /// What every page holds at the end, and in which frame it came there.
+    /// What the tree itself counts.
+    pub fn counted(&self) -> Option<String> {
+        let Checked { leaves, inner, height, .. } = self.checked?;
+        let (leaves, inner) = (grouped(leaves), grouped(inner));
+        Some(format!("The tree itself counts {leaves} leaves and {inner} inner nodes, in {height} levels."))
+    }
+
+    /// How many pages hold what at the end, in words.
+    pub fn told(&self) -> String {
+        let kinds = Holds::ALL.into_iter().zip(self.counts()).filter(|(_, count)| *count > 0);
+        let kinds: Vec<_> = kinds
+            .map(|(holds, count)| format!("{} {}", grouped(count as u64), holds.name(self.play.tree).0))
+            .collect();
+        let counted = self.counted().map(|counted| format!("\n{counted}"));
+        format!("Pages: {}.{}", kinds.join(", "), counted.unwrap_or_default())
+    }
+
+    /// What every page holds at the end, and in which frame it was written.
     pub fn at_the_end(&self) -> Vec<(Holds, usize)> {
-        let mut pages = vec![(Holds::Nothing, 0); self.geometry.pages() as usize];
+        let mut pages = vec![(Holds::Erased, 0); self.geometry.pages() as usize];
         for (number, frame) in self.frames.iter().enumerate() {
-            for (page, holds) in &frame.changed {
-                pages[*page as usize] = (*holds, number);
+            for Change { page, holds, written } in &frame.changes {
+                let page = &mut pages[*page as usize];
+                *page = (*holds, if *written { number } else { page.1 });
             }
         }
         pages
     }
+
+    /// How many pages hold what at the end, in the order of [`Holds::ALL`].
+    pub fn counts(&self) -> [usize; Holds::ALL.len()] {
+        let mut counts = [0; Holds::ALL.len()];
+        self.at_the_end().iter().for_each(|(holds, _)| counts[holds.number()] += 1);
+        counts
+    }
+}
+
+/// A number with commas.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn small(tree: System) -> TreePlayed {
-        play(TreePlay { tree, records: 20_000, operations: 600, frames: 6 }).unwrap()
+    fn small(tree: System, operations: u64) -> TreePlayed {
+        play(TreePlay { tree, records: 20_000, operations, frames: 4 }).unwrap()
     }
 
-    fn count(played: &TreePlayed, holds: Holds) -> usize {
-        played.at_the_end().iter().filter(|page| page.0 == holds).count()
+    fn count(played: &TreePlayed, holds: Holds) -> u64 {
+        played.counts()[holds.number()] as u64
+    }
+
+    /// Pages of leaves and of nodes above them, the root included.
+    fn nodes(played: &TreePlayed) -> (u64, u64) {
+        let above = [Holds::Level(1), Holds::Level(2), Holds::Level(3), Holds::Root];
+        (count(played, Holds::Level(0)), above.iter().map(|holds| count(played, *holds)).sum())
+    }
+
+    /// What is wrong with the pages of a tree, as it counts itself.
+    fn fault(tree: System, played: &TreePlayed) -> Option<String> {
+        let counts = played.counts();
+        let ((leaves, above), roots) = (nodes(played), count(played, Holds::Root));
+        let all = counts.iter().sum::<usize>() == GEOMETRY.pages() as usize;
+        let right = match (tree, played.checked) {
+            // Sectors with parts of many nodes.
+            (System::Bftl, _) => (leaves, above) == (0, 0) && count(played, Holds::Log) > 100,
+            // Nodes of no fixed size.
+            (System::Engine | System::EngineDurable, _) => leaves > 50,
+            // The root is in memory.
+            (System::Fd, Some(checked)) => (leaves, above) == (checked.leaves, checked.inner),
+            // A path is on one page with its leaf.
+            (System::Mu | System::MuStar, Some(checked)) => leaves + above == checked.leaves && roots == 1,
+            // Leaves of several pages.
+            (System::Pio, Some(checked)) => {
+                above == checked.inner && roots == 1 && leaves > 0 && leaves.is_multiple_of(checked.leaves)
+            }
+            (_, Some(checked)) => (leaves, above) == (checked.leaves, checked.inner) && roots == 1,
+            (_, None) => false,
+        };
+        (!all || !right).then(|| {
+            format!(
+                "{tree:?}: {leaves} leaves, {above} above, {roots} roots, {counts:?}, {:?}",
+                played.checked
+            )
+        })
     }
 
     #[test]
-    fn a_tree_with_files_of_its_levels_shows_them() {
-        let played = small(System::Pio);
-        let (leaves, inner) = (count(&played, Holds::Leaf), count(&played, Holds::Inner));
-        assert!(leaves > 50 && inner >= 1 && leaves > inner, "{leaves} leaves, {inner} inner");
-        assert_eq!(played.frames.len(), 7);
-        assert!(played.at_the_end().iter().any(|page| page.1 == 6), "the flush at the end wrote something");
-        assert!(count(&small(System::BTree), Holds::Node) > 50);
+    fn the_pages_of_every_level_are_those_that_the_tree_counts() {
+        let trees = System::ON_A_VOLUME.into_iter().chain(System::ON_RAW_FLASH);
+        let faults: Vec<_> = trees.filter_map(|tree| fault(tree, &small(tree, 400))).collect();
+        assert_eq!(faults, [""; 0]);
     }
 
     #[test]
-    fn trees_on_raw_flash_are_told_by_their_tags() {
-        let played = small(System::Ipl);
-        assert!(count(&played, Holds::Leaf) > 50 && count(&played, Holds::Inner) >= 1);
-        assert!(count(&played, Holds::Beside) > 0, "logs");
-        let played = small(System::Wandering);
-        let (first, last) = (&played.frames[0], &played.frames[6]);
-        assert!(last.programs >= first.programs + 600 && last.seconds > first.seconds);
-        assert!(count(&played, Holds::Node) > 600);
+    fn in_page_logging_shows_its_logs_once_it_has_some() {
+        // IPL's log is the last slot of a block, here one page; d-IPL's is what the nodes leave.
+        for (tree, least) in [(System::Ipl, 6), (System::Dipl, 40)] {
+            let short = TreePlay { tree, records: 100_000, operations: 1, frames: 1 };
+            let before = count(&play(short).unwrap(), Holds::Log);
+            let played = play(TreePlay { operations: 3_000, frames: 6, ..short }).unwrap();
+            let logs = count(&played, Holds::Log);
+            let found =
+                format!("{tree:?}: {before} log pages at first, then {logs}, at least {least} expected");
+            // The flush at the end alone writes a log unit.
+            assert!(before <= 1 && logs >= least, "{found}");
+            // A page of the log takes several units, so that it is written more than once.
+            let written = played.frames.iter().flat_map(|frame| &frame.changes);
+            let written =
+                written.filter(|change| change.written && change.holds == Holds::Log).count() as u64;
+            assert!(written > logs, "{tree:?}: log pages written {written} times, {logs} pages");
+        }
     }
 
     #[test]
-    fn every_page_that_holds_something_is_of_a_kind_with_a_colour() {
-        let mut colours = Holds::ALL.map(Holds::colour).to_vec();
-        colours.sort_unstable();
-        colours.dedup();
-        assert_eq!(colours.len(), Holds::ALL.len());
-        assert_eq!(Holds::tagged(b"TrTg\x02", true), Holds::Beside);
-        assert_eq!(Holds::tagged(&[0xff; 52], false), Holds::Nothing);
-        assert_eq!(Holds::in_file("asbtree-0000000001"), Holds::Node);
-        assert_eq!(Holds::in_file("pio-wal"), Holds::Beside);
+    fn what_is_old_is_dead_on_raw_flash_and_stale_in_files_that_only_grow() {
+        for tree in [System::Wandering, System::Mu, System::Lsb] {
+            let played = small(tree, 400);
+            assert!(count(&played, Holds::Dead) > 200, "{tree:?} {:?}", played.counts());
+        }
+        assert!(count(&small(System::As, 2_000), Holds::Stale) > 50);
+        let played = small(System::BTree, 2_000);
+        assert!(
+            count(&played, Holds::Dead) > 500 && count(&played, Holds::Stale) == 0,
+            "{:?}",
+            played.counts()
+        );
+    }
+
+    #[test]
+    fn looking_takes_no_time_and_tells_when_pages_were_written() {
+        let often = small(System::Wandering, 400);
+        let once = play(TreePlay { frames: 1, ..often.play }).unwrap();
+        let end =
+            |played: &TreePlayed| played.frames.last().map(|frame| (frame.seconds, frame.programs)).unwrap();
+        assert_eq!(end(&often), end(&once));
+        assert_eq!(
+            often.frames.iter().map(|frame| frame.operations).collect::<Vec<_>>(),
+            [0, 100, 200, 300, 400]
+        );
+        let kinds = |played: &TreePlayed| played.at_the_end().iter().map(|page| page.0).collect::<Vec<_>>();
+        assert_eq!(kinds(&often), kinds(&once));
+        let pages = often.at_the_end();
+        let written =
+            |number: usize| pages.iter().filter(|page| page.0.is_kept() && page.1 == number).count();
+        assert!((0..5).all(|number| written(number) > 0), "of every frame, some are left");
+        let root = pages.iter().find(|page| page.0 == Holds::Root).unwrap();
+        assert_eq!(root.1, 4, "each update writes the root");
+    }
+
+    #[test]
+    fn more_than_fits_says_what_to_do() {
+        let much = TreePlay { tree: System::Mu, records: 1_500_000, operations: 1, frames: 2 };
+        let Err(failure) = play(much) else { panic!("17,442 paths on 16,384 pages") };
+        assert!(matches!(&failure, Failure::NoRoom(what) if what.contains("fewer --records")), "{failure}");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }
