@@ -61,20 +61,21 @@ Examples:
   sapwood-lab flash-map --tree b-tree
   sapwood-lab flash-map --tree mu --operations 50000 --svg mu.svg --html mu.html
 
-Open the page (flash-map.html) in any browser and press Play; the picture (flash-map.svg) is its end.
+Open the page (flash-map.html) in any browser; the picture (flash-map.svg) is its end.
 
-Without --tree a full drive is shown, block by block: live, dead and free pages, and wear. It has 8
-channels of 4 dies with 32 blocks each; it is filled in sequence, then overwritten.
+Without --tree a full drive is shown, block by block: live, dead and free pages, and wear. It has
+8 channels of 4 dies with 32 blocks each; it is filled in sequence, then overwritten.
 
-With --tree the flash under a tree is shown, page by page: 64 MiB, 4 channels of 2 dies with 32 blocks
-each. The tree is loaded, then random keys are updated. Each page is coloured by level (root, inner
-nodes, leaves, log, dead, erased …), or by age: how many updates ago it was written. The first of these
-trees stand on a drive that maps pages, from ipl on they manage raw flash themselves. Good to compare:
-  b-tree   overwrites its pages; the drive puts each somewhere else
-  pio      gathers updates, and writes far fewer pages
-  as       writes at the end of files; old versions stay until a whole file is removed
-  wandering, mu   write the path to the root with every update
-  ipl, dipl   log changes beside the nodes, in the same block";
+With --tree the flash under a tree is shown, page by page: 64 MiB, 4 channels of 2 dies with 32
+blocks each. The tree is loaded, then random keys are updated. Pages are coloured by level (root,
+inner nodes, leaves, log, dead, erased …), and by age (how many updates ago they were written).
+Trees that manage raw flash themselves have it; the others stand on a drive that maps pages.
+Good to compare:
+  b-tree      overwrites its pages; the drive puts each new version somewhere else
+  pio         gathers updates, and writes far fewer pages
+  as          writes at the end of files; old versions stay until a whole file is removed
+  wandering   writes the path up to the root with every update
+  dipl        logs changes right behind the nodes of a block";
 
 /// Runs the published experiments on flash again, and says which of their claims hold here.
 #[derive(Debug, Parser)]

@@ -79,7 +79,7 @@ pub(crate) enum System {
     Wandering,
     /// Raw flash: a whole path on one page
     Mu,
-    /// The same, with larger leaves
+    /// The same, where a leaf takes what the path leaves of the page
     MuStar,
     /// Raw flash: log nodes beside leaves
     Lsb,

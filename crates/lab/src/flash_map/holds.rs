@@ -26,9 +26,11 @@ pub(crate) enum Holds {
     Root,
 }
 
+const UNFINISHED_PATH: &str = "a leaf, and nodes above it of which no other page has a newer version";
+
 impl Holds {
     const LEVEL_MAX: u8 = 3;
-    /// In the order of legends; the position is the number in the player.
+    /// All of them; the position is the number in the player, where a page that was never written has 0.
     pub const ALL: [Holds; 11] = [
         Holds::Erased,
         Holds::Root,
@@ -42,6 +44,11 @@ impl Holds {
         Holds::Stale,
         Holds::Dead,
     ];
+
+    /// In the order of legends: from the root down, and what is free last.
+    pub fn in_legends() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().cycle().skip(1).take(Self::ALL.len())
+    }
 
     /// Its place in [`Holds::ALL`].
     pub fn number(self) -> usize {
@@ -66,14 +73,15 @@ impl Holds {
             Holds::Root if path => {
                 ("path from the root", "the page written last: a leaf and all nodes above it")
             }
-            Holds::Level(level) if path && level > 0 => {
-                ("path, in part", "a leaf, and nodes above it that no newer page has, but not the root")
-            }
+            Holds::Level(1) if path => ("path up to level 1", UNFINISHED_PATH),
+            Holds::Level(2) if path => ("path up to level 2", UNFINISHED_PATH),
+            Holds::Level(3..) if path => ("path up to level 3", UNFINISHED_PATH),
             Holds::Level(0) if path => ("leaf of a path", "of its path, the leaf alone is still needed"),
             Holds::Root | Holds::Level(1..) if run => {
                 ("upper run", "a sorted run with fences into the one below")
             }
             Holds::Level(0) if run => ("lowest run", "the sorted run with the most records"),
+            Holds::Level(0) if tree == System::Pio => ("leaf segment", "a page of a leaf, which has several"),
             Holds::Root => ("root", "where every search begins"),
             Holds::Level(0) => ("leaf", "records: keys and values"),
             Holds::Level(1) => ("inner node, level 1", "right above the leaves: says which leaf has a key"),

@@ -286,7 +286,7 @@ impl TreePlayed {
     pub fn title(&self) -> String {
         let TreePlay { tree, records, operations, .. } = self.play;
         let (tree, records, operations) = (tree.name(), grouped(records), grouped(operations));
-        format!("The flash under a {tree}: {records} records, {operations} updates of random keys")
+        format!("Flash map, {tree}: {records} records, {operations} updates of random keys")
     }
 
     /// What the tree itself counts.
@@ -298,12 +298,14 @@ impl TreePlayed {
 
     /// How many pages hold what at the end, in words.
     pub fn told(&self) -> String {
-        let kinds = Holds::ALL.into_iter().zip(self.counts()).filter(|(_, count)| *count > 0);
+        let counts = self.counts();
+        let kinds = Holds::in_legends().map(|holds| (holds, counts[holds.number()]));
+        let kinds = kinds.filter(|(_, count)| *count > 0);
         let kinds: Vec<_> = kinds
-            .map(|(holds, count)| format!("{} {}", grouped(count as u64), holds.name(self.play.tree).0))
+            .map(|(holds, count)| format!("{}: {}", holds.name(self.play.tree).0, grouped(count as u64)))
             .collect();
         let counted = self.counted().map(|counted| format!("\n{counted}"));
-        format!("Pages: {}.{}", kinds.join(", "), counted.unwrap_or_default())
+        format!("Pages: {}.{}", kinds.join("; "), counted.unwrap_or_default())
     }
 
     /// What every page holds at the end, and in which frame it was written.

@@ -22,9 +22,9 @@ struct Data {
     dot: u32,
     block: u32,
     dies: Vec<String>,
-    operations: u64,
     kinds: Vec<Kind>,
     ages: Vec<(u8, u8, u8)>,
+    age_ends: Vec<u64>,
     frames: Vec<Moment>,
 }
 
@@ -71,9 +71,9 @@ pub(crate) fn tree_page(played: &TreePlayed) -> String {
         dot: DOT,
         block: BLOCK,
         dies: (0..geometry.units()).map(|row| die(played, row)).collect(),
-        operations: played.play.operations,
         kinds: kinds.into(),
         ages: age::COLOURS.into(),
+        age_ends: age::ends(played.play.operations),
         frames: frames.collect(),
     };
     // Numbers and our own names only, so that nothing in it can end the script.
@@ -115,7 +115,7 @@ pub(crate) fn tree_page(played: &TreePlayed) -> String {
                 div.controls {
                     span { "Colour by" }
                     label { input type="radio" name="by" value="level" checked; " level: what a page holds" }
-                    label { input type="radio" name="by" value="age"; " age: updates since it was written" }
+                    label { input type="radio" name="by" value="age"; " age: how many updates ago it was written there, or moved" }
                 }
                 p #told {}
                 figure {
@@ -125,7 +125,7 @@ pub(crate) fn tree_page(played: &TreePlayed) -> String {
                 table #level {
                     thead { tr { th {} th { "pages" } th { "hold" } th { "that is" } } }
                     tbody {
-                        @for holds in Holds::ALL {
+                        @for holds in Holds::in_legends() {
                             @if occurs[holds.number()] {
                                 tr {
                                     td { span.key style=(swatch(holds.colour())) {} }
@@ -138,7 +138,7 @@ pub(crate) fn tree_page(played: &TreePlayed) -> String {
                     }
                 }
                 table #age {
-                    thead { tr { th {} th { "pages" } th { "were written" } } }
+                    thead { tr { th {} th { "pages" } th { "were written, or moved," } } }
                     tbody {
                         @for (number, name) in age::names(played.play.operations).iter().enumerate() {
                             tr {

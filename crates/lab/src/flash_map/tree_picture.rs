@@ -101,11 +101,11 @@ pub(crate) fn tree_picture(played: &TreePlayed) -> String {
         played.counted().unwrap_or_default()
     );
     let counts = played.counts();
-    let kinds = Holds::ALL.into_iter().filter(|holds| counts[holds.number()] > 0);
+    let kinds = Holds::in_legends().filter(|holds| counts[holds.number()] > 0);
     let kinds: Vec<_> = kinds
         .map(|holds| {
             let count = grouped(counts[holds.number()] as u64);
-            (holds.colour(), format!("{} {count}", holds.name(play.tree).0))
+            (holds.colour(), format!("{}: {count}", holds.name(play.tree).0))
         })
         .collect();
     let top = legend(&mut svg, width, TOP, "What each page holds, and how many do", &kinds);
@@ -115,7 +115,7 @@ pub(crate) fn tree_picture(played: &TreePlayed) -> String {
     ages.extend(
         [Holds::Dead, Holds::Erased].map(|holds| (holds.colour(), holds.name(play.tree).0.to_owned())),
     );
-    let top = legend(&mut svg, width, top, "The same pages by when each was written", &ages);
+    let top = legend(&mut svg, width, top, "The same pages by when each was written there, or moved", &ages);
     let colour = |(holds, frame): &(Holds, usize)| {
         let written = played.frames.get(*frame).map_or(0, |frame| frame.operations);
         let age = age::class(written, play.operations, play.operations);
@@ -155,7 +155,7 @@ mod tests {
             .map(|line| line.split('h').nth(1).unwrap().parse::<u32>().unwrap())
             .sum();
         assert_eq!(drawn, 2 * DOT * played.geometry.pages());
-        for text in ["PIO B-tree", "leaf ", "erased", "before the first update", "ch 3 die 1"] {
+        for text in ["PIO B-tree", "leaf segment: ", "erased: ", "before the first update", "ch 3 die 1"] {
             assert!(svg.contains(text), "{text}");
         }
         assert!(svg.ends_with("</svg>\n") && svg.len() < 300_000, "{} bytes", svg.len());

@@ -33,9 +33,8 @@ const count = number => number.toLocaleString("en");
 
 // The same rule as in age.rs.
 function age(page) {
-  const at = written(page), parts = data.ages.length - 1;
-  if (!at) return parts;
-  return Math.min(parts - 1, Math.floor((data.frames[frame].operations - at) * parts / data.operations));
+  const at = written(page), part = data.age_ends.findIndex(end => data.frames[frame].operations - at < end);
+  return at && part >= 0 ? part : data.age_ends.length;
 }
 
 function draw() {

@@ -123,7 +123,7 @@ fn the_flash_under_a_tree_is_drawn_and_played() {
     let mut arguments = vec!["flash-map", "--tree", "lsb"];
     arguments.extend(few);
     let answer = lab(dir.path(), &arguments).expect(0);
-    assert!(answer.output.contains("log node") && answer.output.contains("dead"), "{}", answer.output);
+    assert!(answer.output.contains("log node: ") && answer.output.contains("dead"), "{}", answer.output);
     assert!(answer.output.ends_with("flash-map.svg\nflash-map.html\n"), "{}", answer.output);
     let page = std::fs::read_to_string(dir.path().join("flash-map.html")).unwrap();
     assert!(page.contains("Colour by") && page.contains("max=\"5\""), "one step for each frame");
