@@ -132,6 +132,17 @@ impl Holds {
         })
     }
 
+    /// Whether a page is of the list of files that the simulated drive keeps: drawn in `flash`, `ssd/journal.rs`.
+    pub fn is_list_of_files(page: &[u8]) -> bool {
+        page.starts_with(b"SWJ1")
+    }
+
+    /// A page that a drive keeps, but that is of no file with a name: its list of files, or of a file that was removed, and that
+    /// the drive has not let go yet.
+    pub fn in_no_file(says: Option<Self>) -> Self {
+        if says == Some(Holds::Table) { Holds::Table } else { Holds::Stale }
+    }
+
     /// A page of a file that says nothing of itself.
     pub fn in_file(name: &str) -> Self {
         match name {
@@ -197,6 +208,10 @@ mod tests {
         assert_eq!(Holds::at_a_glance(&page), None);
         assert_eq!(Holds::in_file("pio-wal"), Holds::Log);
         assert_eq!(Holds::in_file("CURRENT"), Holds::Table);
+        assert!(Holds::is_list_of_files(b"SWJ1....") && !Holds::is_list_of_files(&page));
+        assert_eq!(Holds::in_no_file(Some(Holds::Table)), Holds::Table);
+        assert_eq!(Holds::in_no_file(Some(Holds::Level(0))), Holds::Stale, "of a removed file");
+        assert_eq!(Holds::in_no_file(None), Holds::Stale);
         page[100..108].copy_from_slice(b"SapN\x02\x01\0\0");
         assert_eq!(Holds::in_segment(&page), Some(Holds::Level(1)));
         page[50..58].copy_from_slice(b"SapN\x03\xff\0\0");

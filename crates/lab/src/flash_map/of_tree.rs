@@ -144,6 +144,7 @@ impl Camera {
                 let readable = now.1 > 0 && now.1 != UNREADABLE;
                 seen.says = match self.tree {
                     _ if !readable => None,
+                    _ if Holds::is_list_of_files(&bytes) => Some(Holds::Table),
                     System::Engine | System::EngineDurable => Holds::in_segment(&bytes),
                     _ => Holds::at_a_glance(&bytes),
                 };
@@ -175,6 +176,7 @@ impl Camera {
             .map(|(seen, owner)| match owner {
                 _ if seen.written.1 == 0 => Holds::Erased,
                 None => Holds::Dead,
+                Some((name, _)) if name.is_empty() => Holds::in_no_file(seen.says),
                 Some((name, page)) if unused.contains(&(&**name, *page)) => Holds::Stale,
                 Some((name, _)) if self.is_engine_data(name) => seen.says.unwrap_or(Holds::Untold),
                 Some((name, _)) => seen.says.unwrap_or_else(|| Holds::in_file(name)),
