@@ -73,7 +73,7 @@ pub mod page_map;
 mod scan;
 pub(crate) mod spare;
 
-use crate::{BlockId, Error, Flash, Geometry, Result};
+use crate::{BlockId, Error, Flash, Geometry, PageId, Result};
 use garbage_collection::Victims;
 use serde::{Deserialize, Serialize};
 
@@ -117,6 +117,11 @@ pub trait Ftl: Send + std::fmt::Debug {
     /// How many pages of a block hold what the host would read, for maps of a drive; `None` if the layer does not keep
     /// count.
     fn live_pages(&self, _: BlockId) -> Option<u32> {
+        None
+    }
+
+    /// Which logical page stands on a physical one, for maps of a drive; `None` if none does, or if the layer does not say.
+    fn owner(&self, _: PageId) -> Option<LogicalPage> {
         None
     }
 

@@ -247,6 +247,32 @@ impl Nand {
         Ok(())
     }
 
+    /// What a page holds, without a read: for maps and tests, nothing is counted and no fault strikes. How often the page was
+    /// programmed since its block was erased, 0 if it is free; [`Rules::programs_max`] at most, or 255 if it cannot be read.
+    /// Both buffers are filled from the beginning, with 0xFF if the page is free, or cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is no such page, or it has fewer bytes.
+    pub fn peek(&self, page: PageId, buffer: &mut [u8], spare: &mut [u8]) -> Result<u8> {
+        let (block, index) = self.check_page(page)?;
+        if buffer.len() > self.geometry.page_bytes as usize {
+            let (len, page_bytes) = (buffer.len(), self.geometry.page_bytes);
+            return self.misuse(page, || format!("{len} bytes of a page of {page_bytes}"));
+        }
+        if spare.len() > self.geometry.spare_bytes as usize {
+            self.too_much_spare(page, spare.len())?;
+        }
+        let programs = self.programs[page.0 as usize];
+        if programs == 0 || programs == UNREADABLE {
+            buffer.fill(0xff);
+            spare.fill(0xff);
+        } else {
+            self.contents.read(block, index, 0, buffer);
+            self.contents.read_spare(block, index, spare);
+        }
+        Ok(programs)
+    }
+
     /// Reads the first bytes of a page's spare area.
     ///
     /// # Errors

@@ -189,6 +189,14 @@ impl RawFlash {
         })
     }
 
+    /// What a page holds, without a read: no time passes and nothing is counted. See [`Nand::peek`](crate::Nand::peek).
+    ///
+    /// # Errors
+    /// As [`Nand::peek`](crate::Nand::peek).
+    pub fn peek(&self, page: PageId, buffer: &mut [u8], spare: &mut [u8]) -> Result<u8> {
+        self.state.lock().flash.nand().peek(page, buffer, spare)
+    }
+
     /// Programs pages.
     ///
     /// # Errors

@@ -25,7 +25,8 @@ pub use latency::Latency;
 pub use map::BlockState;
 
 use crate::{
-    Batch, Faults, Flash, FlashCounters, Ftl, FtlOptions, NandCounters, Profile, RequestKind, Result, Wear,
+    Batch, Faults, Flash, FlashCounters, Ftl, FtlOptions, NandCounters, PageId, Profile, RequestKind, Result,
+    Wear,
 };
 use parking_lot::Mutex;
 use psync::{Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Volume, Write};
@@ -148,6 +149,23 @@ impl Ssd {
     pub fn blocks(&self) -> Vec<BlockState> {
         let state = self.state.lock();
         map::blocks(&state.flash, &*state.layer)
+    }
+
+    /// What a physical page holds, without a read: no time passes and nothing is counted. See
+    /// [`Nand::peek`](crate::Nand::peek).
+    ///
+    /// # Errors
+    /// As [`Nand::peek`](crate::Nand::peek).
+    pub fn peek(&self, page: PageId, buffer: &mut [u8]) -> Result<u8> {
+        self.state.lock().flash.nand().peek(page, buffer, &mut [])
+    }
+
+    /// By physical page: the name of the file whose page stands there, and which page of it; nothing if the page is free or dead. An
+    /// empty name is the drive's own list of files, or of a file that has no name any more. Only page mapping tells; with
+    /// other layers there is none.
+    pub fn owners(&self) -> Vec<Option<(Arc<str>, u64)>> {
+        let state = self.state.lock();
+        map::owners(&state.flash, &*state.layer, &state.files)
     }
 
     /// Bytes of memory that the drive would need for its mapping.

@@ -331,3 +331,28 @@ fn tags_keep_the_beginning_of_a_page_and_its_spare_area() {
     assert_eq!(spare, [8; SPARE]);
     assert_eq!(nand.memory_bytes(), 2 * 8 * 32);
 }
+
+#[test]
+fn a_peek_shows_what_a_read_does_and_leaves_no_trace() {
+    let rules = Rules { programs_max: 2, ..Rules::default() };
+    let mut nand = Nand::new(GEOMETRY, rules, 1).unwrap();
+    let page = GEOMETRY.page(BlockId(1), 0);
+    let peek = |nand: &Nand| {
+        let (mut data, mut spare) = ([0; PAGE], [0; 4]);
+        let programs = nand.peek(page, &mut data, &mut spare).unwrap();
+        (programs, data, spare)
+    };
+    assert_eq!(peek(&nand), (0, [0xff; PAGE], [0xff; 4]));
+    nand.program_part(page, 0, &[7; 100], 0, b"me").unwrap();
+    let before = nand.counters();
+    let (programs, data, spare) = peek(&nand);
+    assert_eq!((programs, &data[..101], &spare), (1, &[&[7; 100][..], &[0xff]].concat()[..], b"me\xff\xff"));
+    nand.set_faults(Faults { bits: 1.0, ..Faults::default() });
+    assert_eq!(peek(&nand), (programs, data, spare), "no fault strikes");
+    assert_eq!(nand.counters(), before);
+    nand.spoil(page).unwrap();
+    assert_eq!(peek(&nand), (255, [0xff; PAGE], [0xff; 4]));
+    assert!(matches!(nand.peek(page, &mut [0; PAGE + 1], &mut []), Err(Error::Misuse { .. })));
+    assert!(matches!(nand.peek(page, &mut [], &mut [0; SPARE + 1]), Err(Error::Misuse { .. })));
+    assert!(matches!(nand.peek(PageId(GEOMETRY.pages()), &mut [], &mut []), Err(Error::Misuse { .. })));
+}

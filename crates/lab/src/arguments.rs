@@ -3,6 +3,7 @@
 pub(crate) mod trace;
 
 use crate::arena::parse_bytes;
+use crate::every_system::System;
 use crate::experiment::{Device, Scale};
 use crate::flash_map::Overwrites;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -53,6 +54,29 @@ store is set up: docs/arena.md.
 
 Other work on the machine spoils the figures: run it alone.";
 
+const FLASH_MAP: &str = "\
+Examples:
+  sapwood-lab flash-map
+  sapwood-lab flash-map --overwrites hot --over-provision 0.28
+  sapwood-lab flash-map --tree b-tree
+  sapwood-lab flash-map --tree mu --operations 50000 --svg mu.svg --html mu.html
+
+Open the page (flash-map.html) in any browser; the picture (flash-map.svg) is its end.
+
+Without --tree a full drive is shown, block by block: live, dead and free pages, and wear. It has
+8 channels of 4 dies with 32 blocks each; it is filled in sequence, then overwritten.
+
+With --tree the flash under a tree is shown, page by page: 64 MiB, 4 channels of 2 dies with 32
+blocks each. The tree is loaded, then random keys are updated. Pages are coloured by level (root,
+inner nodes, leaves, log, dead, erased …), and by age (how many updates ago they were written).
+Trees that manage raw flash themselves have it; the others stand on a drive that maps pages.
+Good to compare:
+  b-tree      overwrites its pages; the drive puts each new version somewhere else
+  pio         gathers updates, and writes far fewer pages
+  as          writes at the end of files; old versions stay until a whole file is removed
+  wandering   writes the path up to the root with every update
+  dipl        logs changes right behind the nodes of a block";
+
 /// Runs the published experiments on flash again, and says which of their claims hold here.
 #[derive(Debug, Parser)]
 #[command(name = "sapwood-lab", version, after_help = FIRST_SESSION, propagate_version = true)]
@@ -76,10 +100,8 @@ pub(crate) enum Command {
     /// Make, look at and replay traces of operations on indexes
     #[command(subcommand)]
     Trace(trace::Trace),
-    /// Draw a simulated drive's blocks, and a page that plays it filling up
-    #[command(
-        after_help = "Examples:\n  sapwood-lab flash-map\n  sapwood-lab flash-map --overwrites hot --over-provision 0.28\n\nThe drive has 8 channels of 4 dies with 32 blocks each, so that every block can be seen. It is\nfilled in sequence, then overwritten."
-    )]
+    /// Draw a simulated drive, or the flash under a tree, and a page that plays it step by step
+    #[command(after_help = FLASH_MAP)]
     FlashMap(FlashMap),
     /// Race Sapwood against other stores, all under the same memory limit
     #[command(after_help = ARENA)]
@@ -129,6 +151,15 @@ pub(crate) struct Report {
 
 #[derive(Debug, Args)]
 pub(crate) struct FlashMap {
+    /// Show the flash under this tree, page by page, instead of a full drive
+    #[arg(long, value_enum, conflicts_with_all = ["overwrites", "over_provision", "rounds"])]
+    pub tree: Option<System>,
+    /// Records that the tree is loaded with
+    #[arg(long, value_name = "N", default_value_t = 300_000, requires = "tree", value_parser = clap::value_parser!(u64).range(1000..=2_000_000))]
+    pub records: u64,
+    /// Updates of random keys after that
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "tree", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub operations: u64,
     /// Where the full drive is overwritten
     #[arg(long, value_enum, default_value_t = Overwrites::Random)]
     pub overwrites: Overwrites,
@@ -138,7 +169,7 @@ pub(crate) struct FlashMap {
     /// How often the drive's size is overwritten
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=50))]
     pub rounds: u32,
-    /// Frames of the play
+    /// Steps of the play
     #[arg(long, value_name = "N", default_value_t = 160, value_parser = clap::value_parser!(u32).range(2..=2000))]
     pub frames: u32,
     /// The picture of the end

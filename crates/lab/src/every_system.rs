@@ -8,16 +8,17 @@
 //! 3. All that is done follows from the options: the engine has no thread in the background.
 
 use crate::failure::{Failure, Result};
+use clap::ValueEnum;
 use flash::{Order, Profile, RawFlash};
 use psync::Volume;
 use sapwood::{Database, Durability, Keyspace};
 use std::sync::Arc;
 use trees::{
     AsTree, AsTreeOptions, BTree, BTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, BftlOptions,
-    BlinkOptions, BlinkTree, CbFlashOptions, CbFlashTree, CbTree, CbTreeOptions, DiplTree, FdTree,
+    BlinkOptions, BlinkTree, CbFlashOptions, CbFlashTree, CbTree, CbTreeOptions, Checked, DiplTree, FdTree,
     FdTreeOptions, Ibsf, IbsfOptions, InPageLoggingOptions, Index, IplTree, LaTree, LaTreeOptions, LogMode,
-    LsbTree, LsbTreeOptions, LuTree, LuTreeOptions, MuLayout, MuTree, MuTreeOptions, PioOptions, PioTree,
-    RecordAsTree, RecordAsTreeOptions, Split, WanderingOptions, WanderingTree,
+    LsbTree, LsbTreeOptions, LuTree, LuTreeOptions, MuLayout, MuTree, MuTreeOptions, PageUse, PioOptions,
+    PioTree, RecordAsTree, RecordAsTreeOptions, Split, WanderingOptions, WanderingTree,
 };
 
 /// Bytes of a page of every tree.
@@ -40,28 +41,49 @@ pub(crate) const ENGINE_MEMORY: u64 = 4 << 20;
 const BATCH: usize = 1000;
 
 /// A system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum System {
+    /// Nodes in place behind an LRU pool
     BTree,
+    /// In place, for many threads
     Blink,
+    /// In place, changed nodes written in batches
     Batched,
+    /// In place, updates gathered by leaf, the oldest leaf first
     Ibsf,
+    /// In place, updates gathered in groups
     Lu,
+    /// In place, buffers of updates beside the tree
     La,
+    /// Sorted runs, merged into each other
     Fd,
+    /// Nodes scattered over sectors that many share
     Bftl,
+    /// Out of place, one node a level in memory
     Cb,
+    /// Updates gathered, leaves that only grow
     Pio,
+    /// Records gathered, nodes at the end of files
     RecordAs,
+    /// Changed nodes at the end of files
     As,
+    /// Sapwood's own engine
     Engine,
+    /// The same, each update durable
     EngineDurable,
+    /// Raw flash: a log in the last pages of each block
     Ipl,
+    /// Raw flash: a log right behind the nodes of each block
     Dipl,
+    /// Raw flash: the path to the root is written anew
     Wandering,
+    /// Raw flash: a whole path on one page
     Mu,
+    /// The same, where a leaf takes what the path leaves of the page
     MuStar,
+    /// Raw flash: log nodes beside leaves
     Lsb,
+    /// Raw flash: one node a level in memory
     CbFlash,
 }
 
@@ -334,6 +356,22 @@ impl Store {
                 };
                 Ok(values.into_iter().map(|value| value.and_then(number)).collect())
             }
+        }
+    }
+
+    /// Which pages are needed, as far as the system has a table of them.
+    pub fn page_use(&self) -> PageUse {
+        match self {
+            Store::Tree(tree) => tree.page_use(),
+            Store::Engine(..) => PageUse::NotTold,
+        }
+    }
+
+    /// Reads everything, and counts it; the engine does not.
+    pub fn check(&self) -> Result<Option<Checked>> {
+        match self {
+            Store::Tree(tree) => Ok(Some(tree.check()?)),
+            Store::Engine(..) => Ok(None),
         }
     }
 

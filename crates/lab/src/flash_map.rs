@@ -5,11 +5,19 @@
 //! 1. a frame is what the drive itself says of its blocks at that moment; nothing is guessed between frames;
 //! 2. the workload is decided by its seed.
 
+mod age;
+mod holds;
+mod of_tree;
 mod page;
 mod picture;
+mod tree_page;
+mod tree_picture;
 
+pub(crate) use of_tree::{TreePlay, play as play_tree};
 pub(crate) use page::page;
 pub(crate) use picture::picture;
+pub(crate) use tree_page::tree_page;
+pub(crate) use tree_picture::tree_picture;
 
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;

@@ -3,7 +3,7 @@
 //! Updates are blind, since several of the systems cannot know what is on the device without reading it: `insert` and
 //! `update` both set the value of a key, whether it was there or not, and `delete` of a key that is not there does nothing.
 
-use crate::{Counters, Key, Result, Value};
+use crate::{Counters, Key, PageUse, Result, Value};
 use std::ops::Range;
 
 /// When what an operation did survives power loss.
@@ -105,4 +105,9 @@ pub trait Index {
 
     /// What it has done and what it takes.
     fn stats(&self) -> Counters;
+
+    /// Which pages it still needs, as far as it has a table of them. Reads nothing.
+    fn page_use(&self) -> PageUse {
+        PageUse::NotTold
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod blink_node;
 pub(crate) mod flash_node;
+pub(crate) mod glance;
 pub(crate) mod header;
 pub(crate) mod leaf_segments;
 pub(crate) mod log_node;

@@ -390,6 +390,11 @@ impl Ftl for PageMap {
         Ok(Box::new(found))
     }
 
+    fn owner(&self, page: PageId) -> Option<LogicalPage> {
+        let owner = *self.owner.get(page.0 as usize)?;
+        (owner != NONE).then_some(LogicalPage(owner))
+    }
+
     fn live_pages(&self, block: BlockId) -> Option<u32> {
         (block.0 < self.geometry.blocks()).then(|| self.candidates.valid(block))
     }

@@ -107,6 +107,12 @@ impl Files {
         self.names.iter().map(|(name, number)| (name.as_str(), self.node(*number).map_or(0, |node| node.len)))
     }
 
+    /// All pages of all files that have a name.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (&str, u64, LogicalPage)> {
+        let files = self.names.iter().filter_map(|(name, number)| Some((name.as_str(), self.node(*number)?)));
+        files.flat_map(|(name, node)| node.pages(0..u64::MAX).map(move |(page, at)| (name, page, at)))
+    }
+
     pub(super) fn node(&self, file: Number) -> Option<&Node> {
         self.nodes.get(&file)
     }

@@ -115,3 +115,21 @@ fn a_drive_is_drawn_and_played() {
     assert!(std::fs::read_to_string(dir.path().join("flash-map.html")).unwrap().contains("const data = {"));
     lab(dir.path(), &["flash-map", "--over-provision", "0.9"]).expect(2);
 }
+
+#[test]
+fn the_flash_under_a_tree_is_drawn_and_played() {
+    let dir = scratch();
+    let few = ["--records", "5000", "--operations", "200", "--frames", "5"];
+    let mut arguments = vec!["flash-map", "--tree", "lsb"];
+    arguments.extend(few);
+    let answer = lab(dir.path(), &arguments).expect(0);
+    assert!(answer.output.contains("log node: ") && answer.output.contains("dead"), "{}", answer.output);
+    assert!(answer.output.ends_with("flash-map.svg\nflash-map.html\n"), "{}", answer.output);
+    let page = std::fs::read_to_string(dir.path().join("flash-map.html")).unwrap();
+    assert!(page.contains("Colour by") && page.contains("max=\"5\""), "one step for each frame");
+    assert!(std::fs::read_to_string(dir.path().join("flash-map.svg")).unwrap().contains("log node"));
+    let answer = lab(dir.path(), &["flash-map", "--tree", "oak"]).expect(2);
+    assert!(answer.errors.contains("wandering") && answer.errors.contains("cb-flash"), "{}", answer.errors);
+    let answer = lab(dir.path(), &["flash-map", "--tree", "as", "--rounds", "2"]).expect(2);
+    assert!(answer.errors.contains("--rounds"), "{}", answer.errors);
+}

@@ -22,7 +22,7 @@ fn an_experiment_runs_is_saved_and_reported() {
 
     let json = std::fs::read_to_string(dir.path().join("all.json")).unwrap();
     let records: Vec<Record> = serde_json::from_str(&json).unwrap();
-    assert_eq!(records.iter().map(Record::name).collect::<Vec<_>>(), ["E3-disk", "E2-disk"]);
+    assert_eq!(records.iter().map(Record::name).collect::<Vec<_>>(), ["E3-disk-trial", "E2-disk-trial"]);
     let depth = &records[1];
     assert_eq!((depth.device, depth.seconds > 0.0), (Device::Disk, true));
     let Measured::Wall(rows) = &depth.measured else { panic!("a disk is timed by the wall clock") };
@@ -31,9 +31,10 @@ fn an_experiment_runs_is_saved_and_reported() {
     assert!(rows.0.iter().all(|row| row.requests >= 64 && row.bytes == 4096 * row.requests));
 
     let results = dir.path().join("lab-results");
-    let saved = Record::from_json(&std::fs::read_to_string(results.join("E2-disk.json")).unwrap()).unwrap();
+    let saved =
+        Record::from_json(&std::fs::read_to_string(results.join("E2-disk-trial.json")).unwrap()).unwrap();
     assert!(&saved == depth, "the saved record differs");
-    let csv = std::fs::read_to_string(results.join("E2-disk.csv")).unwrap();
+    let csv = std::fs::read_to_string(results.join("E2-disk-trial.csv")).unwrap();
     assert!(&Rows::<Wall>::from_csv(&csv).unwrap() == rows, "the saved rows differ");
     assert!(!dir.path().join("sapwood-lab.scratch").exists(), "the scratch directory is gone");
 
@@ -42,8 +43,8 @@ fn an_experiment_runs_is_saved_and_reported() {
     let page = std::fs::read_to_string(results.join("report.html")).unwrap();
     assert!(page.contains("id=\"E2\"") && page.matches("<svg").count() == 2);
     let markdown = std::fs::read_to_string(dir.path().join("reproduction.md")).unwrap();
-    assert!(markdown.contains("](lab-results/E2-disk.svg)"), "{markdown}");
-    assert!(results.join("E2-disk.svg").exists());
+    assert!(markdown.contains("](lab-results/E2-disk-trial.svg)"), "{markdown}");
+    assert!(results.join("E2-disk-trial.svg").exists());
 }
 
 #[cfg(unix)]

@@ -20,10 +20,11 @@ use crate::store::mapping_table::{Checkpoint, MappingTable};
 use crate::store::sequential::SequentialStore;
 use crate::store::sub_files::Address;
 use crate::store::{NodeStore, Root};
-use crate::{Counters, Error, Result};
+use crate::{Counters, Error, PageUse, Result};
 use lru::LruCache;
 use parking_lot::Mutex;
 use psync::Volume;
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -315,6 +316,15 @@ impl AlwaysSequential {
     /// Sub-files, oldest first.
     pub fn shares(&self) -> impl Iterator<Item = (u32, Share)> {
         self.validation.list()
+    }
+
+    /// Which pages of the sub-files hold older versions of nodes.
+    pub fn page_use(&self) -> PageUse {
+        let valid: HashSet<Address> = self.table.iter().map(|(_, place)| place).collect();
+        let files = &self.log.files;
+        let pages = files.list().flat_map(|(file, pages)| (0..pages).map(move |page| Address { file, page }));
+        let stale = pages.filter(|place| !valid.contains(place));
+        PageUse::Unused(stale.map(|place| (files.name(place.file), files.offset(place.page))).collect())
     }
 
     /// Bytes of the mapping table in memory.

@@ -19,7 +19,7 @@
 use super::NodeId;
 use crate::{Error, Result};
 
-const MAGIC: &[u8; 4] = b"Tree";
+pub(super) const MAGIC: &[u8; 4] = b"Tree";
 /// Bytes before the body.
 pub(crate) const HEADER: usize = 32;
 const CRC_AT: usize = 28;
@@ -71,7 +71,7 @@ impl Kind {
         Self::LogNode,
     ];
 
-    fn of(number: u8) -> Option<Self> {
+    pub fn of(number: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| *kind as u8 == number)
     }
 }

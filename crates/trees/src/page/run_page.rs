@@ -72,6 +72,12 @@ pub(crate) fn entries_max(page_len: usize) -> usize {
     (page_len - HEADER) * 4 / 65
 }
 
+/// Whether the first of `count` entries of a page is a fence.
+pub(super) fn begins_with_fence(page: &[u8], count: usize) -> bool {
+    let kind = page.get(HEADER + 16 * count).map(|kinds| kinds & 3);
+    kind.is_some_and(|kind| kind == EntryKind::External as u8 || kind == EntryKind::Internal as u8)
+}
+
 /// A page of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunPage {

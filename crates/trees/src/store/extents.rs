@@ -270,6 +270,13 @@ impl ExtentFile {
         Ok(())
     }
 
+    /// Pages that are in no extent, those included that wait for the next anchor: file and offset.
+    pub fn unused(&self) -> Vec<(String, u64)> {
+        let free = self.free.iter().map(|(first, len)| *first..first + len);
+        let pages = free.chain(self.retired.iter().cloned()).flatten();
+        pages.map(|page| (self.name.clone(), self.offset(page))).collect()
+    }
+
     /// Pages that wait for the next anchor.
     pub fn retired(&self) -> u64 {
         self.retired.iter().map(|extent| extent.end - extent.start).sum()

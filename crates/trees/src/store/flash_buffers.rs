@@ -369,6 +369,11 @@ impl FlashBuffers {
         self.file.commit(vec![self.table.start, pages as u64, self.next_number])
     }
 
+    /// Pages that nothing stands on: file and offset.
+    pub fn unused(&self) -> Vec<(String, u64)> {
+        self.file.unused()
+    }
+
     /// Verifies the account of what is staged.
     pub fn check(&self) -> Result<()> {
         let staged: BTreeSet<_> = self

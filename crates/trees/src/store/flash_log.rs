@@ -19,7 +19,7 @@
 //!    refused by the flash, and then it is erased first.
 
 use crate::store::flash_tag::{TAG, Tag};
-use crate::{Error, Result};
+use crate::{Error, PageUse, Result};
 use flash::{BlockId, Geometry, PageId, PageProgram, PageRead, RawFlash};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -406,6 +406,11 @@ impl FlashLog {
     /// Which parts of a page live.
     pub fn parts(&self, page: u64) -> u16 {
         self.live[page as usize]
+    }
+
+    /// Which parts live, by page.
+    pub fn page_use(&self) -> PageUse {
+        PageUse::Needed(self.live.clone())
     }
 
     /// Pages of which something lives.

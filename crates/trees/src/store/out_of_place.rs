@@ -312,6 +312,12 @@ impl OutOfPlaceStore {
         self.table.keys().copied()
     }
 
+    /// Pages that no node stands on, those included that are kept for a recovery: file and offset.
+    pub fn unused(&self) -> Vec<(String, u64)> {
+        let place = |page: &u64| (self.name.clone(), page * self.page_len as u64);
+        self.free_pages.iter().chain(&self.kept).map(place).collect()
+    }
+
     /// Pages, memory and space.
     pub fn counters(&self) -> Counters {
         let words = 3 * self.table.len() + self.free_pages.len() + self.kept.len() + self.free_ids.len();

@@ -6,7 +6,7 @@ use crate::store::Root;
 use crate::store::flash_nodes::{Body, FlashNodes};
 use crate::store::in_place::InPlaceStore;
 use crate::store::out_of_place::OutOfPlaceStore;
-use crate::{Counters, Result};
+use crate::{Counters, PageUse, Result};
 use std::collections::HashSet;
 
 /// Where pages go when they are written again.
@@ -85,6 +85,14 @@ impl Placement {
             Self::InPlace(store) => store.sync(root),
             Self::OutOfPlace(store) => store.commit(root),
             Self::Flash(store) => store.commit(root),
+        }
+    }
+
+    pub fn page_use(&self) -> PageUse {
+        match self {
+            Self::InPlace(_) => PageUse::NotTold,
+            Self::OutOfPlace(store) => PageUse::Unused(store.unused()),
+            Self::Flash(store) => store.log().page_use(),
         }
     }
 

@@ -432,6 +432,11 @@ impl UnitStore {
         ])
     }
 
+    /// Pages that nothing stands on: file and offset.
+    pub fn unused(&self) -> Vec<(String, u64)> {
+        self.file.unused()
+    }
+
     /// Verifies the table: no list too long, every sector counted as often as it is listed.
     pub fn check(&self) -> Result<()> {
         let mut lists: HashMap<u64, u32> = HashMap::new();

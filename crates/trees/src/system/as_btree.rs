@@ -17,7 +17,7 @@ use crate::store::NodeStore;
 use crate::store::log_recovery::Rule;
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
-use crate::{Counters, Key, Result, Value};
+use crate::{Counters, Key, PageUse, Result, Value};
 use psync::Volume;
 use std::ops::Range;
 use std::sync::Arc;
@@ -250,5 +250,9 @@ impl Index for AsTree {
             height: u32::from(self.nodes.root().level) + 1,
             ..self.nodes.counters()
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.nodes.page_use()
     }
 }

@@ -18,7 +18,7 @@ use crate::store::NodeStore;
 use crate::store::unit_store::{Scatter, UnitStore};
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
-use crate::{Counters, Key, Result, Value};
+use crate::{Counters, Key, PageUse, Result, Value};
 use psync::Volume;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -222,5 +222,9 @@ impl Index for Bftl {
             height: u32::from(self.nodes.root().level) + 1,
             ..self.nodes.counters()
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        PageUse::Unused(self.nodes.unused())
     }
 }

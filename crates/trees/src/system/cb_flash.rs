@@ -27,7 +27,7 @@ use crate::update::bulk_load::bulk_load;
 use crate::update::cascaded::{Policy, Sequential, Switches, Update, plant};
 use crate::update::deferred_underflow::{Underfull, load};
 use crate::update::single::{self, Events};
-use crate::{Counters, Error, Key, Result, Value};
+use crate::{Counters, Error, Key, PageUse, Result, Value};
 use flash::RawFlash;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -297,5 +297,9 @@ impl Index for CbFlashTree {
             memory: counters.memory + self.log.as_ref().map_or(0, |log| log.page.len() as u64),
             ..counters
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.cascade.store().page_use()
     }
 }

@@ -32,7 +32,7 @@ pub use crate::update::cascaded::Sequential;
 use crate::update::cascaded::{Policy, Switches, Update, load_if_clean, plant};
 use crate::update::deferred_underflow::{Underfull, load};
 use crate::update::single::{self, Events};
-use crate::{Counters, Error, Key, Result, Value};
+use crate::{Counters, Error, Key, PageUse, Result, Value};
 use parking_lot::Mutex;
 use psync::Volume;
 use std::collections::HashSet;
@@ -359,5 +359,9 @@ impl Index for CbTree {
             space: counters.space + 2 * log,
             ..counters
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.cascade.lock().store().page_use()
     }
 }

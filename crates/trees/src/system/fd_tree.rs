@@ -23,7 +23,7 @@ use crate::page::{Change, Key, Value};
 use crate::store::anchor::{Owner, words_max};
 use crate::store::extents::{ExtentFile, NUMBER_MAX};
 use crate::update::in_order::{InOrder, check_fill};
-use crate::{Counters, Error, Result};
+use crate::{Counters, Error, PageUse, Result};
 use psync::Volume;
 use run::{Run, RunReader, RunWriter};
 use std::collections::BTreeMap;
@@ -363,5 +363,9 @@ impl Index for FdTree {
             space: pages.space + log_bytes,
             ..pages
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        PageUse::Unused(self.file.unused())
     }
 }

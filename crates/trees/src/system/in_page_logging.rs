@@ -13,7 +13,7 @@ use crate::update::logged_nodes::{LoggedNodes, LoggedOptions, Scheme};
 use crate::update::logged_tree;
 use crate::update::rejoin::rejoin;
 use crate::update::single::Events;
-use crate::{Counters, Error, Result};
+use crate::{Counters, Error, PageUse, Result};
 use flash::RawFlash;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -294,5 +294,9 @@ impl<S: Scheme> Index for InPageLogging<S> {
                 * u64::from(nodes.blocks.layout.pages_per_block)
                 * nodes.blocks.layout.page_len as u64,
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.state.lock().nodes.page_use()
     }
 }

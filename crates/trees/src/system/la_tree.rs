@@ -26,7 +26,7 @@ use crate::store::in_place::InPlaceStore;
 use crate::update::batch::{Follow, merged, update_leaf};
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
-use crate::{Counters, Error, Result};
+use crate::{Counters, Error, PageUse, Result};
 use parking_lot::Mutex;
 use psync::Volume;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -495,5 +495,9 @@ impl Index for LaTree {
             space: nodes.space + buffers.space,
             ..nodes
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        PageUse::Unused(self.state.lock().buffers.flash.unused())
     }
 }

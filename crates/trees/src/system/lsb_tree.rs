@@ -30,7 +30,7 @@ use crate::system::wandering::FlashStats;
 use crate::update::load_levels::{load_levels, plant};
 use crate::update::path_rewrite::{Split, add_sibling, rewrite, way};
 use crate::update::single::Events;
-use crate::{Counters, Error, Key, Result, Value};
+use crate::{Counters, Error, Key, PageUse, Result, Value};
 use flash::RawFlash;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -265,5 +265,9 @@ impl Index for LsbTree {
             memory: counters.memory + 16 * (self.store.logs().len() + self.log_max) as u64,
             ..counters
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.store.nodes().log().page_use()
     }
 }

@@ -26,7 +26,7 @@ use crate::system::wandering::FlashStats;
 use crate::update::load_levels::{load_levels, plant};
 use crate::update::path_rewrite::{self, Split};
 use crate::update::single::{Events, search};
-use crate::{Counters, Key, Result, Value};
+use crate::{Counters, Key, PageUse, Result, Value};
 use flash::RawFlash;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -182,5 +182,9 @@ impl Index for MuTree {
             height: u32::from(self.store.root().level) + 1,
             ..self.store.counters()
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.store.log().page_use()
     }
 }

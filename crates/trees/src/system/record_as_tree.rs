@@ -23,7 +23,7 @@ use crate::store::log_recovery::Rule;
 use crate::update::batch::{Nothing, merged, update_leaf};
 use crate::update::bulk_load::bulk_load;
 use crate::update::single::{self, Events};
-use crate::{Counters, Error, Key, Result, Value};
+use crate::{Counters, Error, Key, PageUse, Result, Value};
 use psync::Volume;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -231,5 +231,9 @@ impl Index for RecordAsTree {
             memory: nodes.memory + (self.waiting.len() * size_of::<(Key, Change)>()) as u64,
             ..nodes
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.nodes.page_use()
     }
 }

@@ -22,7 +22,7 @@ use crate::store::path_copy::Planning;
 use crate::update::load_levels::{load_levels, plant};
 use crate::update::path_rewrite::{self, Split};
 use crate::update::single::{Events, search};
-use crate::{Counters, Key, Result, Value};
+use crate::{Counters, Key, PageUse, Result, Value};
 use flash::RawFlash;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -174,5 +174,9 @@ impl Index for WanderingTree {
             height: u32::from(self.store.root().level) + 1,
             ..self.store.counters()
         }
+    }
+
+    fn page_use(&self) -> PageUse {
+        self.store.log().page_use()
     }
 }

@@ -19,10 +19,11 @@ use crate::store::erased_blocks::ErasedBlocks;
 use crate::store::flash_block::{FlashBlocks, Layout, NONE, SlotHeader};
 use crate::store::log_area::LogArea;
 use crate::update::ghost::{Nodes, replay};
-use crate::{Error, Result};
+use crate::{Error, PageUse, Result};
 use flash::{BlockId, RawFlash};
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most slots of a block, nodes that are gone included: slots are numbered by a byte.
@@ -413,6 +414,33 @@ impl<S: Scheme> LoggedNodes<S> {
         // Of a block without data, page 0 has the header.
         let written = (block.regular.len() as u32 * self.blocks.layout.node_pages).max(1);
         if block.log.is_empty() { 0 } else { u64::from(block.log.first_page().saturating_sub(written)) }
+    }
+
+    /// Which pages are needed: what blocks that count have written, but for nodes that are gone and are no ghost's source.
+    pub fn page_use(&self) -> PageUse {
+        let geometry = self.blocks.flash.geometry();
+        let mut needed = vec![0; geometry.pages() as usize];
+        for block in self.directory.blocks().values() {
+            let first = geometry.page(block.physical, 0).0;
+            let mut need = |pages: Range<u32>| {
+                pages.for_each(|page| needed[(first + page) as usize] = 1);
+            };
+            let node =
+                |slot: u32| slot * self.blocks.layout.node_pages..(slot + 1) * self.blocks.layout.node_pages;
+            for slot in 0..block.regular.len() as u32 {
+                let is_source = || block.log.sources().any(|(_, source)| u32::from(source) == slot);
+                if block.slots.get(slot as usize).is_some_and(Option::is_some) || is_source() {
+                    need(node(slot));
+                }
+            }
+            if block.regular.is_empty() {
+                // The header alone.
+                need(0..1);
+            }
+            let (page, part) = block.log.next();
+            need(block.log.first_page()..page + u32::from(part > 0));
+        }
+        PageUse::Needed(needed)
     }
 
     /// Writes all log sectors.
