@@ -3,8 +3,7 @@
 //!
 //! Invariant: files of other parts are neither seen nor touched.
 
-use psync::{Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write};
-use std::ops::Range;
+use psync::{Access, Entry, FileId, PassThrough, Result, Volume};
 use std::sync::Arc;
 
 /// See the module.
@@ -24,47 +23,13 @@ impl NamedVolume {
     }
 }
 
-impl Device for NamedVolume {
-    fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
-        self.volume.read(set)
+impl PassThrough for NamedVolume {
+    fn inner(&self) -> &dyn Volume {
+        &*self.volume
     }
 
-    fn write(&self, set: &[Write<'_>]) -> Result<()> {
-        self.volume.write(set)
-    }
-
-    fn sync(&self, file: FileId) -> Result<()> {
-        self.volume.sync(file)
-    }
-
-    fn len(&self, file: FileId) -> Result<u64> {
-        self.volume.len(file)
-    }
-
-    fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        self.volume.resize(file, len)
-    }
-
-    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        self.volume.release(file, range)
-    }
-
-    fn limits(&self) -> Limits {
-        self.volume.limits()
-    }
-
-    fn counters(&self) -> Counters {
-        self.volume.counters()
-    }
-}
-
-impl Volume for NamedVolume {
     fn open(&self, name: &str, access: Access) -> Result<FileId> {
         self.volume.open(&self.name(name), access)
-    }
-
-    fn close(&self, file: FileId) -> Result<()> {
-        self.volume.close(file)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -83,14 +48,6 @@ impl Volume for NamedVolume {
         Ok(self.volume.list()?.into_iter().filter_map(own).collect())
     }
 
-    fn sync_directory(&self) -> Result<()> {
-        self.volume.sync_directory()
-    }
-
-    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        self.volume.lock(kind, holder)
-    }
-
     fn describe(&self) -> String {
         format!("{}, {}", self.volume.describe(), self.prefix)
     }
@@ -98,8 +55,9 @@ impl Volume for NamedVolume {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use psync::Simulated;
+    use super::NamedVolume;
+    use psync::{Access, Simulated, Volume};
+    use std::sync::Arc;
 
     #[test]
     fn parts_do_not_see_each_other() {

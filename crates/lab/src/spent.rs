@@ -2,8 +2,7 @@
 //!
 //! Invariant: it moves the same bytes in the same calls as the volume below; only the clock is looked at.
 
-use psync::{Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write};
-use std::ops::Range;
+use psync::{FileId, PassThrough, Read, Result, Volume, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -39,7 +38,11 @@ impl Spent {
     }
 }
 
-impl Device for Spent {
+impl PassThrough for Spent {
+    fn inner(&self) -> &dyn Volume {
+        &*self.below
+    }
+
     fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
         self.charge(&self.reading, || self.below.read(set))
     }
@@ -52,58 +55,8 @@ impl Device for Spent {
         self.charge(&self.writing, || self.below.sync(file))
     }
 
-    fn len(&self, file: FileId) -> Result<u64> {
-        self.below.len(file)
-    }
-
-    fn resize(&self, file: FileId, len: u64) -> Result<()> {
-        self.below.resize(file, len)
-    }
-
-    fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
-        self.below.release(file, range)
-    }
-
-    fn limits(&self) -> Limits {
-        self.below.limits()
-    }
-
-    fn counters(&self) -> Counters {
-        self.below.counters()
-    }
-}
-
-impl Volume for Spent {
-    fn open(&self, name: &str, access: Access) -> Result<FileId> {
-        self.below.open(name, access)
-    }
-
-    fn close(&self, file: FileId) -> Result<()> {
-        self.below.close(file)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.below.remove(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.below.rename(from, to)
-    }
-
-    fn list(&self) -> Result<Vec<Entry>> {
-        self.below.list()
-    }
-
     fn sync_directory(&self) -> Result<()> {
         self.charge(&self.writing, || self.below.sync_directory())
-    }
-
-    fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        self.below.lock(kind, holder)
-    }
-
-    fn describe(&self) -> String {
-        self.below.describe()
     }
 }
 
@@ -111,7 +64,7 @@ impl Volume for Spent {
 mod tests {
     use super::*;
     use crate::tree_ground::TreeGround;
-    use psync::AlignedBuffer;
+    use psync::{Access, AlignedBuffer};
 
     #[test]
     fn reads_and_writes_are_charged_each_to_its_account_and_together_are_all_there_was() {

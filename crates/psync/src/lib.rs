@@ -10,7 +10,7 @@
 //! - [`Profile`] measures what a disk gives by request size and depth.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
-//!   fails and lies as it is told.
+//!   fails and lies as it is told; [`PassThrough`] is for a volume that stands in front of another.
 
 mod buffer;
 mod completion;
@@ -21,6 +21,7 @@ mod error;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod lock_file;
+mod pass_through;
 mod profile;
 #[cfg(feature = "plot")]
 mod profile_plot;
@@ -36,6 +37,7 @@ pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
+pub use pass_through::PassThrough;
 pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Request, Write};
 pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};

@@ -7,7 +7,7 @@
 
 use parking_lot::Mutex;
 use psync::{
-    Access, Counters, Device, Entry, Fault, FileId, Filter, Limits, Lock, LockKind, Read, Repeat, Result,
+    Access, Device, Entry, Fault, FileId, Filter, Lock, LockKind, PassThrough, Read, Repeat, Result,
     Simulated, Volume, Write,
 };
 use std::collections::HashMap;
@@ -99,7 +99,11 @@ impl Forks {
     }
 }
 
-impl Device for Forks {
+impl PassThrough for Forks {
+    fn inner(&self) -> &dyn Volume {
+        &self.volume
+    }
+
     fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
         self.fork(false, set.len(), |_, _| Ok(()));
         self.volume.read(set)
@@ -133,16 +137,6 @@ impl Device for Forks {
         self.volume.release(file, range)
     }
 
-    fn limits(&self) -> Limits {
-        self.volume.limits()
-    }
-
-    fn counters(&self) -> Counters {
-        self.volume.counters()
-    }
-}
-
-impl Volume for Forks {
     fn open(&self, name: &str, access: Access) -> Result<FileId> {
         self.fork(true, 1, |image, _| image.open(name, access).map(|_| ()));
         let file = self.volume.open(name, access)?;
@@ -184,9 +178,5 @@ impl Volume for Forks {
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
         self.fork(false, 1, |_, _| Ok(()));
         self.volume.lock(kind, holder)
-    }
-
-    fn describe(&self) -> String {
-        self.volume.describe()
     }
 }
