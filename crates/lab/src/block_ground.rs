@@ -1,10 +1,12 @@
 //! What the experiments with synthetic block traces share: their size by scale, and the buffered B-trees of the CB-tree's paper with
 //! nodes and buffers as there.
 
-use crate::experiment::{Device, Scale};
+use crate::chart::{Axis, Chart, Line, Scaling};
+use crate::experiment::{Device, Parameter, Scale};
 use crate::failure::{Failure, Result};
 use crate::laboratory::Laboratory;
-use crate::quantity::Clock;
+use crate::quantity::{Clock, Quantity};
+use crate::row::{Missing, Row, Rows};
 use crate::trace::account::Account;
 use crate::trace::block_synthesis::{BlockOptions, Like};
 use crate::trace::replay::{Forest, Replayed, plant};
@@ -20,6 +22,9 @@ use trees::{
 const NODE: usize = 128;
 /// Pages of buffer, of a node's entries each, with which the paper's rivals were fastest.
 pub(crate) const BUFFER: usize = 8;
+
+/// The traces, as figures name them.
+pub(crate) const NAMES: [&str; 4] = ["like MSR", "like Exchange", "like TPC-C", "like TPC-E"];
 
 /// A tree of the paper's figures 13 and 14, or one that is needed beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +137,76 @@ where
     Forest::bare().replay(ground, &plant, steps.map(Ok), watched)
 }
 
+/// What is done to the trees.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round<'a> {
+    pub laboratory: &'a Laboratory,
+    /// See [`divisor`].
+    pub divisor: u64,
+    pub run: u32,
+}
+
+/// Replays each trace on each of `systems`, one after the other; `row` makes a row of a series and a place of what was found.
+/// `watched`: hits of nodes are counted.
+pub(crate) fn replay_each<C: Clock>(
+    round: Round<'_>,
+    systems: &[System],
+    watched: bool,
+    ground: &mut impl FnMut(u32) -> Result<TreeGround<C>>,
+    row: impl Fn(&Replayed, &str, f64, u32) -> Row<C>,
+) -> Result<Vec<Row<C>>> {
+    let Round { laboratory, divisor, run } = round;
+    let mut rows = Vec::new();
+    for (at, like) in Like::ALL.into_iter().enumerate() {
+        let trace = options(like, like.sequential(), divisor, run);
+        publish(laboratory, &trace, run)?;
+        for system in systems {
+            laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
+            let replayed = replay(&ground(run)?, *system, BUFFER, &trace, watched)?;
+            rows.push(row(&replayed, system.name(), at as f64, run));
+        }
+    }
+    Ok(rows)
+}
+
+/// Settings that the experiments share: the traces first.
+pub(crate) fn parameters(scale: Scale, device: Device, published_traces: &str) -> Vec<Parameter> {
+    let divisor = divisor(scale, device);
+    let trace = |like: Like| {
+        let (writes, reads) = options(like, like.sequential(), divisor, 0).requests();
+        format!("{}: {writes} writes, {reads} reads, s = {}", like.name(), like.sequential())
+    };
+    vec![
+        Parameter::new("traces", published_traces, Like::ALL.map(trace).join("; ")),
+        Parameter::new("node", "128 entries", "128 entries, a page of 4 KiB"),
+        Parameter::new(
+            "buffer",
+            "8 pages; CB-tree: a node a level, at most 4",
+            "8 × 128 updates; CB-tree: a node a level",
+        ),
+    ]
+}
+
+/// A bar for each trace and system; of other series nothing.
+pub(crate) fn draw<C: Clock, Q: Quantity>(
+    rows: &Rows<C>,
+    (title, label): (&str, &str),
+    scale: f64,
+    figure: impl Fn(&Row<C>) -> Q,
+) -> std::result::Result<Chart, Missing> {
+    let mut lines = Line::all(rows, scale, figure)?;
+    lines.retain(|line| !line.name.starts_with("by "));
+    Ok(Chart {
+        title: title.into(),
+        x: Axis { label: "synthetic trace".into(), scale: Scaling::Names(&NAMES) },
+        y: Axis { label: label.into(), scale: Scaling::Even },
+        lines,
+        bars: true,
+    })
+}
+
 /// Writes into the record what the trace of a run is.
-pub(crate) fn publish(laboratory: &Laboratory, trace: &BlockOptions, run: u32) -> Result<()> {
+fn publish(laboratory: &Laboratory, trace: &BlockOptions, run: u32) -> Result<()> {
     let mut account = Account::default();
     trace.steps().map_err(Failure::CannotRun)?.for_each(|step| account.add(step));
     laboratory.note(match run {

@@ -1,36 +1,79 @@
-//! What E23 and E24 have in common: a change after as many insertions, which must cost what those cost, and leave the trees
-//! in the same order.
+//! E23 and E24, by what is done: a change after as many insertions, which must cost what those cost, and leave the trees in
+//! the same order.
 
-use super::Device;
-use crate::as_suite::{AS, Act, BFTL, IN_PLACE, NAMES, WRITE_BUFFERS, as_foretold, claim, series};
+use super::e22_search::fanouts;
+use super::{Card, Device, Parameter, Scale, Study};
+use crate::as_suite::{
+    self, AS, Act, BFTL, IN_PLACE, NAMES, Recipe, WRITE_BUFFERS, as_foretold, claim, series,
+};
+use crate::chart::Chart;
+use crate::failure::Result;
 use crate::judgement::Judgement;
-use crate::quantity::{Clock, Quantity};
+use crate::laboratory::Laboratory;
+use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
+use crate::tree_ground::TreeGround;
 use crate::wording::times;
 
 /// One of the two.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Figure {
+pub(super) struct ChangeLikeInsert {
+    pub card: &'static Card,
     pub act: Act,
     /// How many times as long BFTL takes, as published.
     pub bftl: &'static str,
 }
 
-/// Insertions first, to compare with.
-pub(super) fn acts(figure: Figure) -> [Act; 2] {
-    [Act::Insert, figure.act]
+impl ChangeLikeInsert {
+    fn measure<C: Clock>(
+        &self,
+        laboratory: &Laboratory,
+        device: Device,
+        ground: impl FnMut(u32) -> Result<TreeGround<C>>,
+    ) -> Result<Rows<C>> {
+        let recipes = Recipe::grid(fanouts(laboratory.scale, device));
+        // Insertions first, to compare with.
+        let acts = [Act::Insert, self.act];
+        as_suite::measure(laboratory, device, ("", true), &recipes, &acts, ground)
+    }
 }
 
-pub(super) fn judge_alike<C: Clock>(
+impl Study for ChangeLikeInsert {
+    fn card(&self) -> &'static Card {
+        self.card
+    }
+
+    fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
+        as_suite::parameters(scale, device, fanouts(scale, device))
+    }
+
+    fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
+        self.measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+    }
+
+    fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
+        self.measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+    }
+
+    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+        judge_alike(rows, device, (self.act, self.bftl))
+    }
+
+    fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
+        as_suite::draw(rows, self.card.title, self.act.name())
+    }
+}
+
+fn judge_alike<C: Clock>(
     rows: &Rows<C>,
     device: Device,
-    figure: Figure,
-) -> Result<Judgement, Missing> {
+    (act, bftl): (Act, &str),
+) -> std::result::Result<Judgement, Missing> {
     let mut judgement = Judgement::default();
-    let (inserts, changes) = (series("", Act::Insert, 256), series("", figure.act, 256));
-    let order = |series: &str| -> Result<Vec<(f64, f64)>, Missing> {
+    let (inserts, changes) = (series("", Act::Insert, 256), series("", act, 256));
+    let order = |series: &str| -> std::result::Result<Vec<(f64, f64)>, Missing> {
         let time = |at| Ok((at, rows.median(series, at, Row::latency)?.number()));
-        let mut trees = [AS, IN_PLACE, BFTL].map(time).into_iter().collect::<Result<Vec<_>, Missing>>()?;
+        let mut trees =
+            [AS, IN_PLACE, BFTL].map(time).into_iter().collect::<std::result::Result<Vec<_>, Missing>>()?;
         trees.sort_by(|one, two| one.1.total_cmp(&two.1));
         Ok(trees)
     };
@@ -71,7 +114,7 @@ pub(super) fn judge_alike<C: Clock>(
     judgement.report(
         "bftl",
         "BFTL's time by the AS B-tree's",
-        figure.bftl,
+        bftl,
         format!("{:.2}", time(BFTL)?.over(time(AS)?)),
     );
     as_foretold(&mut judgement, rows, &changes)?;
@@ -91,7 +134,7 @@ mod tests {
         let judge = |changes| {
             let mut rows = figure::<Simulated>(&series("", Act::Insert, 256), inserts);
             rows.extend(figure(&series("", Act::Update, 256), changes));
-            judge_alike(&Rows(rows), Device::Ssdsim, Figure { act: Act::Update, bftl: "" }).unwrap()
+            judge_alike(&Rows(rows), Device::Ssdsim, (Act::Update, "")).unwrap()
         };
         assert_eq!(judge(inserts.map(|time| time * 0.9)).verdict(), Verdict::Holds);
         let mut swapped = inserts;

@@ -1,8 +1,10 @@
 //! E29: the creation time of buffered B-trees from block traces.
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::block_ground::{BUFFER, System, divisor, options, publish, replay, runs};
-use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::block_ground::{
+    BUFFER, NAMES, Round, System, divisor, draw, options, parameters, replay, replay_each, runs,
+};
+use crate::chart::{Chart, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
@@ -55,7 +57,6 @@ const CAUSES: &[Cause] = &[
     },
 ];
 
-const NAMES: [&str; 4] = ["like MSR", "like Exchange", "like TPC-C", "like TPC-E"];
 /// Series of the sweeps begin so.
 const SWEEP: &str = "by s: ";
 const BUFFERS: &str = "by buffer: ";
@@ -81,15 +82,8 @@ fn measure<C: Clock>(
     laboratory.expect(points * runs as usize);
     let mut rows = Vec::new();
     for run in 0..runs {
-        for (at, like) in Like::ALL.into_iter().enumerate() {
-            let trace = options(like, like.sequential(), divisor, run);
-            publish(laboratory, &trace, run)?;
-            for system in System::PUBLISHED {
-                laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
-                let replayed = replay(&ground(run)?, system, BUFFER, &trace, false)?;
-                rows.push(created(&replayed, system.name(), at as f64, run));
-            }
-        }
+        let round = Round { laboratory, divisor, run };
+        rows.extend(replay_each(round, &System::PUBLISHED, false, &mut ground, created)?);
         if !swept {
             continue;
         }
@@ -132,31 +126,18 @@ impl Study for Creation {
     }
 
     fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
-        let divisor = divisor(scale, device);
-        let trace = |like: Like| {
-            let (writes, reads) = options(like, like.sequential(), divisor, 0).requests();
-            format!("{}: {writes} writes, {reads} reads, s = {}", like.name(), like.sequential())
-        };
-        vec![
-            Parameter::new(
-                "traces",
-                "MSR Cambridge 1,877,535 writes and 1,625,346 reads; Exchange 3,921,312 and 1,789,471; TPC-C 1,263,387 and 1,836,124; \
-                 TPC-E 123,562 and 1,313,596",
-                Like::ALL.map(trace).join("; "),
-            ),
-            Parameter::new("node", "128 entries", "128 entries, a page of 4 KiB"),
-            Parameter::new(
-                "buffer",
-                "8 pages; CB-tree: a node a level, at most 4",
-                "8 × 128 updates; CB-tree: a node a level",
-            ),
+        let traces = "MSR Cambridge 1,877,535 writes and 1,625,346 reads; Exchange 3,921,312 and 1,789,471; TPC-C 1,263,387 and 1,836,124; \
+                      TPC-E 123,562 and 1,313,596";
+        let mut parameters = parameters(scale, device, traces);
+        parameters.extend([
             Parameter::new("LU-tree's victim", "least recently inserted", "the same"),
             Parameter::new(
                 "CB-tree",
                 "not told when a leaf is sequential",
                 "in place; a leaf of consecutive keys is not split",
             ),
-        ]
+        ]);
+        parameters
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
@@ -227,15 +208,7 @@ impl Study for Creation {
     }
 
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
-        let mut lines = Line::all(rows, 1e-6, |row| row.elapsed_us)?;
-        lines.retain(|line| !line.name.starts_with("by "));
-        Ok(Chart {
-            title: CARD.title.into(),
-            x: Axis { label: "synthetic trace".into(), scale: Scaling::Names(&NAMES) },
-            y: Axis { label: "time of all insertions, s".into(), scale: Scaling::Even },
-            lines,
-            bars: true,
-        })
+        draw(rows, (CARD.title, "time of all insertions, s"), 1e-6, |row| row.elapsed_us)
     }
 }
 

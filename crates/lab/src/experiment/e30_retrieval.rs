@@ -1,8 +1,8 @@
 //! E30: the retrieval time of buffered B-trees under block traces, and how often a node is in memory.
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
-use crate::block_ground::{BUFFER, System, divisor, options, publish, replay, runs};
-use crate::chart::{Axis, Chart, Line, Scaling, number};
+use crate::block_ground::{NAMES, Round, System, divisor, draw, parameters, replay_each, runs};
+use crate::chart::{Chart, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
@@ -10,6 +10,7 @@ use crate::quantity::{Clock, Quantity, Simulated, Wall};
 use crate::row::{Missing, Row, Rows};
 use crate::trace::Op;
 use crate::trace::block_synthesis::Like;
+use crate::trace::replay::Replayed;
 use crate::tree_ground::TreeGround;
 
 pub(super) struct Retrieval;
@@ -28,8 +29,6 @@ static CARD: Card = Card {
 
 const CAUSES: &[Cause] = &[];
 
-const NAMES: [&str; 4] = ["like MSR", "like Exchange", "like TPC-C", "like TPC-E"];
-
 const SYSTEMS: [System; 6] =
     [System::BTree, System::BTreeLru, System::Lu, System::Ibsf, System::AsTree, System::Cb];
 
@@ -42,15 +41,10 @@ fn measure<C: Clock>(
     laboratory.expect(Like::ALL.len() * SYSTEMS.len() * runs as usize);
     let mut rows = Vec::new();
     for run in 0..runs {
-        for (at, like) in Like::ALL.into_iter().enumerate() {
-            let trace = options(like, like.sequential(), divisor, run);
-            publish(laboratory, &trace, run)?;
-            for system in SYSTEMS {
-                laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
-                let replayed = replay(&ground(run)?, system, BUFFER, &trace, true)?;
-                rows.push(replayed.of(Op::Search).row(system.name(), at as f64, run));
-            }
-        }
+        let round = Round { laboratory, divisor, run };
+        let searches =
+            |replayed: &Replayed, series: &str, at, run| replayed.of(Op::Search).row(series, at, run);
+        rows.extend(replay_each(round, &SYSTEMS, true, &mut ground, searches)?);
     }
     Ok(Rows(rows))
 }
@@ -67,29 +61,10 @@ impl Study for Retrieval {
     }
 
     fn parameters(&self, scale: Scale, device: Device) -> Vec<Parameter> {
-        let divisor = divisor(scale, device);
-        let trace = |like: Like| {
-            let (writes, reads) = options(like, like.sequential(), divisor, 0).requests();
-            format!("{}: {writes} writes, {reads} reads, s = {}", like.name(), like.sequential())
-        };
-        vec![
-            Parameter::new(
-                "traces",
-                "MSR Cambridge, Exchange, TPC-C, TPC-E",
-                Like::ALL.map(trace).join("; "),
-            ),
-            Parameter::new(
-                "reads",
-                "not told whether among the writes",
-                "among the writes, as the trace has them",
-            ),
-            Parameter::new("node", "128 entries", "128 entries, a page of 4 KiB"),
-            Parameter::new(
-                "buffer",
-                "8 pages; CB-tree: a node a level, at most 4",
-                "8 × 128 updates; CB-tree: a node a level",
-            ),
-        ]
+        let mut parameters = parameters(scale, device, "MSR Cambridge, Exchange, TPC-C, TPC-E");
+        let reads = "among the writes, as the trace has them";
+        parameters.insert(1, Parameter::new("reads", "not told whether among the writes", reads));
+        parameters
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
@@ -137,13 +112,7 @@ impl Study for Retrieval {
     }
 
     fn draw<C: Clock>(&self, rows: &Rows<C>) -> std::result::Result<Chart, Missing> {
-        Ok(Chart {
-            title: CARD.title.into(),
-            x: Axis { label: "synthetic trace".into(), scale: Scaling::Names(&NAMES) },
-            y: Axis { label: "time of a search, us".into(), scale: Scaling::Even },
-            lines: Line::all(rows, 1.0, Row::latency)?,
-            bars: true,
-        })
+        draw(rows, (CARD.title, "time of a search, us"), 1.0, Row::latency)
     }
 }
 
