@@ -1,6 +1,7 @@
 //! What a tree keeps in memory of its nodes.
 
 pub(crate) mod always_sequential;
+pub(crate) mod buffered_nodes;
 pub(crate) mod cascade;
 pub(crate) mod frames;
 pub(crate) mod in_place_batches;

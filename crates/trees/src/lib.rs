@@ -70,6 +70,7 @@ pub use system::ibsf::{Ibsf, IbsfOptions, OldestUnit};
 pub use system::in_page_logging::{
     BlockDetails, InPageLogging, InPageLoggingOptions, LogCommit, LogDetails, LogReads,
 };
+pub use system::in_place_tree::InPlaceTree;
 pub use system::ipl::{FixedLog, IplTree};
 pub use system::la_tree::{LaTree, LaTreeDetails, LaTreeOptions};
 pub use system::lsb_tree::{LsbStats, LsbTree, LsbTreeOptions};

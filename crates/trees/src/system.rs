@@ -11,6 +11,7 @@ pub(crate) mod dipl;
 pub(crate) mod fd_tree;
 pub(crate) mod ibsf;
 pub(crate) mod in_page_logging;
+pub(crate) mod in_place_tree;
 pub(crate) mod ipl;
 pub(crate) mod la_tree;
 pub(crate) mod lsb_tree;

@@ -9,7 +9,7 @@
 //!    recovery needs is ever missing.
 //! 3. Between operations, the last batch names the root that the tree has once the write buffer is written.
 
-use crate::buffer::write_buffer::WriteBuffer;
+use crate::buffer::buffered_nodes::{Asked, BufferedNodes};
 use crate::page::NodeId;
 use crate::page::node::{Node, Shape};
 use crate::store::batch::TAIL;
@@ -21,11 +21,8 @@ use crate::store::sequential::SequentialStore;
 use crate::store::sub_files::Address;
 use crate::store::{NodeStore, Root};
 use crate::{Counters, Error, PageUse, Result};
-use lru::LruCache;
-use parking_lot::Mutex;
 use psync::Volume;
 use std::collections::HashSet;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// Sizes and rules.
@@ -80,11 +77,6 @@ impl Setup {
 /// What happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Happened {
-    pub reads: u64,
-    pub read_hits: u64,
-    pub cache_hits: u64,
-    pub writes: u64,
-    pub write_hits: u64,
     pub batches: u64,
     pub copies: u64,
     pub recycled: u64,
@@ -100,22 +92,14 @@ pub(crate) struct AlwaysSequential {
     table: MappingTable,
     validation: NodeValidation,
     checkpoints: MapCheckpoints,
-    slots: WriteBuffer,
+    nodes: BufferedNodes,
     root: Option<Root>,
     /// The root that the last batch names.
     named: Option<Root>,
     /// The last batch that the newest checkpoint knows.
     covered: u64,
     setup: Setup,
-    reads: Mutex<Reads>,
     happened: Happened,
-}
-
-struct Reads {
-    cache: Option<LruCache<NodeId, Arc<Node>>>,
-    reads: u64,
-    read_hits: u64,
-    cache_hits: u64,
 }
 
 impl AlwaysSequential {
@@ -171,17 +155,11 @@ impl AlwaysSequential {
             table: MappingTable::new(),
             validation: NodeValidation::new(setup.threshold),
             checkpoints,
-            slots: WriteBuffer::default(),
+            nodes: BufferedNodes::new(setup.cached),
             root: None,
             named: None,
             covered: 0,
             setup,
-            reads: Mutex::new(Reads {
-                cache: NonZeroUsize::new(setup.cached).map(LruCache::new),
-                reads: 0,
-                read_hits: 0,
-                cache_hits: 0,
-            }),
             happened: Happened::default(),
         }
     }
@@ -217,14 +195,10 @@ impl AlwaysSequential {
 
     /// Writes the write buffer, then recycles sub-files and saves the table if it is time to.
     fn flush(&mut self) -> Result<()> {
-        self.happened.slots_max = self.happened.slots_max.max(self.slots.len() as u64);
-        let (nodes, freed) = self.slots.take();
+        self.happened.slots_max = self.happened.slots_max.max(self.nodes.slots().len() as u64);
+        let (nodes, freed) = self.nodes.take();
         self.append(&nodes, &freed)?;
-        if let Some(cache) = &mut self.reads.lock().cache {
-            nodes.into_iter().for_each(|(id, node)| {
-                cache.put(id, node);
-            });
-        }
+        self.nodes.written(nodes);
         self.recycle()?;
         let every = self.setup.checkpoint_every;
         if every > 0 && self.log.batch >= self.covered + every {
@@ -266,7 +240,7 @@ impl AlwaysSequential {
 
     /// Writes what waits as one batch, without making it durable.
     pub fn write_batch(&mut self) -> Result<()> {
-        if self.slots.len() > 0 { self.flush() } else { Ok(()) }
+        if self.nodes.slots().len() > 0 { self.flush() } else { Ok(()) }
     }
 
     /// Verifies what is not a matter of the tree's shape. `nodes`: how many the tree has.
@@ -296,21 +270,28 @@ impl AlwaysSequential {
         if !valid.is_empty() {
             return Err(Error::broken(format!("nodes in sub-files that are not there: {valid:?}")));
         }
-        let slots = all.iter().filter(|(id, _)| self.slots.get(*id).is_some()).count();
-        let known = all.len() + self.slots.len() - slots - self.slots.freed();
+        let slots = all.iter().filter(|(id, _)| self.nodes.slots().get(*id).is_some()).count();
+        let known = all.len() + self.nodes.slots().len() - slots - self.nodes.slots().freed();
         if known as u64 != nodes {
             return Err(Error::broken(format!("{known} nodes are known, {nodes} are in the tree")));
         }
         let most = self.setup.slots;
-        if self.slots.len() >= most {
-            return Err(Error::broken(format!("{} nodes wait, {most} are a batch", self.slots.len())));
+        if self.nodes.slots().len() >= most {
+            return Err(Error::broken(format!(
+                "{} nodes wait, {most} are a batch",
+                self.nodes.slots().len()
+            )));
         }
         Ok(())
     }
 
     pub fn happened(&self) -> Happened {
-        let Reads { reads, read_hits, cache_hits, .. } = *self.reads.lock();
-        Happened { reads, read_hits, cache_hits, ..self.happened }
+        self.happened
+    }
+
+    /// What was asked of the write buffer and the cache.
+    pub fn asked(&self) -> Asked {
+        self.nodes.asked()
     }
 
     /// Sub-files, oldest first.
@@ -351,41 +332,14 @@ impl NodeStore for AlwaysSequential {
     }
 
     fn read_many(&self, ids: &[NodeId]) -> Result<Vec<Arc<Node>>> {
-        let mut reads = self.reads.lock();
-        let mut missing = Vec::new();
-        let mut found = Vec::with_capacity(ids.len());
-        for id in ids {
-            reads.reads += 1;
-            let node = if let Some(node) = self.slots.get(*id) {
-                reads.read_hits += 1;
-                Some(Arc::clone(node))
-            } else if let Some(node) = reads.cache.as_mut().and_then(|cache| cache.get(id)).map(Arc::clone) {
-                reads.cache_hits += 1;
-                Some(node)
-            } else {
-                missing.push((*id, self.place_of(*id)?));
-                None
-            };
-            found.push(node);
-        }
-        let mut read =
-            if missing.is_empty() { Vec::new() } else { self.log.read(&missing)? }.into_iter().map(Arc::new);
-        for (id, found) in ids.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-            *found = read.next();
-            if let (Some(cache), Some(node)) = (&mut reads.cache, &found) {
-                cache.put(*id, Arc::clone(node));
-            }
-        }
-        Ok(found.into_iter().flatten().collect())
+        self.nodes.read_many(ids, |missing| {
+            let places = missing.iter().map(|id| Ok((*id, self.place_of(*id)?)));
+            self.log.read(&places.collect::<Result<Vec<_>>>()?)
+        })
     }
 
     fn write(&mut self, id: NodeId, node: Node) -> Result<()> {
-        if let Some(cache) = &mut self.reads.lock().cache {
-            // Its room is better used: the slot is asked first.
-            cache.pop(&id);
-        }
-        self.happened.writes += 1;
-        self.happened.write_hits += u64::from(self.slots.put(id, Arc::new(node)));
+        self.nodes.write(id, node);
         Ok(())
     }
 
@@ -400,10 +354,7 @@ impl NodeStore for AlwaysSequential {
     }
 
     fn free(&mut self, id: NodeId) -> Result<()> {
-        if let Some(cache) = &mut self.reads.lock().cache {
-            cache.pop(&id);
-        }
-        self.slots.free(id, self.table.get(id).is_some());
+        self.nodes.free(id, self.table.get(id).is_some());
         self.table.free(id);
         Ok(())
     }
@@ -411,19 +362,21 @@ impl NodeStore for AlwaysSequential {
     /// Writes the batch if it is full. Freed ids are kept to the number of nodes, so that the tails have room for them: one
     /// operation frees at most twice as many nodes as it leaves changed ones.
     fn settle(&mut self) -> Result<()> {
-        if self.slots.len() >= self.setup.slots || self.slots.freed() > self.slots.len() {
+        if self.nodes.slots().len() >= self.setup.slots
+            || self.nodes.slots().freed() > self.nodes.slots().len()
+        {
             self.flush()?;
         }
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
-        if self.slots.len() == 0 && self.named != self.root {
+        if self.nodes.slots().len() == 0 && self.named != self.root {
             let root = self.root();
             let node = self.read(root.id)?.as_ref().clone();
             self.write(root.id, node)?;
         }
-        if self.slots.len() > 0 {
+        if self.nodes.slots().len() > 0 {
             self.flush()?;
         }
         self.log.sync()
@@ -431,13 +384,12 @@ impl NodeStore for AlwaysSequential {
 
     fn counters(&self) -> Counters {
         let (pages_read, pages_written) = self.log.moved();
-        let reads = self.reads.lock();
-        let cached = reads.cache.as_ref().map_or(0, LruCache::len);
-        let nodes = (self.slots.len() + cached) as u64 * self.log.page_len() as u64;
+        let asked = self.asked();
+        let nodes = self.nodes.held() as u64 * self.log.page_len() as u64;
         Counters {
             pages_read,
             pages_written,
-            hits: reads.read_hits + reads.cache_hits,
+            hits: asked.read_hits + asked.cache_hits,
             flushes: self.happened.batches,
             memory: nodes + self.table.memory(),
             space: self.log.files.space() + self.checkpoints.space(),

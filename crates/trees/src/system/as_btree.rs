@@ -147,7 +147,7 @@ impl AsTree {
 
     /// What is peculiar to this system.
     pub fn details(&self) -> AsStats {
-        let happened = self.nodes.happened();
+        let (happened, asked) = (self.nodes.happened(), self.nodes.asked());
         let sub_files = self.nodes.shares().map(|(number, share)| SubFile {
             number,
             nodes: share.pages,
@@ -155,11 +155,11 @@ impl AsTree {
         });
         AsStats {
             sub_files: sub_files.collect(),
-            reads: happened.reads,
-            read_hits: happened.read_hits,
-            cache_hits: happened.cache_hits,
-            writes: happened.writes,
-            write_hits: happened.write_hits,
+            reads: asked.reads,
+            read_hits: asked.read_hits,
+            cache_hits: asked.cache_hits,
+            writes: asked.writes,
+            write_hits: asked.write_hits,
             slots_max: happened.slots_max,
             batches: happened.batches,
             copies: happened.copies,

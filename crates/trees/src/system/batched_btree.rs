@@ -1,23 +1,12 @@
 //! The B+-tree that the AS B-tree paper compares itself with (JISE 30, 2014, section 4.1): in place, with the same write
 //! buffer as the AS B-tree and the same cache, so that they differ in nothing but where a full buffer goes: each node to its
-//! own page here, one after the other.
+//! own page here, one after the other. The [tree in place](crate::InPlaceTree) with this buffer.
 
 use crate::buffer::in_place_batches::InPlaceBatches;
-use crate::index::{Checked, Contract, Index};
-use crate::page::node::{Node, Shape};
-use crate::read::walk::{Allow, walk};
-use crate::read::{scan, search_many};
-use crate::store::NodeStore;
+use crate::page::node::Shape;
 use crate::store::in_place::InPlaceStore;
-use crate::update::bulk_load::bulk_load;
-use crate::update::single::{self, Events};
-use crate::{Counters, Error, Key, Result, Value};
-use psync::Volume;
-use std::collections::HashSet;
-use std::ops::Range;
-use std::sync::Arc;
-
-const FILE: &str = "batched-btree";
+use crate::system::in_place_tree::{InPlaceOptions, InPlaceTree};
+use crate::{Error, Result};
 
 /// What a [`BatchedBTree`] is built with.
 #[derive(Clone, Debug)]
@@ -40,7 +29,7 @@ impl Default for BatchedBTreeOptions {
     }
 }
 
-/// What a [`BatchedBTree`] has done besides [`Index::stats`].
+/// What a [`BatchedBTree`] has done besides [`Index::stats`](crate::Index::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchedBTreeDetails {
     /// Nodes that were asked for.
@@ -55,112 +44,47 @@ pub struct BatchedBTreeDetails {
     pub write_hits: u64,
 }
 
-/// See the module.
-pub struct BatchedBTree {
-    nodes: InPlaceBatches,
-    events: Events,
-}
+impl InPlaceOptions for BatchedBTreeOptions {
+    const NAME: &'static str = "B+-tree with a write buffer";
+    const FILE: &'static str = "batched-btree";
 
-impl BatchedBTree {
-    fn over(store: InPlaceStore, options: &BatchedBTreeOptions) -> Result<Self> {
-        let BatchedBTreeOptions { slots, cached, parallel, .. } = *options;
+    type Pool = InPlaceBatches;
+
+    fn node(&self) -> (usize, Option<usize>) {
+        (self.page_len, self.keys_max)
+    }
+
+    /// Key by key, as the published one.
+    fn pio_max(&self) -> usize {
+        1
+    }
+
+    fn pool(&self, store: InPlaceStore, shape: Shape) -> Result<InPlaceBatches> {
+        let slots = self.slots;
         if !(1..=1 << 14).contains(&slots) {
             return Err(Error::Invalid(format!("a write buffer of {slots} nodes: 1 to 16384")));
         }
-        let shape = Shape::of_page(options.page_len).limited(options.keys_max);
-        let nodes = InPlaceBatches::new(store, shape, slots, cached, parallel);
-        Ok(Self { nodes, events: Events::default() })
+        Ok(InPlaceBatches::new(store, shape, slots, self.cached, self.parallel))
     }
 
-    /// What it has done besides [`Index::stats`].
-    pub fn details(&self) -> BatchedBTreeDetails {
-        let done = self.nodes.done();
-        BatchedBTreeDetails {
-            reads: done.reads,
-            read_hits: done.read_hits,
-            cache_hits: done.cache_hits,
-            writes: done.writes,
-            write_hits: done.write_hits,
-        }
+    fn store(pool: &mut InPlaceBatches) -> &mut InPlaceStore {
+        pool.store_mut()
     }
 }
 
-impl Index for BatchedBTree {
-    type Options = BatchedBTreeOptions;
-    type Ground = Arc<dyn Volume>;
+/// See the module.
+pub type BatchedBTree = InPlaceTree<BatchedBTreeOptions>;
 
-    fn create(volume: Arc<dyn Volume>, options: &BatchedBTreeOptions) -> Result<Self> {
-        let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options)?;
-        single::plant(&mut tree.nodes)?;
-        tree.flush()?;
-        Ok(tree)
-    }
-
-    fn recover(volume: Arc<dyn Volume>, options: &BatchedBTreeOptions) -> Result<Self> {
-        let mut tree = Self::over(InPlaceStore::open(volume, FILE, options.page_len)?, options)?;
-        let mut used = HashSet::new();
-        walk(&tree.nodes, Allow::default(), &mut |id, _: &Node| {
-            used.insert(id);
-        })?;
-        tree.nodes.store_mut().keep_only(&used);
-        Ok(tree)
-    }
-
-    fn bulk_load(
-        volume: Arc<dyn Volume>,
-        options: &BatchedBTreeOptions,
-        fill: f64,
-        records: &mut dyn Iterator<Item = (Key, Value)>,
-    ) -> Result<Self> {
-        let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options)?;
-        bulk_load(&mut tree.nodes, fill, records)?;
-        tree.flush()?;
-        Ok(tree)
-    }
-
-    fn name(&self) -> &'static str {
-        "B+-tree with a write buffer"
-    }
-
-    fn contract(&self) -> Contract {
-        Contract::Never
-    }
-
-    fn insert(&mut self, key: Key, value: Value) -> Result<()> {
-        single::insert(&mut self.nodes, key, value, &mut self.events)
-    }
-
-    fn delete(&mut self, key: Key) -> Result<()> {
-        single::delete(&mut self.nodes, key, &mut self.events).map(|_| ())
-    }
-
-    fn search(&self, key: Key) -> Result<Option<Value>> {
-        single::search(&self.nodes, key)
-    }
-
-    fn search_many(&self, keys: &[Key]) -> Result<Vec<Option<Value>>> {
-        search_many::search_many(&self.nodes, keys, 1)
-    }
-
-    fn range(&self, range: Range<Key>) -> Result<Vec<(Key, Value)>> {
-        scan::scan(&self.nodes, range)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.nodes.sync()
-    }
-
-    fn check(&self) -> Result<Checked> {
-        walk(&self.nodes, Allow::default(), &mut |_, _| ())
-    }
-
-    fn stats(&self) -> Counters {
-        Counters {
-            splits: self.events.splits,
-            merges: self.events.merges,
-            redistributions: self.events.redistributions,
-            height: u32::from(self.nodes.root().level) + 1,
-            ..self.nodes.counters()
+impl BatchedBTree {
+    /// What it has done besides [`Index::stats`](crate::Index::stats).
+    pub fn details(&self) -> BatchedBTreeDetails {
+        let asked = self.nodes.asked();
+        BatchedBTreeDetails {
+            reads: asked.reads,
+            read_hits: asked.read_hits,
+            cache_hits: asked.cache_hits,
+            writes: asked.writes,
+            write_hits: asked.write_hits,
         }
     }
 }
