@@ -5,6 +5,7 @@
 pub(crate) mod attempt;
 pub(crate) mod current;
 pub(crate) mod edit;
+pub(crate) mod frames;
 pub(crate) mod garbage_collection;
 pub(crate) mod log_area;
 pub(crate) mod manifest;

@@ -108,7 +108,7 @@ impl<'a> Attempt<'a> {
         let position = self.append(id, &encoded, crc);
         let was_cached = self.replace(id);
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
-            && let Ok(node) = Node::decode(Bytes::copy_from_slice(&encoded))
+            && let Ok(node) = Node::decode(self.pager.copy(&encoded))
         {
             self.pager.admit(*position, node);
             self.admitted.push(*position);

@@ -9,6 +9,7 @@
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
+use crate::store::frames::{self, Frames};
 use crate::store::mapping_table::{Address, Position};
 use crate::store::segment::Segments;
 use bytes::Bytes;
@@ -29,7 +30,7 @@ struct ByMemory;
 
 impl quick_cache::Weighter<Position, Node> for ByMemory {
     fn weight(&self, _: &Position, node: &Node) -> u64 {
-        (node.bytes().len() + OVERHEAD) as u64
+        (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
     }
 }
 
@@ -60,6 +61,7 @@ pub(crate) struct Pager {
     pio_max: usize,
     cache: Cache<Position, Node, ByMemory>,
     buffers: BufferPool,
+    frames: Arc<Frames>,
     pub counters: PagerCounters,
 }
 
@@ -96,6 +98,7 @@ impl Pager {
             pio_max: pio_max.max(1),
             cache: Cache::with_weighter(entries, cache_bytes, ByMemory),
             buffers: BufferPool::new(buffer_bytes),
+            frames: Frames::new(buffer_bytes),
             counters: PagerCounters::default(),
         }
     }
@@ -123,6 +126,11 @@ impl Pager {
     /// The node, if it is in the cache.
     pub fn cached(&self, address: Address) -> Option<Node> {
         self.cache.get(&address.position)
+    }
+
+    /// A copy of a node's bytes in memory that is meant for nodes.
+    pub fn copy(&self, bytes: &[u8]) -> Bytes {
+        self.frames.copy(bytes)
     }
 
     /// Puts a node that was just written into the cache.
@@ -219,7 +227,7 @@ impl Pager {
                 let (id, address) = wanted[index];
                 let start = (offset - run.offset) as usize;
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
-                let bytes = Bytes::copy_from_slice(&buffer[start..start + address.len as usize]);
+                let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
                 if matches!(gather, Gather::Single | Gather::Near) {
                     self.cache.insert(address.position, node.clone());
