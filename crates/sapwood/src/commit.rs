@@ -189,18 +189,19 @@ impl Engine {
         }
         if queue.memory() >= self.shares.queue && self.state.load().frozen.is_none() {
             // If this fails for want of space it is tried again by the next commit.
-            if let Err(error) = self.freeze(log)
-                && !error.is_disk_full()
-            {
-                self.poison(&error);
-            }
+            let _ = self.freeze(log);
         }
         Ok(())
     }
 
-    /// Makes the active queue the frozen one, and begins a new generation of the log. There must be no frozen queue.
+    /// Makes the active queue the frozen one, and begins a new generation of the log. There must be no frozen queue. After an
+    /// error other than a full disk writes are refused.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
-        self.seal_log(log)?;
+        self.seal_log(log).inspect_err(|error| {
+            if !error.is_disk_full() {
+                self.poison(error);
+            }
+        })?;
         self.freeze_queue(log.wal.generation(), log.next_seq - 1);
         Ok(())
     }

@@ -39,13 +39,7 @@ impl Engine {
         share: u64,
     ) -> Result<Option<Bytes>> {
         let cleansed = self.check_writable().and_then(|()| self.cleanse_some(writer, keyspace, from, share));
-        cleansed.inspect_err(|error| {
-            if error.is_disk_full() {
-                self.reclaim(0);
-            } else {
-                self.poison(error);
-            }
-        })
+        cleansed.inspect_err(|error| self.yield_to(error))
     }
 
     fn cleanse_some(

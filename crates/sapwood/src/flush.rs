@@ -128,11 +128,7 @@ impl Engine {
         self.pace.end();
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
         if let Err(error) = &result {
-            if error.is_disk_full() {
-                self.reclaim(0);
-            } else {
-                self.poison(error);
-            }
+            self.yield_to(error);
             let mut control = self.flush.inner.lock();
             control.failures += 1;
             control.failure = Some(error.clone());
@@ -182,15 +178,8 @@ impl Engine {
                 return self.sync();
             }
             drop(state);
-            match self.freeze(log) {
-                Ok(()) => break,
-                Err(error) => {
-                    if !error.is_disk_full() {
-                        self.poison(&error);
-                    }
-                    return Err(error);
-                }
-            }
+            self.freeze(log)?;
+            break;
         }
         self.wait_for_flush()
     }
@@ -308,6 +297,16 @@ impl Engine {
     pub fn slots_to_keep(&self) -> usize {
         let version = &self.state.load().version;
         (version.live_bytes() / 32 / version.span).min(2) as usize
+    }
+
+    /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are
+    /// refused.
+    pub fn yield_to(&self, error: &Error) {
+        if error.is_disk_full() {
+            self.reclaim(0);
+        } else {
+            self.poison(error);
+        }
     }
 
     /// Gives the space of free slots back to the file system, all but `keep`.

