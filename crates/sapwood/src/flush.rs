@@ -9,16 +9,17 @@
 //! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Frozen};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
 use crate::publish::With;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
-use crate::store::writer::Writer;
+use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
+use crate::tree::sweep_ahead::sweep_ahead;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -186,10 +187,45 @@ impl Engine {
 
     fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
-        self.sync_log_below(frozen.wal_low)?;
         self.pace.begin();
         let mut sweep = self.flush.sweep.lock();
         sweep.begin(frozen.queue.bytes());
+        let sync_log = || self.sync_log_below(frozen.wal_low);
+        if self.flush.in_background {
+            let (limit, ahead) = (self.shares.stage, sweep.ahead());
+            std::thread::scope(|scope| {
+                let (stage, queue) = (&self.pager.stage, &frozen.queue);
+                let _open = stage.open(limit);
+                let version = || Arc::clone(&self.state.load().version);
+                let log = scope.spawn(sync_log);
+                if version().logs.totals().bytes > 0 {
+                    scope.spawn(move || sweep_ahead(stage, &self.pager, queue, version, limit / 8, ahead));
+                }
+                self.flush_portions(writer, &frozen, &mut sweep, || log.join().unwrap_or(Err(Error::Closed)))
+            })?;
+        } else {
+            // In the foreground everything happens in one order, always the same.
+            self.flush_portions(writer, &frozen, &mut sweep, sync_log)?;
+        }
+        sweep.end();
+        drop(sweep);
+        self.flush.flushes.fetch_add(1, Relaxed);
+        let wal_low = frozen.wal_low;
+        drop(frozen);
+        self.balance_memory();
+        self.shorten_log(wal_low);
+        Ok(())
+    }
+
+    /// `sync_log` is called before anything is published: see [`Engine::sync_log_below`].
+    fn flush_portions(
+        &self,
+        writer: &mut Writer,
+        frozen: &Frozen,
+        sweep: &mut Sweep,
+        sync_log: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut sync_log = Some(sync_log);
         let total = frozen.queue.count();
         let mut done = 0;
         loop {
@@ -206,7 +242,7 @@ impl Engine {
                 && last_keyspace.replace(keyspace) != Some(keyspace)
             {
                 let limits = Budget { write: budget, hold: self.shares.hold };
-                let routed = route(&mut attempt, keyspace, &mut changes, &mut sweep, limits)?;
+                let routed = route(&mut attempt, keyspace, &mut changes, sweep, limits)?;
                 portion_changes += routed.changes;
                 portion_bytes += routed.bytes;
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
@@ -224,28 +260,26 @@ impl Engine {
                 edit.flushed_seq = Some(frozen.last_seq);
                 edit.wal_low = Some(frozen.wal_low);
             }
+            if let Some(sync_log) = sync_log.take() {
+                sync_log()?;
+            }
             self.commit_attempt(attempt, next.is_none())?;
             done += portion_changes;
             self.pace.report(done, total);
             self.flush.portions.fetch_add(1, Relaxed);
             self.flush.changes.fetch_add(portion_changes, Relaxed);
             self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
+            if let Some(next) = &next {
+                self.pager.stage.pass(next.clone());
+            }
             let through = next.is_none();
             *frozen.resume.lock() = next;
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
             if through {
-                break;
+                return Ok(());
             }
         }
-        sweep.end();
-        drop(sweep);
-        self.flush.flushes.fetch_add(1, Relaxed);
-        let wal_low = frozen.wal_low;
-        drop(frozen);
-        self.balance_memory();
-        self.shorten_log(wal_low);
-        Ok(())
     }
 
     /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
@@ -293,10 +327,11 @@ impl Engine {
         }
     }
 
-    /// Free slots whose space is kept for the writer: a few, in a large database.
+    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again: a 64th of what lives,
+    /// since a segment has a 1024th of it.
     pub fn slots_to_keep(&self) -> usize {
-        let version = &self.state.load().version;
-        (version.live_bytes() / 32 / version.span).min(2) as usize
+        let live = self.state.load().version.live_bytes();
+        (live / 64 / segment_capacity(live, self.state.load().version.span)) as usize
     }
 
     /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are

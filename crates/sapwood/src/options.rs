@@ -181,6 +181,7 @@ impl Builder {
             writer: (memory / 64).clamp(256 << 10, 4 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
+            stage: 2 * (memory / 32).clamp(256 << 10, 16 << 20),
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
             node_len: NodeLen {
@@ -204,6 +205,8 @@ pub(crate) struct Shares {
     pub read_buffers: usize,
     /// Keys and values that a flush holds back for the leaves, in the middle of its work.
     pub hold: u64,
+    /// Nodes that are read ahead of it.
+    pub stage: u64,
     /// The largest batch.
     pub batch: usize,
     /// The largest value.

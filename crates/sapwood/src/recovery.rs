@@ -24,6 +24,7 @@ use crate::store::manifest::{self, Manifest, Replayed};
 use crate::store::pager::{self, Pager};
 use crate::store::segment::Slots;
 use crate::store::version::Version;
+use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
 use crate::wal::{self, Record, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
@@ -186,8 +187,9 @@ fn start(
         version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
     let next_segment =
         version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment) + 1;
-    let writer =
-        Writer::new(Arc::clone(volume), data, slots, current.span, shares.writer, open, next_segment);
+    let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
+    let alignment = volume.limits().alignment;
+    let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
     *engine.writer.get_mut() = Some(writer);
     let mut tail = wal::replay(&**volume, current.database, low, high, &mut |_| Ok(()))?;
     wal::settle(&**volume, &mut tail)?;

@@ -13,5 +13,7 @@ pub(crate) mod maplet;
 pub(crate) mod mapping_table;
 pub(crate) mod pager;
 pub(crate) mod segment;
+pub(crate) mod stage;
 pub(crate) mod version;
+pub(crate) mod write_behind;
 pub(crate) mod writer;

@@ -9,4 +9,5 @@ pub(crate) mod range;
 pub(crate) mod route;
 pub(crate) mod search;
 pub(crate) mod sweep;
+pub(crate) mod sweep_ahead;
 pub(crate) mod view;

@@ -97,12 +97,11 @@ fn verify(path: &Path, acknowledged: &[u64], story: &str) {
     }
 }
 
-#[test]
-fn three_hundred_kills() {
-    let kills = std::env::var("SAPWOOD_KILLS").map_or(300, |kills| kills.parse().expect("a number"));
+/// Kills children that write to one database, one after the other. Says how many batches they were told of.
+fn kill_and_verify(kills: u64, seed: u64) -> u64 {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("db");
-    let mut rng = StdRng::seed_from_u64(1);
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut acknowledged = vec![0u64; THREADS as usize];
     let mut total = 0;
     for kill in 0..kills {
@@ -149,8 +148,20 @@ fn three_hundred_kills() {
                 total += 1;
             }
         }
-        verify(&path, &acknowledged, &format!("kill {kill}"));
+        verify(&path, &acknowledged, &format!("seed {seed}, kill {kill}"));
     }
+    total
+}
+
+/// Mostly they wait, so several databases at a time.
+#[test]
+fn three_hundred_kills() {
+    let kills = std::env::var("SAPWOOD_KILLS").map_or(300, |kills| kills.parse().expect("a number"));
+    let databases = 4;
+    let total: u64 = std::thread::scope(|scope| {
+        let each = (0..databases).map(|seed| scope.spawn(move || kill_and_verify(kills / databases, seed)));
+        each.collect::<Vec<_>>().into_iter().map(|turn| turn.join().expect("none lost")).sum()
+    });
     println!("{kills} kills, {total} acknowledged batches, none lost");
     assert!(total > kills, "the children got to work: {total} batches");
 }

@@ -12,6 +12,7 @@ use crate::node::{Node, NodeId, Refusal};
 use crate::store::frames::{self, Frames};
 use crate::store::mapping_table::{Address, Position};
 use crate::store::segment::Segments;
+use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
 use mpsearch::{Extent, runs};
 use psync::{BufferPool, FileId, Read, Volume};
@@ -43,6 +44,8 @@ pub(crate) enum Gather {
     Near,
     /// As `Near`, and not into the cache. For long scans.
     Runs,
+    /// As `Runs`, and from the stage what is there. For a flush.
+    Staged,
     /// As `Runs`, and past the cache: what is on the device. For a check.
     Verify,
 }
@@ -62,6 +65,8 @@ pub(crate) struct Pager {
     cache: Cache<Position, Node, ByMemory>,
     buffers: BufferPool,
     frames: Arc<Frames>,
+    /// What is read ahead of the flush.
+    pub stage: Stage,
     pub counters: PagerCounters,
 }
 
@@ -99,6 +104,7 @@ impl Pager {
             cache: Cache::with_weighter(entries, cache_bytes, ByMemory),
             buffers: BufferPool::new(buffer_bytes),
             frames: Frames::new(buffer_bytes),
+            stage: Stage::default(),
             counters: PagerCounters::default(),
         }
     }
@@ -164,18 +170,33 @@ impl Pager {
             .iter()
             .map(|(_, address)| if gather == Gather::Verify { None } else { self.cached(*address) })
             .collect();
-        let mut missing = Vec::new();
-        for (index, node) in nodes.iter().enumerate() {
-            if node.is_none() {
-                missing.push((self.file_offset(segments, wanted[index])?, index));
+        let mut missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
+        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        let mut coming = Vec::new();
+        if gather == Gather::Staged {
+            let claims = self.stage.claim(missing.iter().map(|index| wanted[*index].1.position));
+            let mut claims = claims.into_iter();
+            missing.retain(|index| match claims.next() {
+                Some(Claim::Here(node)) => {
+                    nodes[*index] = Some(node);
+                    false
+                }
+                Some(Claim::Coming) => {
+                    coming.push(*index);
+                    false
+                }
+                Some(Claim::Absent) | None => true,
+            });
+        }
+        self.read(segments, missing, wanted, gather, &mut nodes)?;
+        let mut failed = Vec::new();
+        for index in coming {
+            match self.stage.wait(wanted[index].1.position) {
+                Some(node) => nodes[index] = Some(node),
+                None => failed.push(index),
             }
         }
-        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
-        self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
-        if !missing.is_empty() {
-            missing.sort_unstable();
-            self.read(&missing, wanted, gather, &mut nodes)?;
-        }
+        self.read(segments, failed, wanted, gather, &mut nodes)?;
         Ok(nodes.into_iter().flatten().collect())
     }
 
@@ -186,19 +207,30 @@ impl Pager {
         })
     }
 
+    /// Reads those of the wanted nodes that are missing.
     fn read(
         &self,
-        missing: &[(u64, usize)],
+        segments: &Segments,
+        missing: Vec<usize>,
         wanted: &[(NodeId, Address)],
         gather: Gather,
         nodes: &mut [Option<Node>],
     ) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
+        let mut missing = missing
+            .into_iter()
+            .map(|index| Ok((self.file_offset(segments, wanted[index])?, index)))
+            .collect::<Result<Vec<_>>>()?;
+        missing.sort_unstable();
         let extents: Vec<_> = missing
             .iter()
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
         let (run_max, gap_max) = match gather {
-            Gather::Near | Gather::Runs | Gather::Verify => (RUN_MAX, GAP_MAX),
+            Gather::Near | Gather::Runs | Gather::Staged | Gather::Verify => (RUN_MAX, GAP_MAX),
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);

@@ -10,11 +10,10 @@
 use crate::error::Result;
 use crate::store::mapping_table::Position;
 use crate::store::segment::{Segment, Slots};
-use psync::{AlignedBuffer, FileId, Volume, Write};
+use crate::store::write_behind::WriteBehind;
+use psync::AlignedBuffer;
 use std::sync::Arc;
 
-/// Bytes of one request of a psync write set.
-const REQUEST: usize = 256 << 10;
 /// Attempts end at a multiple of this many bytes, so that a database can move to a device with a larger alignment.
 const PADDING: usize = 4096;
 /// What a flash device reads at once. A node that lies within one page is read faster than one that lies across two
@@ -24,6 +23,11 @@ const PAGE: u64 = 4096;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
 const CAPACITY_MIN: u64 = 256 << 10;
+
+/// Bytes that a new segment of a database with so many live bytes may hold.
+pub(crate) fn segment_capacity(live: u64, span: u64) -> u64 {
+    (live / 1024).clamp(CAPACITY_MIN.min(span), span)
+}
 
 /// Where the writer was: what an aborted attempt returns to.
 #[derive(Clone, Debug)]
@@ -52,8 +56,7 @@ pub(crate) struct Written {
 
 /// See the module. One thread at a time.
 pub(crate) struct Writer {
-    volume: Arc<dyn Volume>,
-    file: FileId,
+    output: WriteBehind,
     slots: Arc<Slots>,
     span: u64,
     alignment: usize,
@@ -67,17 +70,17 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Continues in `open` (a segment and its used bytes), if there is one. `buffer` bytes gather before they go to
-    /// the device, a multiple of the alignment.
+    /// the device, which takes multiples of `alignment`.
     pub fn new(
-        volume: Arc<dyn Volume>,
-        file: FileId,
+        output: WriteBehind,
+        alignment: usize,
         slots: Arc<Slots>,
         span: u64,
         buffer: usize,
         open: Option<(Arc<Segment>, u64)>,
         next_number: u64,
     ) -> Self {
-        let alignment = volume.limits().alignment.max(PADDING);
+        let alignment = alignment.max(PADDING);
         let buffer = buffer.next_multiple_of(alignment);
         // A segment that ends where this device cannot go on stays as it is.
         let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
@@ -87,8 +90,7 @@ impl Writer {
             capacity: None,
         });
         Self {
-            volume,
-            file,
+            output,
             slots,
             span,
             alignment,
@@ -110,6 +112,8 @@ impl Writer {
 
     /// Forgets everything since the mark.
     pub fn abort(&mut self, mark: Mark) {
+        // Whatever is still on its way must not come when its place is written again. That it failed is known, or does not matter.
+        let _ = self.output.finish();
         self.filled = 0;
         self.open = mark.open;
         self.next_number = mark.next_number;
@@ -119,7 +123,7 @@ impl Writer {
     /// Takes a node. `live` is how many live bytes the database has, which decides how long a new segment becomes.
     pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
         let len = node.len() as u64;
-        let capacity = (live / 1024).clamp(CAPACITY_MIN.min(self.span), self.span);
+        let capacity = segment_capacity(live, self.span);
         let is_full =
             |open: &mut Open| open.used > 0 && open.used + len > *open.capacity.get_or_insert(capacity);
         if self.open.as_mut().is_none_or(is_full) {
@@ -182,14 +186,8 @@ impl Writer {
         let Some(open) = &self.open else { return Ok(()) };
         let end = open.used - ahead;
         let start = u64::from(open.segment.slot) * self.span + end - self.filled as u64;
-        let bytes = &self.buffer[..self.filled];
-        let set: Vec<_> = bytes
-            .chunks(REQUEST)
-            .enumerate()
-            .map(|(index, data)| Write { file: self.file, offset: start + (index * REQUEST) as u64, data })
-            .collect();
-        self.volume.write(&set)?;
-        self.bytes_written += bytes.len() as u64;
+        self.output.write(&mut self.buffer, self.filled, start)?;
+        self.bytes_written += self.filled as u64;
         self.filled = 0;
         Ok(())
     }
@@ -215,6 +213,7 @@ impl Writer {
     /// Brings everything to the device and says what the attempt wrote.
     pub fn finish(&mut self) -> Result<Written> {
         self.pad_and_write()?;
+        self.output.finish()?;
         Ok(std::mem::take(&mut self.written))
     }
 

@@ -451,7 +451,7 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
-        let gather = if height == 0 { Gather::Runs } else { Gather::Single };
+        let gather = if height == 0 { Gather::Staged } else { Gather::Single };
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
     }
 

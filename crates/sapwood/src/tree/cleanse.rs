@@ -10,7 +10,7 @@ use crate::store::attempt::Attempt;
 use crate::store::log_area::LogArea;
 use crate::store::pager::Gather;
 use crate::tree::overlay;
-use crate::tree::view::TreeView;
+use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn cleanse(
 ) -> Result<()> {
     let areas = blocks.iter().filter_map(|block| block.area.as_ref());
     let ids = areas.flat_map(|area| area.pieces()).map(|piece| piece.id);
-    let nodes = view.nodes(ids, PIECE, Gather::Runs)?;
+    let nodes = view.nodes(ids, PIECE, Gather::Staged)?;
     let mut rest = &nodes[..];
     let keyspace = view.keyspace;
     let older = |(key, value)| Operation { keyspace, key, value };
@@ -65,19 +65,10 @@ pub(crate) fn next(
     budget: u64,
 ) -> Result<(Vec<Operation>, Option<Bytes>)> {
     let mut out = Vec::new();
-    let Some((root, height)) = view.root().filter(|(_, height)| *height > 0) else { return Ok((out, None)) };
     let mut bytes = 0;
     let mut blocks = Vec::new();
     let end = loop {
-        let (mut id, mut fence) = (root, None);
-        for level in (2..=height).rev() {
-            let node = view.node(id, level)?;
-            let child = node.child_for(&from);
-            if child + 1 < node.count() {
-                fence = Some(node.key_bytes(child + 1));
-            }
-            id = node.child(child);
-        }
+        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((out, None)) };
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
             let table = &view.version.table;

@@ -39,6 +39,11 @@ impl Sweep {
         }
     }
 
+    /// For a guess what this flush will cleanse because of the cursor.
+    pub fn ahead(&self) -> Ahead {
+        Ahead { from: self.cursor.clone(), quota: self.quota }
+    }
+
     /// Whether the cursor is at the block that begins at `low`.
     pub fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
         self.quota > 0 && (keyspace, low) >= (self.cursor.0, &self.cursor.1)
@@ -53,9 +58,34 @@ impl Sweep {
     /// Moves the cursor behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
     pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
         self.quota = self.quota.saturating_sub(cleansed);
-        self.cursor = match fence {
-            Some(fence) => (keyspace, fence),
-            None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
-        };
+        self.cursor = beyond(keyspace, fence);
+    }
+}
+
+/// A cursor ahead of the sweep's.
+#[derive(Clone, Debug)]
+pub(crate) struct Ahead {
+    pub from: (KeyspaceId, Bytes),
+    pub quota: u64,
+}
+
+impl Ahead {
+    /// Whether the sweep would not pass by a block with so much in its log.
+    pub fn is_due(&self, log: u64, leaves: u64) -> bool {
+        log * 100 >= leaves * LEAST
+    }
+
+    /// As [`Sweep::pass`].
+    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
+        self.quota = self.quota.saturating_sub(cleansed);
+        self.from = beyond(keyspace, fence);
+    }
+}
+
+/// Where what follows a block begins.
+fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> (KeyspaceId, Bytes) {
+    match fence {
+        Some(fence) => (keyspace, fence),
+        None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
     }
 }

@@ -11,6 +11,7 @@ use crate::store::maplet::Maplet;
 use crate::store::mapping_table::Address;
 use crate::store::pager::{FILE, Gather, Pager};
 use crate::store::version::Version;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// See the module.
@@ -19,6 +20,13 @@ pub(crate) struct TreeView<'a> {
     pub pager: &'a Pager,
     pub version: &'a Version,
     pub keyspace: KeyspaceId,
+}
+
+/// A node of level 1.
+pub(crate) struct Block {
+    pub id: NodeId,
+    /// The smallest key beyond its range; `None` at the right end of the tree.
+    pub fence: Option<Bytes>,
 }
 
 impl TreeView<'_> {
@@ -69,6 +77,21 @@ impl TreeView<'_> {
             .unzip();
         let nodes = self.pager.fetch(&self.version.segments, &addresses, gather)?;
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
+    }
+
+    /// The block whose range holds the key; `None` if the tree has no blocks.
+    pub fn block_at(&self, key: &[u8]) -> Result<Option<Block>> {
+        let Some((mut id, height)) = self.root().filter(|(_, height)| *height > 0) else { return Ok(None) };
+        let mut fence = None;
+        for level in (2..=height).rev() {
+            let node = self.node(id, level)?;
+            let child = node.child_for(key);
+            if child + 1 < node.count() {
+                fence = Some(node.key_bytes(child + 1));
+            }
+            id = node.child(child);
+        }
+        Ok(Some(Block { id, fence }))
     }
 
     /// The log area of a node of level 1, if it has one.

@@ -1,0 +1,141 @@
+//! Write-behind: what the sequential writer has gathered goes to the device on a thread of its own, while the writer gathers
+//! the next. In the foreground, where everything happens in one order, it is written at once.
+//!
+//! Invariants:
+//! 1. At most [`BUFFERS`] buffers, the writer's own among them.
+//! 2. A write that failed is reported by the next call, and nothing is on its way after [`WriteBehind::finish`], whatever
+//!    that says.
+
+use crate::error::{Error, Result};
+use psync::{AlignedBuffer, FileId, Volume, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Bytes of one request of a psync write set.
+const REQUEST: usize = 256 << 10;
+/// One is filled, one is written, and one waits, so that neither side does.
+const BUFFERS: usize = 3;
+
+/// See the module.
+pub(crate) struct WriteBehind {
+    target: Target,
+    in_background: bool,
+    thread: Option<Thread>,
+}
+
+/// Where everything goes.
+#[derive(Clone)]
+struct Target {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+}
+
+struct Thread {
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Done>,
+    handle: Option<JoinHandle<()>>,
+    /// Buffers that were handed over and not given back.
+    away: usize,
+    spare: Vec<AlignedBuffer>,
+}
+
+struct Job {
+    buffer: AlignedBuffer,
+    filled: usize,
+    offset: u64,
+}
+
+struct Done {
+    buffer: AlignedBuffer,
+    result: psync::Result<()>,
+}
+
+impl Target {
+    fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
+        let set: Vec<_> = bytes
+            .chunks(REQUEST)
+            .enumerate()
+            .map(|(index, data)| Write { file: self.file, offset: offset + (index * REQUEST) as u64, data })
+            .collect();
+        self.volume.write(&set)
+    }
+}
+
+impl WriteBehind {
+    pub fn new(volume: Arc<dyn Volume>, file: FileId, in_background: bool) -> Self {
+        Self { target: Target { volume, file }, in_background, thread: None }
+    }
+
+    /// Writes the first `filled` bytes of `buffer` to `offset`, now or soon, and leaves a buffer of the same length in its place.
+    /// An error may be that of an earlier write.
+    pub fn write(&mut self, buffer: &mut AlignedBuffer, filled: usize, offset: u64) -> Result<()> {
+        if self.in_background && self.thread.is_none() {
+            self.thread = Thread::spawn(self.target.clone());
+        }
+        let Some(thread) = &mut self.thread else {
+            return Ok(self.target.write(&buffer[..filled], offset)?);
+        };
+        let next = thread.free_buffer(buffer.len())?;
+        let job = Job { buffer: std::mem::replace(buffer, next), filled, offset };
+        thread.away += 1;
+        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or(Error::Closed)
+    }
+
+    /// Waits until everything is written.
+    pub fn finish(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(thread) = &mut self.thread
+            && thread.away > 0
+        {
+            result = result.and(thread.take_back());
+        }
+        result
+    }
+}
+
+impl Thread {
+    /// `None` if the system gives no thread: then writes are not behind.
+    fn spawn(target: Target) -> Option<Self> {
+        let (jobs, to_do) = sync_channel::<Job>(BUFFERS);
+        let (finished, done) = sync_channel(BUFFERS);
+        let work = move || {
+            while let Ok(Job { buffer, filled, offset }) = to_do.recv() {
+                let result = target.write(&buffer[..filled], offset);
+                if finished.send(Done { buffer, result }).is_err() {
+                    return;
+                }
+            }
+        };
+        let handle = std::thread::Builder::new().name("sapwood-write".into()).spawn(work).ok()?;
+        Some(Self { jobs: Some(jobs), done, handle: Some(handle), away: 0, spare: Vec::new() })
+    }
+
+    fn free_buffer(&mut self, len: usize) -> Result<AlignedBuffer> {
+        if self.spare.is_empty() && self.away + 1 < BUFFERS {
+            return Ok(AlignedBuffer::new(len));
+        }
+        if self.spare.is_empty() {
+            self.take_back()?;
+        }
+        self.spare.pop().ok_or(Error::Closed)
+    }
+
+    /// Waits for one buffer.
+    fn take_back(&mut self) -> Result<()> {
+        self.away -= 1;
+        let Done { buffer, result } = self.done.recv().map_err(|_| Error::Closed)?;
+        self.spare.push(buffer);
+        Ok(result?)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(handle) = self.handle.take() {
+            // A panic there was told by a channel that closed.
+            let _ = handle.join();
+        }
+    }
+}
