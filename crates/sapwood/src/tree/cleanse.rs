@@ -12,7 +12,6 @@ use crate::store::pager::Gather;
 use crate::tree::overlay;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// A block to be cleansed.
@@ -39,7 +38,7 @@ pub(crate) fn cleanse(
     for Cleansing { block, area, changes } in blocks {
         let (pieces, others) = rest.split_at(area.map_or(0, |area| area.pieces().len()));
         rest = others;
-        let logged = overlay::merge(pieces, &Bound::Unbounded, &Bound::Unbounded);
+        let logged = overlay::merge(pieces);
         attempt.empty_log(block);
         out.reserve(logged.len() + changes.len());
         let mut logged = logged.into_iter().peekable();
