@@ -30,11 +30,19 @@ impl AlignedBuffer {
     pub fn new(len: usize) -> Self {
         let capacity = Self::capacity_for(len);
         let layout = Self::layout(capacity);
-        // SAFETY: the layout has a size of at least ALIGNMENT, so not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
+        let memory = if capacity >= Self::MAPPED {
+            map(capacity)
+        } else {
+            // SAFETY: the layout has a size of at least ALIGNMENT, so not zero.
+            NonNull::new(unsafe { alloc_zeroed(layout) })
+        };
+        let Some(memory) = memory else { handle_alloc_error(layout) };
         Self { memory, capacity, len, home: None }
     }
+
+    /// Memory for at least so many bytes comes from the operating system and goes back to it. An allocator would take it from what it keeps
+    /// for each thread, and keep that: threads that only read and write had three times their buffers' size.
+    const MAPPED: usize = if cfg!(all(target_os = "linux", not(miri))) { 64 << 10 } else { usize::MAX };
 
     fn capacity_for(len: usize) -> usize {
         len.max(1).next_multiple_of(Self::ALIGNMENT)
@@ -60,6 +68,30 @@ impl AlignedBuffer {
     }
 }
 
+/// Zeroed pages of memory; `None` if there are none.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map(capacity: usize) -> Option<NonNull<u8>> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, of no file, wherever there is room: nothing that exists is touched.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), capacity, access, kind, -1, 0) };
+    (memory != libc::MAP_FAILED).then_some(memory.cast()).and_then(NonNull::new)
+}
+
+/// Gives back what [`map`] gave.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn unmap(memory: NonNull<u8>, capacity: usize) {
+    // SAFETY: mapped by `map` with this length, and owned by the buffer that is being dropped.
+    unsafe { libc::munmap(memory.as_ptr().cast(), capacity) };
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn map(_: usize) -> Option<NonNull<u8>> {
+    None
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn unmap(_: NonNull<u8>, _: usize) {}
+
 impl Deref for AlignedBuffer {
     type Target = [u8];
 
@@ -80,6 +112,8 @@ impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             home.put(Self { memory: self.memory, capacity: self.capacity, len: self.capacity, home: None });
+        } else if self.capacity >= Self::MAPPED {
+            unmap(self.memory, self.capacity);
         } else {
             // SAFETY: allocated in `new` with the same layout; a buffer with a home gave its memory to the shelf above.
             unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct Pace {
     started: Mutex<Option<Instant>>,
-    /// Thousandths of the frozen queue that are in the trees.
+    /// Thousandths of what the flush writes that are written.
     progress: AtomicU64,
     debt_us: AtomicU64,
     /// Microseconds that writers were delayed, in all.
@@ -24,7 +24,7 @@ pub(crate) struct Pace {
 }
 
 const SLEEP_MIN_US: u64 = 1000;
-const SLEEP_MAX_US: u64 = 100_000;
+const SLEEP_MAX_US: u64 = 50_000;
 
 impl Pace {
     pub fn begin(&self) {
@@ -33,7 +33,7 @@ impl Pace {
     }
 
     pub fn report(&self, done: u64, total: u64) {
-        self.progress.store(done.min(total) * 1000 / total.max(1), Relaxed);
+        self.progress.store((done * 1000 / total.max(1)).clamp(1, 999), Relaxed);
     }
 
     pub fn end(&self) {

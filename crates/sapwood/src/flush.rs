@@ -37,6 +37,8 @@ pub(crate) struct FlushControl {
     changed: Condvar,
     /// Which blocks are cleansed next.
     sweep: Mutex<Sweep>,
+    /// Thousandths of a byte that the last flush wrote for each byte of its queue.
+    cost: AtomicU64,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
@@ -62,6 +64,7 @@ impl FlushControl {
             inner: Mutex::default(),
             changed: Condvar::new(),
             sweep: Mutex::default(),
+            cost: AtomicU64::new(1000),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -226,8 +229,9 @@ impl Engine {
         sync_log: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut sync_log = Some(sync_log);
-        let total = frozen.queue.count();
-        let mut done = 0;
+        // What it will write, by what the last one wrote: some blocks are appended to and others cleansed, which takes many times as long.
+        let expected = frozen.queue.bytes() * self.flush.cost.load(Relaxed) / 1000;
+        let mut written = 0;
         loop {
             let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
             let base = Arc::clone(&self.state.load().version);
@@ -260,12 +264,12 @@ impl Engine {
                 edit.flushed_seq = Some(frozen.last_seq);
                 edit.wal_low = Some(frozen.wal_low);
             }
+            written += attempt.bytes();
             if let Some(sync_log) = sync_log.take() {
                 sync_log()?;
             }
             self.commit_attempt(attempt, next.is_none())?;
-            done += portion_changes;
-            self.pace.report(done, total);
+            self.pace.report(written, expected);
             self.flush.portions.fetch_add(1, Relaxed);
             self.flush.changes.fetch_add(portion_changes, Relaxed);
             self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
@@ -277,6 +281,8 @@ impl Engine {
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
             if through {
+                let cost = (written * 1000).checked_div(frozen.queue.bytes()).unwrap_or(1000);
+                self.flush.cost.store(cost.clamp(100, 100_000), Relaxed);
                 return Ok(());
             }
         }

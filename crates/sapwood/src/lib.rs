@@ -46,6 +46,7 @@ mod compact;
 mod database;
 mod database_id;
 mod engine;
+mod entries;
 mod error;
 mod flush;
 #[cfg(any(fuzzing, test))]

@@ -25,7 +25,8 @@
 //! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have keys of
 //! 1 to `KEY_LEN_MAX` bytes. No byte of it was believed unchecked, so that access cannot fail afterwards.
 
-use crate::bytecode::{Reader, put_varint, varint_len};
+use crate::bytecode::{Reader, varint_len};
+use crate::entries::Entries;
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
@@ -88,22 +89,19 @@ fn kind_of(level: u8) -> u8 {
     }
 }
 
-/// A change as a log piece keeps it.
-pub(crate) fn change_payload(value: Option<&[u8]>) -> Bytes {
-    let Some(value) = value else { return Bytes::from_static(&[REMOVED]) };
-    let mut payload = Vec::with_capacity(1 + value.len());
-    payload.push(PUT);
-    payload.extend_from_slice(value);
-    payload.into()
+/// The parts of a payload that keep a change in a log piece.
+pub(crate) fn change_payload(value: Option<&[u8]>) -> [&[u8]; 2] {
+    value.map_or([&[REMOVED], &[]], |value| [&[PUT], value])
 }
 
-/// Writes a node into `out`, which is cleared first. Keys ascend; there is at least one entry. Returns the CRC.
-pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &[(Bytes, Bytes)]) -> u32 {
-    debug_assert!(!entries.is_empty(), "a node has entries");
-    debug_assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "keys ascend");
+/// Writes a node of the first `count` entries, at least one, into `out`, which is cleared first. Keys ascend. Returns the CRC.
+pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &Entries, count: usize) -> u32 {
+    debug_assert!(count > 0, "a node has entries");
+    debug_assert!((1..count).all(|index| entries.key(index - 1) < entries.key(index)), "keys ascend");
     out.clear();
-    let len =
-        HEADER + entries.iter().map(|(key, payload)| entry_len(key.len(), payload.len())).sum::<usize>();
+    let (bytes, starts) = entries.front(count);
+    let first = HEADER + 4 * count;
+    let len = first + bytes.len();
     out.reserve(len);
     out.extend_from_slice(&MAGIC);
     out.push(kind_of(name.level));
@@ -113,22 +111,37 @@ pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &[(Bytes, Bytes)]) 
     out.extend_from_slice(&name.epoch.to_le_bytes());
     out.extend_from_slice(&name.keyspace.0.to_le_bytes());
     out.extend_from_slice(&(len as u32).to_le_bytes());
-    out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(count as u32).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    let mut offset = HEADER + 4 * entries.len();
-    for (key, payload) in entries {
-        out.extend_from_slice(&(offset as u32).to_le_bytes());
-        offset += entry_len(key.len(), payload.len()) - 4;
+    for start in starts {
+        out.extend_from_slice(&((first + start) as u32).to_le_bytes());
     }
-    for (key, payload) in entries {
-        put_varint(out, key.len() as u64);
-        out.extend_from_slice(key);
-        out.extend_from_slice(payload);
-    }
-    debug_assert_eq!(out.len(), len, "the length that was announced");
+    out.extend_from_slice(bytes);
     let crc = checksum(out);
     out[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
     crc
+}
+
+/// Lengths of an entry's key and of what says it.
+fn key_len(entry: &[u8]) -> (usize, usize) {
+    // Nearly all keys are shorter than 128 bytes.
+    if entry[0] < 0x80 {
+        return (usize::from(entry[0]), 1);
+    }
+    let len = Reader::new(entry).length().unwrap_or(0);
+    (len, varint_len(len as u64))
+}
+
+/// What stands behind the key of an entry.
+pub(crate) fn payload_of(entry: &[u8]) -> &[u8] {
+    let (len, width) = key_len(entry);
+    &entry[width + len..]
+}
+
+/// The key of an entry.
+pub(crate) fn key_of(entry: &[u8]) -> &[u8] {
+    let (len, width) = key_len(entry);
+    &entry[width..width + len]
 }
 
 fn checksum(node: &[u8]) -> u32 {
@@ -301,7 +314,8 @@ impl Node {
         self.count as usize
     }
 
-    fn offset(&self, index: usize) -> usize {
+    /// Where an entry begins.
+    pub fn offset(&self, index: usize) -> usize {
         let at = HEADER + 4 * index;
         let bytes = &self.bytes[at..at + 4];
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
@@ -314,14 +328,7 @@ impl Node {
     /// Where the key and the payload of an entry are.
     fn parts(&self, index: usize) -> (usize, usize, usize) {
         let start = self.offset(index);
-        let first = self.bytes[start];
-        // Nearly all keys are shorter than 128 bytes.
-        let (key_len, width) = if first < 0x80 {
-            (usize::from(first), 1)
-        } else {
-            let len = Reader::new(&self.bytes[start..]).length().unwrap_or(0);
-            (len, varint_len(len as u64))
-        };
+        let (key_len, width) = key_len(&self.bytes[start..]);
         let key = start + width;
         (key, key + key_len, self.end(index))
     }
@@ -342,6 +349,15 @@ impl Node {
     pub fn payload(&self, index: usize) -> Bytes {
         let (_, payload, end) = self.parts(index);
         self.bytes.slice(payload..end)
+    }
+
+    /// The bytes of some entries, and where they begin.
+    pub fn raw(&self, entries: std::ops::Range<usize>) -> (&[u8], usize) {
+        if entries.is_empty() {
+            return (&[], 0);
+        }
+        let from = self.offset(entries.start);
+        (&self.bytes[from..self.end(entries.end - 1)], from)
     }
 
     /// The change of a log piece's entry; `None` for a removal.
@@ -397,12 +413,16 @@ mod tests {
         Name { id: NodeId(42), level, epoch: 7, keyspace: KeyspaceId(3) }
     }
 
-    fn leaf(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
-        let entries: Vec<_> =
-            entries.iter().map(|(k, v)| (Bytes::copy_from_slice(k), Bytes::copy_from_slice(v))).collect();
+    fn encoded(level: u8, records: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut entries = Entries::default();
+        records.iter().for_each(|(key, payload)| entries.push(key, &[payload]));
         let mut out = Vec::new();
-        encode(&mut out, name(0), &entries);
+        encode(&mut out, name(level), &entries, records.len());
         out
+    }
+
+    fn leaf(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+        encoded(0, entries)
     }
 
     /// The format cannot change without this test changing, and the format version with it.
@@ -422,12 +442,9 @@ mod tests {
 
     #[test]
     fn inner_nodes_lead_keys_to_their_children() {
-        let child = |id: u64| Bytes::copy_from_slice(&id.to_le_bytes());
-        let entries =
-            [(Bytes::new(), child(10)), (Bytes::from("g"), child(11)), (Bytes::from("p"), child(12))];
-        let mut out = Vec::new();
-        encode(&mut out, name(1), &entries);
-        let node = Node::decode(out.into()).unwrap();
+        let ids = [10u64, 11, 12].map(u64::to_le_bytes);
+        let node = encoded(1, &[(b"", &ids[0]), (b"g", &ids[1]), (b"p", &ids[2])]);
+        let node = Node::decode(node.into()).unwrap();
         let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
         assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
     }
@@ -438,16 +455,27 @@ mod tests {
             prop::collection::vec(any::<u8>(), 1..200), prop::collection::vec(any::<u8>(), 0..300), 1..60))
         {
             let records: BTreeMap<Vec<u8>, Vec<u8>> = records;
-            let entries: Vec<_> = records.iter().map(|(k, v)| (Bytes::from(k.clone()), Bytes::from(v.clone()))).collect();
-            let mut out = Vec::new();
-            encode(&mut out, name(0), &entries);
-            let node = Node::decode(out.into()).unwrap();
+            let entries: Vec<_> = records.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+            let node = Node::decode(leaf(&entries).into()).unwrap();
             prop_assert_eq!(node.name(), name(0));
             prop_assert_eq!(node.count(), records.len());
-            for (index, entry) in entries.iter().enumerate() {
-                prop_assert_eq!(&node.entry(index), entry);
-                prop_assert_eq!(node.search(&entry.0), Ok(index));
+            for (index, (key, payload)) in entries.iter().enumerate() {
+                prop_assert_eq!((node.key(index), &node.payload(index)[..]), (*key, *payload));
+                prop_assert_eq!(node.search(key), Ok(index));
             }
+            // And from node to node, in runs.
+            let at = records.len() / 3;
+            let mut copied = Entries::default();
+            copied.extend(&node, at..records.len());
+            let mut all = Entries::default();
+            all.push(b"", &[b"dropped"]);
+            all.extend(&node, 0..at);
+            all.append(&copied);
+            all.drop_front(1);
+            prop_assert_eq!(all.node_bytes(0, records.len()) + HEADER, node.bytes().len());
+            let mut out = Vec::new();
+            encode(&mut out, name(0), &all, records.len());
+            prop_assert_eq!(&out[..], &node.bytes()[..]);
         }
 
         #[test]

@@ -3,6 +3,7 @@
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::store::version::Version;
+use crate::store::write_behind::BUFFERS;
 use crate::tree::bupdate::NodeLen;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
@@ -181,7 +182,7 @@ impl Builder {
             writer: (memory / 64).clamp(256 << 10, 4 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
-            stage: 2 * (memory / 32).clamp(256 << 10, 16 << 20),
+            stage: (memory / 32).clamp(256 << 10, 16 << 20),
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
             node_len: NodeLen {
@@ -222,11 +223,13 @@ impl Shares {
         4 * self.hold + self.memory / 8
     }
 
-    /// What is left for the cache beside the tables of a version and queues that take so many bytes now. At least an eighth
+    /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and what a flush that is at work
+    /// has read ahead and not yet written. At least an eighth
     /// of the budget: a database without any cache would read every inner node again and again.
-    pub fn cache(&self, version: &Version, queues: usize) -> u64 {
+    pub fn cache(&self, version: &Version, queues: usize, flushes: bool) -> u64 {
         let tables = version.table.memory() + version.logs.memory();
-        let others = queues + self.writer + self.read_buffers + tables;
+        let ahead = if flushes { self.stage as usize + (BUFFERS - 1) * self.writer } else { 0 };
+        let others = queues + self.writer + self.read_buffers + tables + ahead;
         self.memory.saturating_sub(others as u64 + self.working_memory()).max(self.memory / 8)
     }
 }

@@ -159,7 +159,7 @@ fn start(
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
-    let cache = shares.cache(&version, 0);
+    let cache = shares.cache(&version, 0, false);
     let pio_max = volume.limits().pio_max;
     let pager = Pager::new(Arc::clone(volume), data, current.span, pio_max, cache, shares.read_buffers);
     let mut engine = Engine::new(Parts {

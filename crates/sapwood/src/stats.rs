@@ -96,6 +96,8 @@ pub struct ReadStats {
     pub requests: u64,
     /// Bytes in them.
     pub bytes: u64,
+    /// Nodes that a flush needed and found read ahead of it.
+    pub ahead: u64,
 }
 
 /// Writes since the database was opened, in bytes where nothing else is said.
@@ -184,6 +186,7 @@ impl Engine {
                 psync_groups: get(&pager.read_sets),
                 requests: get(&pager.reads),
                 bytes: get(&pager.bytes_read),
+                ahead: get(&pager.ahead),
             },
             writes: WriteStats {
                 changes_flushed: get(&self.flush.changes),
@@ -265,9 +268,10 @@ impl std::fmt::Display for Stats {
         let (reads, writes) = (&self.reads, &self.writes);
         writeln!(
             f,
-            "reads    {} nodes from the cache, {} from the device: {} requests in {} psync groups, {}",
+            "reads    {} nodes from the cache, {} from the device ({} ahead of a flush): {} requests in {} psync groups, {}",
             reads.cache_hits,
             reads.cache_misses,
+            reads.ahead,
             reads.requests,
             reads.psync_groups,
             Size(reads.bytes)

@@ -12,7 +12,7 @@
 
 use crate::operation::{KeyspaceId, Operation, SeqNo};
 use crate::queue::skip_list::SkipList;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -150,6 +150,7 @@ impl Opq {
             None => self.entries.front(),
             Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
         };
+        let mut copies = Copies::default();
         std::iter::from_fn(move || {
             let newest = next.take()?;
             let (keyspace, key, _) = newest.key();
@@ -158,20 +159,33 @@ impl Opq {
             while let Some(older) = next.filter(|older| (older.key().0, older.key().1) == (keyspace, key)) {
                 next = older.next();
             }
-            let (key, value) = copy(key, newest.value());
+            let (key, value) = copies.copy(key, newest.value());
             Some(Operation { keyspace, key, value })
         })
     }
 }
 
-/// Key and value in one allocation.
-fn copy(key: &[u8], value: Option<&[u8]>) -> (Bytes, Change) {
-    let mut both = Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len));
-    both.extend_from_slice(key);
-    both.extend_from_slice(value.unwrap_or_default());
-    let mut key_bytes = Bytes::from(both);
-    let rest = key_bytes.split_off(key.len());
-    (key_bytes, value.map(|_| rest))
+/// Copies of keys and values, many in one allocation.
+#[derive(Default)]
+struct Copies {
+    room: BytesMut,
+}
+
+impl Copies {
+    /// Bytes of an allocation: small beside what a flush holds back, since one copy that is kept keeps all of it.
+    const LEN: usize = 16 << 10;
+
+    fn copy(&mut self, key: &[u8], value: Option<&[u8]>) -> (Bytes, Change) {
+        let len = key.len() + value.map_or(0, <[u8]>::len);
+        if self.room.capacity() < len {
+            self.room = BytesMut::with_capacity(len.max(Self::LEN));
+        }
+        let mut take = |bytes: &[u8]| {
+            self.room.extend_from_slice(bytes);
+            self.room.split().freeze()
+        };
+        (take(key), value.map(take))
+    }
 }
 
 #[cfg(test)]

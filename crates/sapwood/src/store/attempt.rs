@@ -10,6 +10,7 @@
 //! 1. Nothing that the base version can reach is changed or overwritten.
 //! 2. After an abort, writer and cache are as they were at the beginning.
 
+use crate::entries::Entries;
 use crate::error::Result;
 use crate::node::{self, Name, Node, NodeId, PIECE};
 use crate::operation::{KeyspaceId, Operation};
@@ -21,7 +22,6 @@ use crate::store::pager::Pager;
 use crate::store::segment::Segment;
 use crate::store::version::{Tree, Version};
 use crate::store::writer::{Mark, Writer};
-use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,17 +94,18 @@ impl<'a> Attempt<'a> {
         self.ids.allocate()
     }
 
-    /// Writes a node anew.
+    /// Writes a node anew, of the first `count` entries.
     pub fn write(
         &mut self,
         id: NodeId,
         level: u8,
         keyspace: KeyspaceId,
-        entries: &[(Bytes, Bytes)],
+        entries: &Entries,
+        count: usize,
     ) -> Result<()> {
         let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
         let mut encoded = std::mem::take(&mut self.encoded);
-        let crc = node::encode(&mut encoded, name, entries);
+        let crc = node::encode(&mut encoded, name, entries, count);
         let position = self.append(id, &encoded, crc);
         let was_cached = self.replace(id);
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
@@ -130,14 +131,15 @@ impl<'a> Attempt<'a> {
             None => (0, Some(Arc::default())),
             Some(area) => (area.pieces().len(), area.maplet().cloned()),
         };
+        let mut entries = Entries::default();
         for piece in pieces {
             let changes = &changes[piece];
-            let entries: Vec<_> = changes
-                .iter()
-                .map(|change| (change.key.clone(), node::change_payload(change.value.as_deref())))
-                .collect();
+            entries.clear();
+            for change in changes {
+                entries.push(&change.key, &node::change_payload(change.value.as_deref()));
+            }
             let id = self.allocate();
-            self.write(id, PIECE, keyspace, &entries)?;
+            self.write(id, PIECE, keyspace, &entries, changes.len())?;
             let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
             self.edit.pieces.push((block, LogPiece { id, count: changes.len() as u32, removals }));
             let keys = changes.iter().map(|change| &change.key[..]);

@@ -80,6 +80,8 @@ pub(crate) struct PagerCounters {
     pub read_sets: AtomicU64,
     pub reads: AtomicU64,
     pub bytes_read: AtomicU64,
+    /// Nodes that a flush took from the stage.
+    pub ahead: AtomicU64,
     /// Log pieces that range searches have looked into.
     pub pieces_scanned: AtomicU64,
 }
@@ -175,6 +177,7 @@ impl Pager {
         let mut coming = Vec::new();
         if gather == Gather::Staged {
             let claims = self.stage.claim(missing.iter().map(|index| wanted[*index].1.position));
+            let needed = missing.len();
             let mut claims = claims.into_iter();
             missing.retain(|index| match claims.next() {
                 Some(Claim::Here(node)) => {
@@ -187,6 +190,7 @@ impl Pager {
                 }
                 Some(Claim::Absent) | None => true,
             });
+            self.counters.ahead.fetch_add((needed - missing.len()) as u64, Relaxed);
         }
         self.read(segments, missing, wanted, gather, &mut nodes)?;
         let mut failed = Vec::new();

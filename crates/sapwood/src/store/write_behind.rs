@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 
 /// Bytes of one request of a psync write set.
 const REQUEST: usize = 256 << 10;
-/// One is filled, one is written, and one waits, so that neither side does.
-const BUFFERS: usize = 3;
+/// One is filled, and one is written.
+pub(crate) const BUFFERS: usize = 2;
 
 /// See the module.
 pub(crate) struct WriteBehind {

@@ -18,8 +18,9 @@
 //! 4. `len` counts exactly the records of the leaves.
 //! 5. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
+use crate::entries::Entries;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::node::{CHILD, Node, NodeId};
 use crate::operation::{KeyspaceId, Operation};
 use crate::store::attempt::Attempt;
 use crate::store::pager::Gather;
@@ -78,7 +79,6 @@ pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
         attempt,
         changes,
         chunk: Vec::new(),
-        chunk_end: 0,
         node_len,
         len: tree.len,
         spliced: Vec::new(),
@@ -141,7 +141,6 @@ struct Update<'a, 'b, I: Iterator<Item = Operation>> {
     changes: &'b mut Peekable<I>,
     /// What goes down now.
     chunk: Vec<Operation>,
-    chunk_end: usize,
     node_len: NodeLen,
     len: u64,
     /// Parents of the level that was worked on last, in key order.
@@ -162,7 +161,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         for change in self.changes.by_ref() {
             if let Some(value) = change.value {
                 self.len += 1;
-                packer.push(self.attempt, change.key, value)?;
+                packer.push(self.attempt, &change.key, &value)?;
             }
         }
         packer.finish(self.attempt, true)
@@ -178,20 +177,20 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             {
                 chunk.push(change);
             }
-            self.chunk_end = chunk.len();
+            let end = chunk.len();
             self.chunk = chunk;
-            if self.chunk_end == 0 {
+            if end == 0 {
                 break;
             }
             let place = Place { id: root, parent: None, index: 0, fence: None };
             let pio_max = self.view.pager.pio_max();
-            mpsearch(self, place, usize::from(height), 0..self.chunk_end, pio_max)?;
+            mpsearch(self, place, usize::from(height), 0..end, pio_max)?;
         }
         Ok(())
     }
 
     /// Rewrites neighbouring leaves with the changes that go to them.
-    fn rewrite_leaves(&mut self, run: &[(Visit<Place>, Node)]) -> Result<()> {
+    fn rewrite_leaves(&mut self, chunk: &[Operation], run: &[(Visit<Place>, Node)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let ids = run.iter().map(|(visit, _)| visit.place.id);
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, ids, first.place.separator());
@@ -199,41 +198,41 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         for (visit, leaf) in run {
             let mut old = 0;
             // The last leaf of a chunk takes everything below its fence, so that the next chunk begins at another.
-            let is_last_of_chunk = visit.keys.end == self.chunk_end;
+            let is_last_of_chunk = visit.keys.end == chunk.len();
             let mut keys = visit.keys.clone();
             loop {
+                let next;
                 let change = match keys.next() {
-                    Some(index) => self.chunk[index].clone(),
+                    Some(index) => &chunk[index],
                     None if is_last_of_chunk => match self.next_change(visit.place.fence.as_ref()) {
-                        Some(change) => change,
+                        Some(change) => {
+                            next = change;
+                            &next
+                        }
                         None => break,
                     },
                     None => break,
                 };
+                let kept = old;
                 while old < leaf.count() && leaf.key(old) < &change.key[..] {
-                    let (key, value) = leaf.entry(old);
-                    packer.push(self.attempt, key, value)?;
                     old += 1;
                 }
+                packer.extend(self.attempt, leaf, kept..old)?;
                 let exists = old < leaf.count() && leaf.key(old) == &change.key[..];
                 appended &= old == leaf.count();
                 old += usize::from(exists);
                 self.len = self.len.checked_sub(u64::from(exists)).ok_or_else(|| {
                     Error::corrupt("manifest", 0, "number of records of a tree", "at least one", "none")
                 })?;
-                if let Some(value) = change.value {
+                if let Some(value) = &change.value {
                     self.len += 1;
-                    packer.push(self.attempt, change.key, value)?;
+                    packer.push(self.attempt, &change.key, value)?;
                 }
             }
-            while old < leaf.count() {
-                let (key, value) = leaf.entry(old);
-                packer.push(self.attempt, key, value)?;
-                old += 1;
-            }
+            packer.extend(self.attempt, leaf, old..leaf.count())?;
         }
         let mut children = first.place.index..last.place.index + 1;
-        let next_key = match self.chunk.get(last.keys.end).filter(|_| last.keys.end < self.chunk_end) {
+        let next_key = match chunk.get(last.keys.end) {
             Some(change) => Some(change.key.clone()),
             None => self.changes.peek().map(|next| next.key.clone()),
         };
@@ -269,10 +268,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             if right_is_free(fence.as_ref()) {
                 let id = parent.node.child(right);
                 let node = self.view.node(id, level)?;
-                packer.join_right(id);
-                for (key, payload) in entries(&node, parent.node.key_bytes(right)) {
-                    packer.push(self.attempt, key, payload)?;
-                }
+                packer.join_right(self.attempt, id, &entries(&node, parent.node.key(right)))?;
                 children.end += 1;
                 return Ok(());
             }
@@ -289,7 +285,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             let id = parent.node.child(left);
             let node = self.view.node(id, level)?;
             let separator = parent.node.key_bytes(left);
-            packer.join_left(id, separator.clone(), entries(&node, separator));
+            packer.join_left(id, separator.clone(), entries(&node, &separator));
             children.start = left;
         }
         Ok(())
@@ -337,7 +333,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
         for spliced in run {
             for (separator, id) in spliced.children(spliced.parent.place.separator()) {
-                packer.push(self.attempt, separator, payload(id))?;
+                packer.push(self.attempt, &separator, &payload(id))?;
             }
         }
         let mut children = first.index..last.index + 1;
@@ -371,7 +367,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         }
         let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
         for (separator, child) in children {
-            packer.push(self.attempt, separator, payload(child))?;
+            packer.push(self.attempt, &separator, &payload(child))?;
         }
         let nodes = packer.finish(self.attempt, true)?;
         self.top = Some((level, nodes));
@@ -385,7 +381,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             let mut packer =
                 Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
             for (separator, id) in children {
-                packer.push(self.attempt, separator, payload(id))?;
+                packer.push(self.attempt, &separator, &payload(id))?;
             }
             children = packer.finish(self.attempt, true)?;
         }
@@ -423,18 +419,19 @@ impl Spliced {
     }
 }
 
-fn payload(id: NodeId) -> Bytes {
-    Bytes::copy_from_slice(&id.0.to_le_bytes())
+fn payload(id: NodeId) -> [u8; CHILD] {
+    id.0.to_le_bytes()
 }
 
 /// All entries of a node. An inner node's first key, which is empty in the node, becomes `separator`.
-fn entries(node: &Node, separator: Bytes) -> Vec<(Bytes, Bytes)> {
-    let mut entries: Vec<_> = (0..node.count()).map(|index| node.entry(index)).collect();
-    if node.level() > 0
-        && let Some(first) = entries.first_mut()
-    {
-        first.0 = separator;
+fn entries(node: &Node, separator: &[u8]) -> Entries {
+    let mut entries = Entries::default();
+    let mut rest = 0..node.count();
+    if node.level() > 0 {
+        entries.push(separator, &[&node.payload(0)]);
+        rest.start = 1;
     }
+    entries.extend(node, rest);
     entries
 }
 
@@ -484,9 +481,10 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     }
 
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
-        for run in group.chunk_by(|(a, _), (b, _)| are_neighbours(&a.place, &b.place)) {
-            self.rewrite_leaves(run)?;
-        }
-        Ok(())
+        let chunk = std::mem::take(&mut self.chunk);
+        let mut runs = group.chunk_by(|(a, _), (b, _)| are_neighbours(&a.place, &b.place));
+        let result = runs.try_for_each(|run| self.rewrite_leaves(&chunk, run));
+        self.chunk = chunk;
+        result
     }
 }

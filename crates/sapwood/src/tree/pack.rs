@@ -5,14 +5,16 @@
 //! 1. Nodes come out in key order and together hold exactly what was put in.
 //! 2. A node is longer than the target only if it has no more than the fewest entries that make sense: one in a leaf,
 //!    [`FAN_OUT_MIN`] in an inner node, without which a tree of very long separators would never end in one root.
-//! 3. At most a little more than two nodes' worth of entries waits here, however long the stream is.
+//! 3. At most a little more than three nodes' worth of entries waits here, however long the stream is.
 
+use crate::entries::Entries;
 use crate::error::Result;
-use crate::node::{HEADER, NodeId, entry_len};
+use crate::node::{HEADER, Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::attempt::Attempt;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Children that an inner node takes however long their separators are.
 const FAN_OUT_MIN: usize = 4;
@@ -26,8 +28,7 @@ pub(crate) struct Packer {
     keyspace: KeyspaceId,
     /// Bytes of entries that a node takes.
     capacity: usize,
-    pending: VecDeque<(Bytes, Bytes)>,
-    pending_bytes: usize,
+    pending: Entries,
     /// Ids of the nodes that the run had, to be used again.
     ids: VecDeque<NodeId>,
     /// Separator of the first node: what it was before, since the parent's other children are unchanged.
@@ -48,8 +49,7 @@ impl Packer {
             level,
             keyspace,
             capacity: node_len.saturating_sub(HEADER).max(1),
-            pending: VecDeque::new(),
-            pending_bytes: 0,
+            pending: Entries::default(),
             ids: ids.into_iter().collect(),
             first_separator,
             last_key: None,
@@ -57,13 +57,26 @@ impl Packer {
         }
     }
 
-    pub fn push(&mut self, attempt: &mut Attempt<'_>, key: Bytes, payload: Bytes) -> Result<()> {
-        self.pending_bytes += entry_len(key.len(), payload.len());
-        self.pending.push_back((key, payload));
-        while self.pending_bytes > 2 * self.capacity && self.pending.len() > self.entries_min() {
+    pub fn push(&mut self, attempt: &mut Attempt<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+        self.pending.push(key, &[payload]);
+        self.emit_full(attempt)
+    }
+
+    /// Takes entries of a node as they are.
+    pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
+        self.pending.extend(node, entries);
+        self.emit_full(attempt)
+    }
+
+    fn emit_full(&mut self, attempt: &mut Attempt<'_>) -> Result<()> {
+        while self.pending_bytes() > 2 * self.capacity && self.pending.len() > self.entries_min() {
             self.emit(attempt, self.capacity)?;
         }
         Ok(())
+    }
+
+    fn pending_bytes(&self) -> usize {
+        self.pending.node_bytes(0, self.pending.len())
     }
 
     fn entries_min(&self) -> usize {
@@ -72,54 +85,47 @@ impl Packer {
 
     /// Whether what the run holds is too little for a node of its own, so that it should join a neighbour.
     pub fn is_underfull(&self) -> bool {
-        self.out.is_empty() && self.pending_bytes < self.capacity / 4
+        self.out.is_empty() && self.pending_bytes() < self.capacity / 4
     }
 
     /// Puts the entries of the left neighbour in front. Only while nothing came out yet.
-    pub fn join_left(&mut self, id: NodeId, separator: Bytes, entries: Vec<(Bytes, Bytes)>) {
+    pub fn join_left(&mut self, id: NodeId, separator: Bytes, mut entries: Entries) {
         debug_assert!(self.out.is_empty(), "nodes came out already");
-        for (key, payload) in entries.into_iter().rev() {
-            self.pending_bytes += entry_len(key.len(), payload.len());
-            self.pending.push_front((key, payload));
-        }
+        entries.append(&self.pending);
+        self.pending = entries;
         self.ids.push_front(id);
         self.first_separator = separator;
     }
 
-    /// Says that the node `id` is in the run too; its entries are pushed as usual.
-    pub fn join_right(&mut self, id: NodeId) {
+    /// Takes the right neighbour into the run.
+    pub fn join_right(&mut self, attempt: &mut Attempt<'_>, id: NodeId, entries: &Entries) -> Result<()> {
         self.ids.push_back(id);
+        self.pending.append(entries);
+        self.emit_full(attempt)
     }
 
     /// Writes one node of at most `limit` bytes of entries (but as many entries as it must have).
     fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
-        let (mut count, mut bytes) = (0, 0);
-        for (key, payload) in &self.pending {
-            let next = entry_len(key.len(), payload.len());
-            if count >= self.entries_min() && bytes + next > limit {
-                break;
-            }
+        let mut count = self.entries_min().min(self.pending.len());
+        while count < self.pending.len() && self.pending.node_bytes(0, count + 1) <= limit {
             count += 1;
-            bytes += next;
         }
-        let mut entries: Vec<_> = self.pending.drain(..count).collect();
-        self.pending_bytes -= bytes;
-        let Some((first, last)) =
-            entries.first().zip(entries.last()).map(|(f, l)| (f.0.clone(), l.0.clone()))
-        else {
+        if count == 0 {
             return Ok(());
-        };
+        }
+        let first = self.pending.key(0);
         let separator = match &self.last_key {
             None => self.first_separator.clone(),
-            Some(before) if self.level == 0 => shortest_separator(before, &first),
-            Some(_) => first,
+            Some(before) if self.level == 0 => shortest_separator(before, first),
+            Some(_) => Bytes::copy_from_slice(first),
         };
-        if self.level > 0 {
-            entries[0].0 = Bytes::new();
-        }
-        self.last_key = Some(last);
+        self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));
         let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
-        attempt.write(id, self.level, self.keyspace, &entries)?;
+        if self.level > 0 {
+            self.pending.clear_first_key();
+        }
+        attempt.write(id, self.level, self.keyspace, &self.pending, count)?;
+        self.pending.drop_front(count);
         self.out.push((separator, id));
         Ok(())
     }
@@ -128,10 +134,10 @@ impl Packer {
     /// else the last two share evenly. Ids that are not needed any more are set free.
     pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
         while !self.pending.is_empty() {
-            let limit = if brim || self.pending_bytes <= self.capacity {
+            let limit = if brim || self.pending_bytes() <= self.capacity {
                 self.capacity
             } else {
-                (self.pending_bytes / 2).min(self.capacity)
+                (self.pending_bytes() / 2).min(self.capacity)
             };
             self.emit(attempt, limit)?;
         }
