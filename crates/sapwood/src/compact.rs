@@ -42,7 +42,8 @@ impl Engine {
         cleansed.inspect_err(|error| self.yield_to(error))
     }
 
-    fn cleanse_some(
+    /// As [`Engine::cleanse_some_or_poison`], and leaves it to the caller what an error means.
+    pub fn cleanse_some(
         &self,
         writer: &mut Writer,
         keyspace: KeyspaceId,

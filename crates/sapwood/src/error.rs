@@ -111,6 +111,14 @@ pub enum Error {
         /// The largest that is possible.
         max: usize,
     },
+    /// Records to be ingested do not ascend, or not from above the keyspace's last key.
+    #[error(
+        "record {record} (counted from 0) is not above the one before it, or not above all that the keyspace holds; nothing was ingested"
+    )]
+    NotSorted {
+        /// How many records were in order before it.
+        record: u64,
+    },
     /// The keyspace does not exist, and a read-only database cannot create it.
     #[error("there is no keyspace {name:?}; there are: {existing}")]
     NoKeyspace {

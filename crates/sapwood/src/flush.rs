@@ -9,6 +9,7 @@
 //! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
 
+use crate::advisor::Advisor;
 use crate::engine::{Engine, Frozen};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
@@ -35,8 +36,9 @@ pub(crate) struct FlushControl {
     in_background: bool,
     inner: Mutex<Control>,
     changed: Condvar,
-    /// Which blocks are cleansed next.
+    /// Which blocks are cleansed next, and when.
     sweep: Mutex<Sweep>,
+    advisor: Mutex<Advisor>,
     /// Thousandths of a byte that the last flush wrote for each byte of its queue.
     cost: AtomicU64,
     pub flushes: AtomicU64,
@@ -64,6 +66,7 @@ impl FlushControl {
             inner: Mutex::default(),
             changed: Condvar::new(),
             sweep: Mutex::default(),
+            advisor: Mutex::default(),
             cost: AtomicU64::new(1000),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
@@ -192,7 +195,9 @@ impl Engine {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.pace.begin();
         let mut sweep = self.flush.sweep.lock();
-        sweep.begin(frozen.queue.bytes());
+        let scanned = self.pager.counters.pieces_scanned.load(Relaxed);
+        let share = self.flush.advisor.lock().share(frozen.queue.bytes(), scanned);
+        sweep.begin(frozen.queue.bytes(), share);
         let sync_log = || self.sync_log_below(frozen.wal_low);
         if self.flush.in_background {
             let (limit, ahead) = (self.shares.stage, sweep.ahead());

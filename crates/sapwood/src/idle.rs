@@ -1,15 +1,16 @@
-//! What the background thread does while nobody writes: it makes the database better for those who read.
+//! What the background thread does while nobody writes, or hardly anybody: it makes the database better for those who read.
 //!
 //! ```text
-//! nobody writes ─┬─ readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
-//!                └─ scans read log pieces ─▶ cleanse blocks, as many as these reads would have paid for
+//! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
+//! hardly anybody writes ── scans read log pieces ─▶ cleanse blocks, as many as these reads would have paid for
 //! ```
 //! Cleansing follows the rule of ski rental: it never moves more bytes than scans have already spent on log pieces, so it
 //! costs at most as much again as not doing it, however the reading goes on. (d-IPL B+-tree: eager cleansing, there
 //! begun by a threshold of reads.)
 //!
-//! Invariant: a commit ends all of it, at the next portion at the latest.
+//! Invariant: a queue that is full ends all of it, at the next portion at the latest.
 
+use crate::advisor::BYTES_A_PIECE;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, SeqNo};
@@ -22,14 +23,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(64);
 /// Reads from the device in a pause that are worth a flush.
 const MISSES: u64 = 100;
-/// Bytes that a device moves in long requests while it reads one log piece by itself among many (15 microseconds and 1 GB/s
-/// where we measured, see docs/performance.md).
-const BYTES_A_PIECE: u64 = 16 << 10;
+/// A queue that would take more than so many pauses to fill is as good as one that nobody writes to.
+const PAUSES_TO_FILL: usize = 60;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
     pub pause: Duration,
     visible: SeqNo,
+    queued: usize,
     misses: u64,
     scanned: u64,
     /// Log pieces that scans have read and no cleansing has made up for.
@@ -40,7 +41,7 @@ pub(crate) struct Idle {
 
 impl Default for Idle {
     fn default() -> Self {
-        Self { pause: PAUSE, visible: 0, misses: 0, scanned: 0, debt: 0, cursor: None }
+        Self { pause: PAUSE, visible: 0, queued: 0, misses: 0, scanned: 0, debt: 0, cursor: None }
     }
 }
 
@@ -53,16 +54,17 @@ impl Engine {
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
         idle.debt += scanned - std::mem::replace(&mut idle.scanned, scanned);
         idle.pause = if quiet && missed == 0 { (2 * idle.pause).min(PAUSE_MAX) } else { PAUSE };
-        if !quiet || missed < MISSES || self.check_writable().is_err() {
+        let queued = self.state.load().active.memory();
+        let before = std::mem::replace(&mut idle.queued, queued);
+        let hardly = queued >= before && queued - before <= self.shares.queue / PAUSES_TO_FILL;
+        if !hardly || missed < MISSES || self.check_writable().is_err() {
             return;
         }
-        let state = self.state.load_full();
-        if state.active.memory() >= self.shares.queue / 8 {
-            drop(state);
+        if quiet && queued >= self.shares.queue / 8 {
             self.freeze_if_nobody_writes(visible);
         } else {
             // What it cannot do for an error is told to whoever writes next.
-            let _ = self.cleanse_for_scans(idle, visible);
+            let _ = self.cleanse_for_scans(idle);
         }
     }
 
@@ -76,11 +78,13 @@ impl Engine {
         let _ = self.freeze(log);
     }
 
-    fn cleanse_for_scans(&self, idle: &mut Idle, visible: SeqNo) -> Result<()> {
+    fn cleanse_for_scans(&self, idle: &mut Idle) -> Result<()> {
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
         let Some(first) = keyspaces.first() else { return Ok(()) };
         let mut wrapped = false;
-        while idle.debt * BYTES_A_PIECE > self.shares.hold && self.visible() == visible && !self.flush.stops()
+        while idle.debt * BYTES_A_PIECE > self.shares.hold
+            && self.state.load().frozen.is_none()
+            && !self.flush.stops()
         {
             let (keyspace, from) = idle.cursor.take().unwrap_or((*first, Bytes::new()));
             let mut guard = self.writer.lock();

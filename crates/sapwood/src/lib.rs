@@ -37,6 +37,7 @@
 //! batch; nodes are only ever written at the end of the data, in large writes, and a mapping table says where each one
 //! is. Searches for many keys go down level by level, each with one parallel read; range scans read ahead in parallel.
 
+mod advisor;
 mod backpressure;
 mod batch;
 mod bytecode;
@@ -53,6 +54,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
 mod idle;
+mod ingest;
 mod iter;
 mod keyspace;
 mod node;

@@ -135,7 +135,8 @@ fn whatever_lies_in_pieces_and_leaves_is_found() {
         db.check().expect("sound");
     }
     println!("{appended} log areas grew, {cleansed} blocks were cleansed, at most {most} pieces");
-    assert!(appended > 1000 && cleansed > 100 && most > 40, "{appended}, {cleansed}, {most}");
+    // The comparisons are scans, for which log areas are kept short.
+    assert!(appended > 1000 && cleansed > 100 && most > 20, "{appended}, {cleansed}, {most}");
 }
 
 /// One power loss after another in the middle of appending and cleansing.

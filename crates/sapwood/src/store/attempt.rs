@@ -175,7 +175,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
-        let position = self.writer.append(bytes, self.live)?;
+        let position = self.writer.append(bytes, self.live + self.bytes)?;
         let len = bytes.len() as u32;
         self.edit.set.push((id, Address { position, len, crc }));
         self.bytes += u64::from(len);

@@ -1,7 +1,7 @@
 //! The sweep: a cursor that goes through all blocks in key order, flush by flush, and says where cleansing is due.
 //!
-//! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / target
-//! share. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
+//! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / the share that
+//! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
 //! leave behind dies in the order in which it was written. A block that grows its log faster does not wait for the cursor,
 //! and one that has hardly any is passed by.
 //!
@@ -10,12 +10,10 @@
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
-/// Log bytes per leaf byte, in percent: what the sweep aims at ...
-const TARGET: u64 = 33;
-/// ... what it passes by ...
-const LEAST: u64 = 12;
+/// Shares of the log in the leaves, in percent of what the sweep aims at: what it passes by ...
+const LEAST: u64 = 36;
 /// ... and what is not left to wait for it.
-const MOST: u64 = 60;
+const MOST: u64 = 180;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,12 +21,15 @@ pub(crate) struct Sweep {
     cursor: (KeyspaceId, Bytes),
     /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
     quota: u64,
+    /// Log bytes per leaf byte that it aims at, in percent.
+    share: u64,
 }
 
 impl Sweep {
-    /// A flush of so many bytes begins.
-    pub fn begin(&mut self, bytes: u64) {
-        let round = bytes * 100 / TARGET;
+    /// A flush of so many bytes begins, and log areas are to reach about `share` percent of their leaves.
+    pub fn begin(&mut self, bytes: u64, share: u64) {
+        self.share = share.max(1);
+        let round = bytes * 100 / self.share;
         self.quota = self.quota.min(round) + round;
     }
 
@@ -41,7 +42,7 @@ impl Sweep {
 
     /// For a guess what this flush will cleanse because of the cursor.
     pub fn ahead(&self) -> Ahead {
-        Ahead { from: self.cursor.clone(), quota: self.quota }
+        Ahead { from: self.cursor.clone(), quota: self.quota, share: self.share }
     }
 
     /// Whether the cursor is at the block that begins at `low`.
@@ -51,8 +52,7 @@ impl Sweep {
 
     /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
     pub fn is_due(&self, log: u64, leaves: u64, is_next: bool) -> bool {
-        let share = if is_next { LEAST } else { MOST };
-        log * 100 >= leaves * share
+        is_share(log, leaves, self.share * if is_next { LEAST } else { MOST })
     }
 
     /// Moves the cursor behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
@@ -67,12 +67,13 @@ impl Sweep {
 pub(crate) struct Ahead {
     pub from: (KeyspaceId, Bytes),
     pub quota: u64,
+    share: u64,
 }
 
 impl Ahead {
     /// Whether the sweep would not pass by a block with so much in its log.
     pub fn is_due(&self, log: u64, leaves: u64) -> bool {
-        log * 100 >= leaves * LEAST
+        is_share(log, leaves, self.share * LEAST)
     }
 
     /// As [`Sweep::pass`].
@@ -80,6 +81,11 @@ impl Ahead {
         self.quota = self.quota.saturating_sub(cleansed);
         self.from = beyond(keyspace, fence);
     }
+}
+
+/// Whether the log has at least so many ten thousandths of the leaves' bytes.
+fn is_share(log: u64, leaves: u64, share: u64) -> bool {
+    log * 10_000 >= leaves * share
 }
 
 /// Where what follows a block begins.

@@ -1,0 +1,110 @@
+//! Bulk ingestion: sorted records go straight to the end of a tree, filled to the brim, in one attempt and one edit. They are written
+//! once, not to the log and to a queue before. (CB-tree: no leaf is split while keys ascend.)
+//!
+//! Invariants:
+//! 1. All of them become visible and durable in one step, or nothing happened.
+//! 2. Memory: what a run of leaves takes in the packer, and the list of the new leaves (some 100 bytes each).
+
+use crate::batch::check_key;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::operation::{KeyspaceId, Operation};
+use crate::store::attempt::Attempt;
+use crate::store::writer::Writer;
+use crate::tree::bupdate::bupdate;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of keys and values that one call takes: their leaves must fit into one edit of the manifest.
+const MAX: usize = 8 << 30;
+
+impl Engine {
+    /// Ingests records whose keys ascend and lie above `last`, the keyspace's last key, asked for when nothing can be flushed any
+    /// more. Says how many.
+    pub fn ingest(
+        &self,
+        keyspace: KeyspaceId,
+        last: impl FnOnce() -> Result<Option<Bytes>>,
+        records: impl Iterator<Item = (Bytes, Bytes)>,
+    ) -> Result<u64> {
+        self.flush_all()?;
+        let mut guard = self.writer.lock();
+        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        self.check_writable()?;
+        let mut sorted =
+            Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
+        let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
+        self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
+        // What is wrong with the records concerns nobody else.
+        ingested.inspect_err(|error| {
+            if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
+                self.yield_to(error);
+            }
+        })
+    }
+
+    fn ingest_sorted(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        sorted: &mut Sorted,
+        records: impl Iterator<Item = (Bytes, Bytes)>,
+    ) -> Result<u64> {
+        // No log area may lie above leaves that are rewritten: the last one's, and those of what was removed behind it.
+        let mut from = Some(sorted.last.clone().unwrap_or_default());
+        while let Some(at) = from.take() {
+            from = self.cleanse_some(writer, keyspace, at, 0)?;
+        }
+        let base = Arc::clone(&self.state.load().version);
+        let mut attempt = Attempt::begin(base, &self.pager, writer);
+        let records = records.map_while(|(key, value)| sorted.check(keyspace, key, value));
+        let mut records = records.peekable();
+        if records.peek().is_some() {
+            bupdate(&mut attempt, keyspace, &mut records, self.shares.node_len)?;
+        }
+        drop(records);
+        if let Some(error) = sorted.failed.take() {
+            return Err(error);
+        }
+        if sorted.count > 0 {
+            self.commit_attempt(attempt, false)?;
+            self.balance_memory();
+        }
+        Ok(sorted.count)
+    }
+}
+
+/// Sees to it that records are as they should be.
+struct Sorted {
+    last: Option<Bytes>,
+    count: u64,
+    bytes: usize,
+    value_max: usize,
+    failed: Option<Error>,
+}
+
+impl Sorted {
+    /// The change that inserts the record; `None` if there is something wrong with it.
+    fn check(&mut self, keyspace: KeyspaceId, key: Bytes, value: Bytes) -> Option<Operation> {
+        self.bytes += key.len() + value.len();
+        let checked = if let Err(error) = check_key(&key) {
+            Err(error)
+        } else if value.len() > self.value_max {
+            Err(Error::ValueTooLong { len: value.len(), max: self.value_max })
+        } else if self.last.as_ref().is_some_and(|last| *last >= key) {
+            Err(Error::NotSorted { record: self.count })
+        } else if self.bytes > MAX {
+            Err(Error::BatchTooLarge { len: self.bytes, max: MAX })
+        } else {
+            Ok(())
+        };
+        if let Err(error) = checked {
+            self.failed = Some(error);
+            return None;
+        }
+        self.count += 1;
+        self.last = Some(key.clone());
+        Some(Operation { keyspace, key, value: Some(value) })
+    }
+}
