@@ -1,6 +1,9 @@
 //! The worker: holds one store in a process of its own and does with it what `sapwood-lab arena` orders on standard input.
 //! `sapwood-peers --list` names the stores that it was built with.
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod allocator;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 

@@ -2,13 +2,24 @@
 
 use super::doing;
 use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
+use fjall::compaction::Leveled;
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use std::sync::Arc;
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let memtable = (settings.memory / 16).clamp(1 << 20, 64 << 20);
-    let database =
-        Database::builder(&settings.dir).cache_size(settings.memory / 4).open().map_err(doing("open"))?;
+    // A full memtable is put aside by a worker. With as many workers as processors all of them can be compacting: then the
+    // memtable grows while writers go on, until the limit kills the process.
+    let workers = std::thread::available_parallelism().map_or(2, usize::from) + 2;
+    let database = Database::builder(&settings.dir)
+        .cache_size(settings.memory / 4)
+        .worker_threads(workers)
+        .open()
+        .map_err(doing("open"))?;
+    // A table is written through the page cache and synced when it is whole: until then its pages are dirty and cannot be
+    // given back: two compactions of the usual 64 MiB could fill a limit of 128 MiB.
+    let table = (settings.memory / 16).clamp(1 << 20, 64 << 20);
     let compression = match settings.values {
         // From the level on from which fjall compresses unless told otherwise.
         Kind::Half => vec![CompressionType::None, CompressionType::None, CompressionType::Lz4],
@@ -17,6 +28,7 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let options = || {
         KeyspaceCreateOptions::default()
             .max_memtable_size(memtable)
+            .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(table)))
             .expect_point_read_hits(true)
             .data_block_compression_policy(CompressionPolicy::new(compression))
     };

@@ -1,16 +1,24 @@
 //! RocksDB.
+//!
+//! Invariant: what it holds is accounted for in one place. The write buffers are charged to the block cache, index and filter
+//! blocks are in it; what no cache knows of, the buffers of compactions, is kept small.
 
 use super::doing;
 use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, ReadOptions,
-    WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, LruCacheOptions, Options,
+    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let memory = settings.memory as usize;
+    let mut lru = LruCacheOptions::default();
+    lru.set_capacity(memory / 100 * 60);
+    // Few shards: each has to hold whole index blocks beside its data.
+    lru.set_num_shard_bits(4);
+    let cache = Cache::new_lru_cache_opts(&lru);
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(memory / 2));
+    table.set_block_cache(&cache);
     table.set_block_size(4 << 10);
     table.set_format_version(6);
     table.set_bloom_filter(10.0, false);
@@ -19,8 +27,14 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_block_based_table_factory(&table);
-    options.set_write_buffer_size((memory / 16).clamp(1 << 20, 64 << 20));
+    let write = (memory / 16).clamp(1 << 20, 64 << 20);
+    options.set_write_buffer_size(write);
     options.set_max_write_buffer_number(3);
+    options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
+        4 * write,
+        false,
+        cache.clone(),
+    ));
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_optimize_filters_for_hits(true);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -28,7 +42,9 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     options.set_max_subcompactions(threads.max(1) as u32);
     options.set_use_direct_reads(true);
     options.set_use_direct_io_for_flush_and_compaction(true);
-    options.set_compaction_readahead_size(2 << 20);
+    // A buffer of this size for every file that a compaction reads, and there can be twenty of them in each of its threads.
+    // Two MiB, as is usual, take more than the limit leaves.
+    options.set_compaction_readahead_size((memory / 512).clamp(64 << 10, 2 << 20));
     options.set_bytes_per_sync(1 << 20);
     options.set_max_open_files(-1);
     options.set_compression_type(match settings.values {
