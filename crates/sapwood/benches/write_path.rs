@@ -53,6 +53,11 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
+/// The greatest common one.
+fn divisor(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
+
 fn value(rng: &mut StdRng) -> [u8; 100] {
     let mut value = [0; 100];
     rng.fill(&mut value[..]);
@@ -120,10 +125,11 @@ fn main() -> Outcome {
     );
     let (rate, slowest) = if options.random_load {
         // A permutation: a multiplier without a common factor with the number of records.
-        let mut at = 0u128;
+        let step = (7_046_029_254_386_353_131u128..).find(|step| divisor(*step, u128::from(records)) == 1);
+        let (mut at, step) = (0, step.expect("one of any few numbers is a prime"));
         write(&db, &keyspace, batches, &mut rng, |_| {
             at += 1;
-            ((at * 7_046_029_254_386_353_131u128) % u128::from(records)) as u64
+            ((at * step) % u128::from(records)) as u64
         })?
     } else {
         let mut at = 0;
