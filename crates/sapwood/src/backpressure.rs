@@ -63,7 +63,7 @@ impl Engine {
         if state.frozen.is_none() {
             return Ok(());
         }
-        let (used, capacity) = (state.active.memory(), self.shares.queue);
+        let (used, capacity) = (state.active.fill(), self.shares.queue);
         drop(state);
         if used >= capacity {
             let began = Instant::now();

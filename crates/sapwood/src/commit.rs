@@ -173,21 +173,19 @@ impl Engine {
         log.next_seq = seq;
         let queue = Arc::clone(&self.state.load().active);
         let memory = queue.memory();
-        let mut at = first_seq;
-        for ticket in group {
-            for operation in Operations::new(ticket.body.clone()) {
-                let operation = operation.map_err(|what| {
-                    Error::corrupt("memory", 0, "a batch changed while it was committed", "its bytes", what)
-                })?;
-                queue.insert(&operation, at);
-                at += 1;
-            }
+        let mut changed = None;
+        let operations = group.iter().flat_map(|ticket| Operations::new(&ticket.body));
+        let sound = operations.map_while(|operation| operation.map_err(|what| changed = Some(what)).ok());
+        queue.insert_all(sound, first_seq);
+        if let Some(what) = changed {
+            let event = "a batch changed while it was committed";
+            return Err(Error::corrupt("memory", 0, event, "its bytes", what));
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
             self.balance_memory();
         }
-        if queue.memory() >= self.shares.queue && self.state.load().frozen.is_none() {
+        if queue.fill() >= self.shares.queue && self.state.load().frozen.is_none() {
             // If this fails for want of space it is tried again by the next commit.
             let _ = self.freeze(log);
         }

@@ -61,7 +61,7 @@ pub fn wal(input: &[u8]) {
         return;
     }
     let _ = wal::replay(&volume, DATABASE, 1, 1, &mut |record| {
-        let taken = Operations::new(record.body).count();
+        let taken = Operations::new(&record.body).count();
         assert!(taken <= bytes.len(), "more operations than bytes");
         Ok(())
     });

@@ -1,5 +1,4 @@
-//! One change to one key, and the bytes that a batch of them is: in the log, and in memory, where the operation
-//! queue holds slices of the very same bytes.
+//! One change to one key, and the bytes that a batch of them is: the same in the log and on the way to the operation queue.
 //!
 //! ```text
 //! body of a batch = operation*
@@ -28,6 +27,14 @@ pub(crate) struct Operation {
     pub value: Option<Bytes>,
 }
 
+/// A change in the bytes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OperationRef<'a> {
+    pub keyspace: KeyspaceId,
+    pub key: &'a [u8],
+    pub value: Option<&'a [u8]>,
+}
+
 const INSERT: u8 = 1;
 const REMOVE: u8 = 2;
 
@@ -49,24 +56,21 @@ pub(crate) fn put_remove(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8]) {
 }
 
 /// The operations of a body, in order. Ends after the first error, which says what is wrong.
-#[derive(Debug)]
-pub(crate) struct Operations {
-    body: Bytes,
-    at: usize,
+#[derive(Clone, Debug)]
+pub(crate) struct Operations<'a> {
+    rest: Reader<'a>,
 }
 
-impl Operations {
-    pub fn new(body: Bytes) -> Self {
-        Self { body, at: 0 }
+impl<'a> Operations<'a> {
+    pub fn new(body: &'a [u8]) -> Self {
+        Self { rest: Reader::new(body) }
     }
 
-    fn decode(&mut self) -> Result<Operation, &'static str> {
-        let rest = &self.body[self.at..];
-        let mut reader = Reader::new(rest);
+    fn decode(&mut self) -> Result<OperationRef<'a>, &'static str> {
+        let reader = &mut self.rest;
         let kind = reader.u8().ok_or("operation ends early")?;
         let keyspace = reader.varint().and_then(|id| u32::try_from(id).ok()).ok_or("bad keyspace id")?;
         let key_len = reader.length().ok_or("bad key length")?;
-        let key_at = self.at + rest.len() - reader.remaining();
         let key = reader.bytes(key_len).ok_or("key ends early")?;
         if key.is_empty() || key.len() > crate::KEY_LEN_MAX {
             return Err("key length out of range");
@@ -75,28 +79,24 @@ impl Operations {
             REMOVE => None,
             INSERT => {
                 let value_len = reader.length().ok_or("bad value length")?;
-                let value_at = self.at + rest.len() - reader.remaining();
-                reader.bytes(value_len).ok_or("value ends early")?;
-                Some(self.body.slice(value_at..value_at + value_len))
+                Some(reader.bytes(value_len).ok_or("value ends early")?)
             }
             _ => return Err("unknown kind of operation"),
         };
-        let key = self.body.slice(key_at..key_at + key_len);
-        self.at += rest.len() - reader.remaining();
-        Ok(Operation { keyspace: KeyspaceId(keyspace), key, value })
+        Ok(OperationRef { keyspace: KeyspaceId(keyspace), key, value })
     }
 }
 
-impl Iterator for Operations {
-    type Item = Result<Operation, &'static str>;
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<OperationRef<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.body.len() {
+        if self.rest.remaining() == 0 {
             return None;
         }
         let decoded = self.decode();
         if decoded.is_err() {
-            self.at = self.body.len();
+            self.rest = Reader::new(&[]);
         }
         Some(decoded)
     }
@@ -119,19 +119,19 @@ mod tests {
                     None => put_remove(&mut body, KeyspaceId(*keyspace), key),
                 }
             }
-            let back: Vec<_> = Operations::new(body.into()).map(|op| op.expect("sound")).collect();
+            let back: Vec<_> = Operations::new(&body).map(|op| op.expect("sound")).collect();
             prop_assert_eq!(back.len(), operations.len());
             for (op, (keyspace, key, value)) in back.iter().zip(&operations) {
                 prop_assert_eq!(op.keyspace.0, *keyspace);
-                prop_assert_eq!(&op.key[..], &key[..]);
-                prop_assert_eq!(op.value.as_deref(), value.as_deref());
+                prop_assert_eq!(op.key, &key[..]);
+                prop_assert_eq!(op.value, value.as_deref());
             }
         }
 
         #[test]
         fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut refused = 0;
-            for operation in Operations::new(bytes.into()) {
+            for operation in Operations::new(&bytes) {
                 match operation {
                     Ok(operation) => prop_assert!(!operation.key.is_empty()),
                     Err(_) => refused += 1,

@@ -257,20 +257,22 @@ fn replay_into(
         let file = wal::file_name(record.generation);
         let wrong = |what: &str| Error::corrupt(&file, 0, "a record of the log", "whole operations", what);
         let state = engine.state.load_full();
-        let mut seq = record.first_seq;
-        for operation in Operations::new(record.body) {
-            let operation = operation.map_err(wrong)?;
-            if !state.version.trees.contains_key(&operation.keyspace) {
+        let mut count = 0;
+        for operation in Operations::new(&record.body) {
+            if !state.version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
                 return Err(wrong("a keyspace that does not exist"));
             }
-            state.active.insert(&operation, seq);
-            seq += 1;
+            count += 1;
         }
-        if seq != last + 1 {
+        if count != record.count {
             return Err(wrong("another number of operations than it says"));
         }
+        state.active.insert_all(
+            Operations::new(&record.body).map_while(|operation| operation.ok()),
+            record.first_seq,
+        );
         engine.set_visible(last);
-        if state.active.memory() >= engine.shares.queue && !engine.read_only {
+        if state.active.fill() >= engine.shares.queue && !engine.read_only {
             engine.freeze_queue(state.version.wal_low, last);
             engine.flush_now()?;
         }

@@ -10,7 +10,7 @@
 //! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
-use crate::operation::{KeyspaceId, Operation, SeqNo};
+use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use crate::queue::skip_list::SkipList;
 use bytes::{Bytes, BytesMut};
 use std::ops::Bound;
@@ -28,17 +28,28 @@ pub(crate) struct Opq {
 }
 
 impl Opq {
-    /// Adds a change. Called by one thread at a time, with growing sequence numbers.
-    pub fn insert(&self, operation: &Operation, seq: SeqNo) {
-        let Operation { keyspace, key, value } = operation;
-        self.entries.insert((*keyspace, key, seq), value.as_deref());
-        self.bytes.fetch_add((key.len() + value.as_ref().map_or(0, Bytes::len)) as u64, Relaxed);
-        self.count.fetch_add(1, Relaxed);
+    /// Adds changes, the first with sequence number `first_seq`. Called by one thread at a time, with growing sequence
+    /// numbers. Until all are in, readers at these numbers may miss some.
+    pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
+        let (mut seq, mut bytes) = (first_seq, 0);
+        self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
+            let place = (keyspace, key, seq);
+            seq += 1;
+            bytes += key.len() + value.map_or(0, <[u8]>::len);
+            (place, value)
+        }));
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.count.fetch_add(seq - first_seq, Relaxed);
     }
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
         self.entries.memory()
+    }
+
+    /// As [`Opq::memory`], less what was taken in advance: what tells whether the queue is full.
+    pub fn fill(&self) -> usize {
+        self.entries.fill()
     }
 
     /// Bytes of keys and values.
@@ -194,14 +205,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn operation(keyspace: u32, key: &[u8], value: Option<&[u8]>) -> Operation {
-        Operation {
-            keyspace: KeyspaceId(keyspace),
-            key: Bytes::copy_from_slice(key),
-            value: value.map(Bytes::copy_from_slice),
-        }
-    }
-
     fn model_at(log: &[(u32, u8, Option<u8>)], keyspace: u32, seq: u64) -> BTreeMap<u8, Option<u8>> {
         let mut model = BTreeMap::new();
         for (index, (ks, key, value)) in log.iter().enumerate() {
@@ -213,17 +216,27 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
         #[test]
         fn readers_see_the_newest_change_of_their_time(
             log in prop::collection::vec((0u32..3, 0u8..12, prop::option::of(any::<u8>())), 1..120),
             seq in 0u64..120,
             from in 0u8..12,
             max in 1usize..9,
+            batch in 1usize..120,
         ) {
             let queue = Opq::default();
-            for (index, (keyspace, key, value)) in log.iter().enumerate() {
-                queue.insert(&operation(*keyspace, &[*key], value.as_ref().map(std::slice::from_ref)), index as u64);
+            for (batch, first_seq) in log.chunks(batch).zip((0..).step_by(batch)) {
+                queue.insert_all(batch.iter().map(|(keyspace, key, value)| OperationRef {
+                    keyspace: KeyspaceId(*keyspace),
+                    key: std::slice::from_ref(key),
+                    value: value.as_ref().map(std::slice::from_ref),
+                }), first_seq);
             }
+            prop_assert_eq!(queue.count(), log.len() as u64);
+            let valued = log.iter().filter(|(_, _, value)| value.is_some()).count();
+            prop_assert_eq!(queue.bytes(), (log.len() + valued) as u64);
             for keyspace in 0..3 {
                 let model = model_at(&log, keyspace, seq);
                 let id = KeyspaceId(keyspace);

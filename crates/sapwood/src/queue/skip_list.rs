@@ -1,19 +1,21 @@
 //! The ordered map inside the operation queue: it only grows, one thread at a time inserts, any number read without a
 //! lock. Keys, values and links of an entry lie side by side in memory that is never moved and is given up as a whole, so that an
-//! entry costs about 40 bytes more than its key and value, and a comparison one cache line. (The general lock-free map that stood
-//! here before took 150 bytes an entry; see docs/performance.md.)
+//! entry costs about 34 bytes more than its key and value, and a comparison one or two cache lines. (The general lock-free map
+//! that stood here before took 150 bytes an entry; see docs/performance.md.)
 //!
 //! ```text
 //! node (aligned to 8)
-//! offset size
-//!      0    8  sequence number
-//!      8    4  keyspace
-//!     12    4  klen
-//!     16    4  vlen, or NONE for a removal
-//!     20    4  height h, 1 to HEIGHT_MAX
-//!     24  8×h  next node on level 0, 1, …
-//!      …       key  value
+//! offset  size
+//!  -8×h    8×h  next node on level h-1, …, 1, 0
+//!     0      8  sequence number
+//!     8      4  keyspace
+//!    12      4  klen, and in the lowest 4 bits the height h, 1 to HEIGHT_MAX
+//!    16      4  vlen, or NONE for a removal
+//!    20      …  key  value
 //! ```
+//!
+//! Insertion takes a whole batch (`parallel.rs`): a walk down the list is a chain of cache misses, but the chains of many
+//! keys are independent of one another.
 //!
 //! Invariants:
 //! 1. A node is never changed after it was linked in, its links aside, and lives as long as the list.
@@ -21,83 +23,116 @@
 //! 3. A node is linked with `Release` after all its bytes were written, and links are read with `Acquire`, so whoever
 //!    sees a node sees all of it.
 
+mod memory;
+mod parallel;
+#[cfg(test)]
+mod tests;
+
 use crate::operation::{KeyspaceId, SeqNo};
-use memmap2::MmapMut;
+use memory::{CHUNK, Memory};
 use parking_lot::Mutex;
-use std::alloc::{Layout, handle_alloc_error};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Levels: enough for 4^12 = 16 million entries at one link of four a level, and for more with longer walks.
 const HEIGHT_MAX: usize = 12;
-/// What memory is taken in.
-const CHUNK: usize = 256 << 10;
+/// Bits of the height beside the length of the key.
+const HEIGHT_BITS: u32 = 4;
 /// `vlen` of a removal.
 const NONE: u32 = u32::MAX;
+/// Entries that are sorted, searched for and linked together.
+const ROUND: usize = 1024;
 
-/// The fixed part of a node; links, key and value follow.
+/// The fixed part of a node; links stand before it, key and value follow.
 #[repr(C)]
 struct Head {
     seq: SeqNo,
     keyspace: KeyspaceId,
-    klen: u32,
+    klen_height: u32,
     vlen: u32,
-    height: u32,
 }
 
 type Link = AtomicPtr<Head>;
 
-const HEAD: usize = size_of::<Head>();
-const _: () = assert!(HEAD == 24 && size_of::<Link>() <= 8 && align_of::<Head>() <= 8);
+/// Where the key begins: there is nothing but padding behind the head's last field.
+const HEAD: usize = offset_of!(Head, vlen) + size_of::<u32>();
+/// What a link takes, also where addresses are shorter, so that the head behind it is aligned.
+const LINK: usize = 8;
+const _: () = assert!(HEAD == 20 && size_of::<Link>() <= LINK && align_of::<Head>() <= LINK);
+const _: () = assert!(HEIGHT_MAX < 1 << HEIGHT_BITS && crate::KEY_LEN_MAX < 1 << (32 - HEIGHT_BITS));
 
 /// The order of the map: keyspace, key, newest first.
 pub(crate) type Key<'a> = (KeyspaceId, &'a [u8], SeqNo);
 
+#[inline]
 fn compare(a: Key<'_>, b: Key<'_>) -> Ordering {
-    a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)).then_with(|| b.2.cmp(&a.2))
+    a.0.cmp(&b.0).then_with(|| compare_bytes(a.1, b.1)).then_with(|| b.2.cmp(&a.2))
+}
+
+/// As `a.cmp(b)`, word by word in place of a call, which short keys pay for.
+#[inline]
+fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
+    while let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
+        if x != y {
+            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+        }
+        (a, b) = (a_rest, b_rest);
+    }
+    if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
 }
 
 /// An entry of a list.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     node: NonNull<Head>,
     list: PhantomData<&'a SkipList>,
 }
 
 impl<'a> Entry<'a> {
+    #[inline]
     fn head(self) -> &'a Head {
-        // SAFETY: an entry is made of a linked node only, which lives as long as the list ('a) and whose head is never
+        // SAFETY: an entry is made of a node that was written, which lives as long as the list ('a) and whose head is never
         // changed (invariant 1).
         unsafe { self.node.as_ref() }
     }
 
+    #[inline]
     fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
         // SAFETY: the node was allocated with room for its links, key and value, and `offset` and `len` come from its head;
-        // these bytes are never changed after the node was linked (invariant 1), and live as long as the list.
+        // these bytes are never changed after the node was written (invariant 1), and live as long as the list.
         unsafe { std::slice::from_raw_parts(self.node.as_ptr().cast::<u8>().add(offset), len) }
     }
 
+    fn key_len(self) -> usize {
+        (self.head().klen_height >> HEIGHT_BITS) as usize
+    }
+
+    fn height(self) -> usize {
+        (self.head().klen_height & ((1 << HEIGHT_BITS) - 1)) as usize
+    }
+
     /// Where it stands.
+    #[inline]
     pub fn key(self) -> Key<'a> {
         let head = self.head();
-        let key = self.bytes(HEAD + 8 * head.height as usize, head.klen as usize);
-        (head.keyspace, key, head.seq)
+        (head.keyspace, self.bytes(HEAD, self.key_len()), head.seq)
     }
 
     /// Its value; `None` for a removal.
     pub fn value(self) -> Option<&'a [u8]> {
-        let head = self.head();
-        let offset = HEAD + 8 * head.height as usize + head.klen as usize;
-        (head.vlen != NONE).then(|| self.bytes(offset, head.vlen as usize))
+        let len = self.head().vlen;
+        (len != NONE).then(|| self.bytes(HEAD + self.key_len(), len as usize))
     }
 
+    #[inline]
     fn link(self, level: usize) -> &'a Link {
-        debug_assert!(level < self.head().height as usize, "a node has as many links as its height");
-        // SAFETY: a node has `height` links behind its head, each written before the node was linked; they are only
-        // accessed as atomics from then on. Levels are walked down from where the node was linked in.
-        unsafe { &*self.node.as_ptr().cast::<u8>().add(HEAD + 8 * level).cast::<Link>() }
+        debug_assert!(level < self.height(), "a node has as many links as its height");
+        // SAFETY: a node has `height` links before its head, each written with the node; they are only accessed as atomics
+        // from then on. Levels are walked down from where the node was linked in.
+        unsafe { &*self.node.as_ptr().cast::<u8>().sub(LINK * (level + 1)).cast::<Link>() }
     }
 
     /// The next entry.
@@ -107,8 +142,15 @@ impl<'a> Entry<'a> {
 }
 
 /// The node behind a link. The lifetime is that of the list the link belongs to.
+#[inline]
 fn load<'a>(link: &'a Link) -> Option<Entry<'a>> {
     NonNull::new(link.load(Acquire)).map(|node| Entry { node, list: PhantomData })
+}
+
+/// What a link holds that leads there.
+#[inline]
+fn address(entry: Option<Entry<'_>>) -> *mut Head {
+    entry.map_or(ptr::null_mut(), |entry| entry.node.as_ptr())
 }
 
 /// See the module.
@@ -118,19 +160,27 @@ pub(crate) struct SkipList {
     height: AtomicUsize,
     /// Bytes taken from the operating system.
     memory: AtomicUsize,
+    /// Bytes of them that wait to be used, in whole small chunks.
+    waiting: AtomicUsize,
     writer: Mutex<Writer>,
 }
 
 struct Writer {
-    /// Pages from the operating system, and given back to it: a large part of the budget comes and goes this way, and an
-    /// allocator would keep what others gave up.
-    chunks: Vec<MmapMut>,
-    /// The free part of the last chunk.
-    free: *mut u8,
-    left: usize,
+    memory: Memory,
     random: u64,
+    /// Entries that are linked in.
+    count: usize,
     /// The last node of each level: where sorted input goes.
     last: [*mut Head; HEIGHT_MAX],
+    /// Written, not yet linked in: at most [`ROUND`], 16 KiB.
+    round: Vec<Fresh>,
+}
+
+/// A node that no link leads to yet. Its links hold what it is to stand behind, while that is sought.
+struct Fresh {
+    /// A part of its key: whatever has a lower one comes before it.
+    rank: u64,
+    node: NonNull<Head>,
 }
 
 // SAFETY: the raw pointers lead to memory that the list owns; it is changed under the writer's lock only, or through
@@ -145,12 +195,13 @@ impl Default for SkipList {
             first: std::array::from_fn(|_| Link::new(ptr::null_mut())),
             height: AtomicUsize::new(1),
             memory: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             writer: Mutex::new(Writer {
-                chunks: Vec::new(),
-                free: ptr::null_mut(),
-                left: 0,
+                memory: Memory::default(),
                 random: 0x9e37_79b9_7f4a_7c15,
+                count: 0,
                 last: [ptr::null_mut(); HEIGHT_MAX],
+                round: Vec::new(),
             }),
         }
     }
@@ -162,7 +213,13 @@ impl SkipList {
         self.memory.load(Relaxed)
     }
 
+    /// As [`SkipList::memory`], less what was taken in advance.
+    pub fn fill(&self) -> usize {
+        self.memory() - self.waiting.load(Relaxed)
+    }
+
     /// The link on `level` of a node, or of the beginning.
+    #[inline]
     fn link_of<'a>(&'a self, node: Option<Entry<'a>>, level: usize) -> &'a Link {
         node.map_or(&self.first[level], |node| node.link(level))
     }
@@ -203,43 +260,66 @@ impl SkipList {
         self.divide(|other| compare(other, key).is_lt()).0
     }
 
-    /// Inserts an entry; none with the same key may be there. Threads take turns.
-    pub fn insert(&self, key: Key<'_>, value: Option<&[u8]>) {
-        let mut writer = self.writer.lock();
-        let height = writer.height();
-        let node = writer.node(key, value, height, &self.memory);
-        // Where the node is to be linked: behind the last node, if it belongs at the end, or where a search ends.
-        let mut before: [Option<Entry<'_>>; HEIGHT_MAX] = [None; HEIGHT_MAX];
-        let entry = |node: *mut Head| NonNull::new(node).map(|node| Entry { node, list: PhantomData });
-        let used = self.height.load(Relaxed).max(height);
-        if entry(writer.last[0]).is_none_or(|last| compare(last.key(), key).is_lt()) {
-            (0..used).for_each(|level| before[level] = entry(writer.last[level]));
-        } else {
-            let mut at = None;
-            for level in (0..used).rev() {
-                while let Some(next) =
-                    load(self.link_of(at, level)).filter(|next| compare(next.key(), key).is_lt())
-                {
-                    at = Some(next);
+    /// Inserts entries, in any order; none with the same key may be there or among them. Threads take turns. Readers see
+    /// them one after the other.
+    pub fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
+        let writer = &mut *self.writer.lock();
+        let mut entries = entries.into_iter().fuse();
+        loop {
+            writer.round.clear();
+            for (key, value) in entries.by_ref().take(ROUND) {
+                let height = writer.height();
+                let node = writer.node(key, value, height, &self.memory);
+                writer.round.push(Fresh { rank: 0, node });
+            }
+            if writer.round.is_empty() {
+                return;
+            }
+            self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
+            parallel::sort(&mut writer.round);
+            self.seek(writer);
+            self.link(writer);
+        }
+    }
+
+    /// Links in what was sorted and sought. What was found for a node is the state of the list before the round: where a
+    /// node of the round goes behind the same one as the one before it, it goes behind that.
+    fn link(&self, writer: &mut Writer) {
+        // On each level, the last node of the round, and what was found for it.
+        let mut last: [Option<(*mut Head, Entry<'_>)>; HEIGHT_MAX] = [None; HEIGHT_MAX];
+        for fresh in &writer.round {
+            let new = fresh.entry(self);
+            let height = new.height();
+            let mut before: [Option<Entry<'_>>; HEIGHT_MAX] = [None; HEIGHT_MAX];
+            for level in 0..height {
+                let found = new.link(level).load(Relaxed);
+                before[level] = match last[level] {
+                    Some((same, node)) if same == found => Some(node),
+                    _ => load(new.link(level)),
+                };
+                last[level] = Some((found, new));
+                let behind = self.link_of(before[level], level).load(Relaxed);
+                new.link(level).store(behind, Relaxed);
+                if behind.is_null() {
+                    writer.last[level] = new.node.as_ptr();
                 }
-                before[level] = at;
+            }
+            // From below, so that whoever finds the node on a level finds it on all levels below.
+            for (level, before) in before.iter().enumerate().take(height) {
+                self.link_of(*before, level).store(new.node.as_ptr(), Release);
+            }
+            if height > self.height.load(Relaxed) {
+                self.height.store(height, Release);
             }
         }
-        let new = Entry { node, list: PhantomData };
-        for (level, before) in before.iter().enumerate().take(height) {
-            let behind = self.link_of(*before, level).load(Relaxed);
-            new.link(level).store(behind, Relaxed);
-            if behind.is_null() {
-                writer.last[level] = node.as_ptr();
-            }
-        }
-        // From below, so that whoever finds the node on a level finds it on all levels below.
-        for (level, before) in before.iter().enumerate().take(height) {
-            self.link_of(*before, level).store(node.as_ptr(), Release);
-        }
-        if height > self.height.load(Relaxed) {
-            self.height.store(height, Release);
-        }
+        writer.count += writer.round.len();
+    }
+}
+
+impl Fresh {
+    /// The node as an entry of the list that it was written for.
+    fn entry<'a>(&self, _: &'a SkipList) -> Entry<'a> {
+        Entry { node: self.node, list: PhantomData }
     }
 }
 
@@ -260,197 +340,40 @@ impl Writer {
         height: usize,
         memory: &AtomicUsize,
     ) -> NonNull<Head> {
-        let links = 8 * height;
+        let links = LINK * height;
         let vlen = value.map_or(0, <[u8]>::len);
         debug_assert!(
-            key.len() < NONE as usize && vlen < NONE as usize,
+            key.len() <= crate::KEY_LEN_MAX && vlen < NONE as usize,
             "lengths are limited by the options"
         );
-        let start = self.take(HEAD + links + key.len() + vlen, memory);
+        let start =
+            self.memory.take((links + HEAD + key.len() + vlen).max(links + size_of::<Head>()), memory);
         let head = Head {
             seq,
             keyspace,
-            klen: key.len() as u32,
+            klen_height: (key.len() as u32) << HEIGHT_BITS | height as u32,
             vlen: value.map_or(NONE, |value| value.len() as u32),
-            height: height as u32,
         };
         // SAFETY: `take` gave us so many bytes, aligned to 8 and used by nobody else; all that is written lies within
-        // them, and the sources are slices of the lengths that are copied.
+        // them, and the sources are slices of the lengths that are copied. The head's padding is written before the key,
+        // which takes its place.
         unsafe {
-            let node = start.as_ptr();
-            node.cast::<Head>().write(head);
             for level in 0..height {
-                node.add(HEAD + 8 * level).cast::<Link>().write(Link::new(ptr::null_mut()));
+                start.add(LINK * level).cast::<Link>().write(Link::new(ptr::null_mut()));
             }
-            ptr::copy_nonoverlapping(key.as_ptr(), node.add(HEAD + links), key.len());
+            let node = start.add(links);
+            node.cast::<Head>().write(head);
+            ptr::copy_nonoverlapping(key.as_ptr(), node.add(HEAD).as_ptr(), key.len());
             if let Some(value) = value {
-                ptr::copy_nonoverlapping(value.as_ptr(), node.add(HEAD + links + key.len()), vlen);
+                ptr::copy_nonoverlapping(value.as_ptr(), node.add(HEAD + key.len()).as_ptr(), vlen);
             }
+            node.cast()
         }
-        start.cast()
-    }
-
-    /// `len` bytes of fresh memory, aligned to 8.
-    fn take(&mut self, len: usize, memory: &AtomicUsize) -> NonNull<u8> {
-        let len = len.next_multiple_of(8);
-        // A large entry has an allocation of its own, so that at most an eighth of a chunk is wasted.
-        if len > CHUNK / 8 {
-            return self.allocate(len, memory);
-        }
-        if len > self.left {
-            self.free = self.allocate(CHUNK, memory).as_ptr();
-            self.left = CHUNK;
-        }
-        let start = self.free;
-        // SAFETY: `len` is at most what is left of the chunk.
-        self.free = unsafe { start.add(len) };
-        self.left -= len;
-        // SAFETY: a pointer into an allocation is not null.
-        unsafe { NonNull::new_unchecked(start) }
-    }
-
-    fn allocate(&mut self, len: usize, memory: &AtomicUsize) -> NonNull<u8> {
-        let Ok(layout) = Layout::from_size_align(len, 8) else { unreachable!("lengths are limited") };
-        let Ok(mut chunk) = MmapMut::map_anon(len) else { handle_alloc_error(layout) };
-        let Some(start) = NonNull::new(chunk.as_mut_ptr()) else { handle_alloc_error(layout) };
-        self.chunks.push(chunk);
-        memory.fetch_add(len, Relaxed);
-        start
     }
 }
 
 impl std::fmt::Debug for SkipList {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SkipList({} bytes)", self.memory())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
-
-    /// Fewer under Miri, which is slow.
-    const COUNT: u64 = if cfg!(miri) { 300 } else { 20_000 };
-
-    fn shuffled(n: u64) -> u64 {
-        n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
-    }
-
-    /// Keyspace, key, sequence number, value.
-    type Plain = (u32, Vec<u8>, u64, Option<Vec<u8>>);
-
-    fn entries(list: &SkipList) -> Vec<Plain> {
-        let mut all = Vec::new();
-        let mut next = list.front();
-        while let Some(entry) = next {
-            let (keyspace, key, seq) = entry.key();
-            all.push((keyspace.0, key.to_vec(), seq, entry.value().map(<[u8]>::to_vec)));
-            next = entry.next();
-        }
-        all
-    }
-
-    #[test]
-    fn entries_come_in_order_whatever_the_order_of_insertion() {
-        for sorted in [true, false] {
-            let list = SkipList::default();
-            let mut expected = Vec::new();
-            for n in 0..COUNT {
-                let number = if sorted { n } else { shuffled(n) >> 48 };
-                let (keyspace, key) = ((number >> 60) as u32 + 1, number.to_be_bytes());
-                let value = (n % 5 > 0).then(|| vec![n as u8; (n % 90) as usize]);
-                list.insert((KeyspaceId(keyspace), &key, n), value.as_deref());
-                expected.push((keyspace, key.to_vec(), n, value));
-            }
-            expected.sort_by(|a, b| compare((KeyspaceId(a.0), &a.1, a.2), (KeyspaceId(b.0), &b.1, b.2)));
-            assert_eq!(entries(&list), expected);
-            assert_eq!(list.back().map(|entry| entry.key().2), expected.last().map(|last| last.2));
-            for probe in expected.iter().step_by(7) {
-                let key = (KeyspaceId(probe.0), &probe.1[..], probe.2);
-                assert!(list.at_or_after(key).is_some_and(|entry| compare(entry.key(), key).is_eq()));
-                let before = expected
-                    .iter()
-                    .rfind(|other| compare((KeyspaceId(other.0), &other.1, other.2), key).is_lt());
-                assert_eq!(list.before(key).map(|entry| entry.key().2), before.map(|before| before.2));
-                if cfg!(not(miri)) && expected.len() > 10_000 {
-                    break;
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn memory_is_counted_and_large_entries_stand_alone() {
-        let list = SkipList::default();
-        list.insert((KeyspaceId(1), b"large", 1), Some(&vec![7; CHUNK]));
-        let large = list.memory();
-        assert!((CHUNK..CHUNK + 256).contains(&large), "{large}");
-        for n in 0..1000u64 {
-            list.insert((KeyspaceId(1), &n.to_be_bytes(), 2 + n), Some(&[1; 100]));
-        }
-        assert_eq!(list.memory(), large + CHUNK, "a thousand short ones share a chunk");
-        assert_eq!(
-            list.at_or_after((KeyspaceId(1), b"large", 1)).and_then(Entry::value).map(<[u8]>::len),
-            Some(CHUNK)
-        );
-    }
-
-    /// A new version of a key sorts right before the older one that a reader of an earlier time looks for.
-    #[test]
-    fn a_search_never_ends_before_what_it_looks_for() {
-        let list = SkipList::default();
-        list.insert((KeyspaceId(1), b"key", 0), Some(b"first"));
-        let done = AtomicBool::new(false);
-        let ready = Barrier::new(3);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    ready.wait();
-                    while !done.load(Acquire) {
-                        let found = list.at_or_after((KeyspaceId(1), b"key", 0));
-                        assert_eq!(found.and_then(Entry::value), Some(&b"first"[..]));
-                    }
-                });
-            }
-            ready.wait();
-            for seq in 1..COUNT * 20 {
-                list.insert((KeyspaceId(1), b"key", seq), Some(b"later"));
-            }
-            done.store(true, Release);
-        });
-    }
-
-    #[test]
-    fn readers_see_whole_entries_in_order_while_a_writer_inserts() {
-        let list = SkipList::default();
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    let mut seen = 0;
-                    while !done.load(Acquire) || seen < COUNT {
-                        let mut count = 0;
-                        let mut next = list.front();
-                        let mut last: Option<Vec<u8>> = None;
-                        while let Some(entry) = next {
-                            let (_, key, seq) = entry.key();
-                            assert!(last.as_deref().is_none_or(|last| last < key));
-                            assert_eq!(entry.value(), Some(&seq.to_le_bytes()[..]));
-                            last = Some(key.to_vec());
-                            count += 1;
-                            next = entry.next();
-                        }
-                        assert!(count >= seen, "entries do not go away");
-                        seen = count;
-                    }
-                });
-            }
-            for n in 0..COUNT {
-                list.insert((KeyspaceId(1), &shuffled(n).to_be_bytes(), n), Some(&n.to_le_bytes()));
-            }
-            done.store(true, Release);
-        });
     }
 }
