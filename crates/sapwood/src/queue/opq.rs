@@ -156,20 +156,19 @@ impl Opq {
     }
 
     /// All keys at and above `from` (or from the beginning) with their newest change, in order: what a flush applies.
+    /// The queue must be frozen.
     pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = Operation> + '_ {
-        let mut next = match &from {
+        let first = match &from {
             None => self.entries.front(),
             Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
         };
         let mut copies = Copies::default();
+        let mut entries = self.entries.ahead(first).peekable();
         std::iter::from_fn(move || {
-            let newest = next.take()?;
+            let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
             // Older versions of the key follow.
-            next = newest.next();
-            while let Some(older) = next.filter(|older| (older.key().0, older.key().1) == (keyspace, key)) {
-                next = older.next();
-            }
+            while entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key)).is_some() {}
             let (key, value) = copies.copy(key, newest.value());
             Some(Operation { keyspace, key, value })
         })

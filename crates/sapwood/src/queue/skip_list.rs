@@ -23,6 +23,7 @@
 //! 3. A node is linked with `Release` after all its bytes were written, and links are read with `Acquire`, so whoever
 //!    sees a node sees all of it.
 
+mod ahead;
 mod memory;
 mod parallel;
 #[cfg(test)]

@@ -232,6 +232,14 @@ proptest! {
             prop_assert_eq!(list.at_or_after(place).map(|entry| entry.key()), Some(place));
             prop_assert_eq!(list.before(place).map(|entry| entry.key().2), at.checked_sub(1).map(|at| log[at].2));
         }
+        for at in (0..=log.len()).step_by(7) {
+            let from = log.get(at).and_then(|(keyspace, key, seq, _)| {
+                list.at_or_after((KeyspaceId(*keyspace), key, *seq))
+            });
+            let ahead: Vec<_> = list.ahead(from).map(|entry| entry.key().2).collect();
+            let expected: Vec<_> = log[at..].iter().map(|entry| entry.2).collect();
+            prop_assert_eq!(ahead, expected);
+        }
         prop_assert_eq!(entries(&list), log);
     }
 
