@@ -1,7 +1,9 @@
 //! Measures what the README claims: one multi_get against single gets and against the device itself, parallel range scan
 //! against leaf by leaf, bytes written by a sorted load, durable puts, space after overwriting. Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench first_light -- [--dir DIR] [--records N] [--memory-mib M] [--reads-only yes]`
+//! `cargo bench -p sapwood --bench first_light -- [--dir DIR] [--records N] [--memory-mib M] [--reads-only yes] [--puts-only N]`
+//!
+//! `--puts-only N` measures nothing but the durable puts, N times each.
 
 use psync::{Access, AlignedBuffer, Device, Disk, DiskOptions, Read, Volume, Write};
 use rand::rngs::StdRng;
@@ -17,11 +19,17 @@ struct Options {
     records: u64,
     memory: u64,
     reads_only: bool,
+    puts_only: Option<u64>,
 }
 
 fn options() -> Options {
-    let mut options =
-        Options { dir: std::env::temp_dir(), records: 3_000_000, memory: 32 << 20, reads_only: false };
+    let mut options = Options {
+        dir: std::env::temp_dir(),
+        records: 3_000_000,
+        memory: 32 << 20,
+        reads_only: false,
+        puts_only: None,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match (argument.as_str(), arguments.next()) {
@@ -29,6 +37,7 @@ fn options() -> Options {
             ("--records", Some(n)) => options.records = n.parse().expect("a number"),
             ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
             ("--reads-only", _) => options.reads_only = true,
+            ("--puts-only", Some(n)) => options.puts_only = Some(n.parse().expect("a number")),
             _ => {}
         }
     }
@@ -59,6 +68,9 @@ fn main() -> Outcome {
         options.memory >> 20,
         options.dir.display()
     );
+    if let Some(rounds) = options.puts_only {
+        return (0..rounds).try_for_each(|n| durable_puts(&dir.path().join(format!("puts-{n}")), &options));
+    }
     sorted_load(&path, &options)?;
     point_reads(dir.path(), &path, &options)?;
     range_scans(&path, &options)?;

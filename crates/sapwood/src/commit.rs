@@ -154,6 +154,9 @@ impl Engine {
             seq += SeqNo::from(ticket.count);
         }
         let durability = group.iter().map(|ticket| ticket.durability).max().unwrap_or_default();
+        if durability == Durability::Immediate {
+            log.wal.reserve().inspect_err(|error| self.poison(error))?;
+        }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
             && let Err(error) = log.wal.write()
         {

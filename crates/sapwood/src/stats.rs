@@ -78,7 +78,7 @@ pub struct SpaceStats {
     pub segments: u64,
     /// The manifest.
     pub manifest: u64,
-    /// Files of the log.
+    /// Files of the log; of the newest also what is filled with zeros ahead of durable commits (at most 1 MiB).
     pub log: u64,
 }
 
@@ -108,7 +108,7 @@ pub struct WriteStats {
     pub changes_flushed: u64,
     /// Keys and values in them.
     pub change_bytes_flushed: u64,
-    /// Log.
+    /// Log, with the zeros that are written ahead of durable commits.
     pub log_bytes: u64,
     /// Syncs of the log (count).
     pub log_syncs: u64,

@@ -11,14 +11,20 @@
 //!   power loss: a prefix, perhaps <---+                     +---> all of it     (replay)
 //! ```
 //!
+//! While commits are durable one by one the file of the newest generation is longer than what it holds: zeros are
+//! written ahead of them, since a sync is cheaper if the file does not grow ([`reservation`]).
+//!
 //! Invariants:
 //! 1. A generation's header is durable, and its name too, before its first record is written.
-//! 2. Bytes that were synced are never written again or cut off while the log needs them.
+//! 2. Records that were synced are never written again or cut off while the log needs them.
 //! 3. The log ends at its first bad record. If anything valid further on testifies that this record was durable,
 //!    it is damage ([`Error::Corrupt`](crate::Error::Corrupt)); else it is the torn tail of a power loss, of which
-//!    nobody was promised anything, and it is dropped together with all that follows.
+//!    nobody was promised anything, and it is dropped together with all that follows. Zeros are a bad record like any
+//!    other, except where nobody says how far the file reaches, and nothing else follows in it: then they are what was
+//!    reserved, the end is a clean one, and there is nothing to drop.
 //! 4. After recovery nothing is appended to a file that holds records. The next generation's header says how many
-//!    bytes of which generation are valid; what lies behind them, and generations in between, are void.
+//!    bytes of which generation are valid; what lies behind them, and generations in between, are void. (A closed
+//!    generation is cut back to its length first, but only to save space: a crash may undo it.)
 //! 5. What was refused for want of space never comes back: it is cut off, durably, before the refusal is reported,
 //!    and what cannot be cut off is of an older epoch than whatever follows.
 //! 6. After any other failed write, or any failed sync, the writer refuses to go on.
@@ -32,6 +38,7 @@
 mod chain;
 mod reader;
 mod record;
+mod reservation;
 mod settle;
 #[cfg(test)]
 mod tests;

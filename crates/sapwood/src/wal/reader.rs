@@ -1,12 +1,12 @@
 //! Reading the log: recovery after a crash.
 //!
-//! The log ends at its first bad record. If anything valid further on testifies that this record was durable, it is
+//! The log ends at its first bad record, or where only zeros follow. If anything valid further on testifies that this record was durable, it is
 //! damage; else it is the torn tail of a power loss, and dropped.
 
 use super::chain::{chain, newest_sound};
 use super::record::{Flaw, HEADER_LEN, Head, Lsn};
 use super::walker::{Follow, Found, Walker};
-use super::window::{FileSource, Source, Window, Witness, missing_file};
+use super::window::{FileSource, Window, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub(crate) struct Truncated {
     pub file: String,
     /// Where it ends, in bytes.
     pub offset: u64,
-    /// Bytes behind that, in this file and all newer ones.
+    /// Bytes behind that, in this file and all newer ones, without the zeros at a file's end.
     pub dropped: u64,
     /// Why the log ends here.
     pub why: String,
@@ -150,16 +150,16 @@ pub(crate) fn replay(
             }
             continue;
         };
-        let mut dropped = walker.window.source.len().saturating_sub(tail.len);
+        let mut dropped = walker.window.zeros_at_end(tail.len)?.saturating_sub(tail.len);
         for link in later {
-            let source = FileSource::open(volume, link.header.generation)?;
-            dropped = dropped.saturating_add(source.len());
+            let mut window = Window::new(FileSource::open(volume, link.header.generation)?);
+            dropped = dropped.saturating_add(window.zeros_at_end(0)?);
             if witness.is_none() && link.header.durable > tail.end {
                 let durable = link.header.durable;
                 witness = Some(Witness { generation: link.header.generation, offset: 0, durable });
             }
             if witness.is_none() {
-                witness = Window::new(source).witness(&link.header, HEADER_LEN as u64, tail.end)?;
+                witness = window.witness(&link.header, HEADER_LEN as u64, tail.end)?;
             }
         }
         if let Some(witness) = witness {

@@ -306,7 +306,8 @@ fn hex32(crc: u32) -> String {
     format!("{crc:#010x}")
 }
 
-/// A log of records whose bodies are pieces of `bytes`, each piece behind its length: for fuzzing.
+/// A log of records whose bodies are pieces of `bytes`, each piece behind its length, and then as many zeros as a last
+/// single byte says: for fuzzing.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
     let header = Header {
@@ -337,6 +338,8 @@ pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
         file.extend_from_slice(body);
         first_seq += u64::from(*count);
     }
+    let zeros = rest.first().map_or(0, |zeros| usize::from(*zeros));
+    file.resize(file.len() + zeros, 0);
     file
 }
 

@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod lives;
+mod reserved;
 
 use psync::Simulated;
 

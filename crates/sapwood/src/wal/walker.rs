@@ -3,7 +3,9 @@
 //! Invariants:
 //! 1. Records are given out in order, each whole, with sequence numbers that follow each other and epochs that do not go
 //!    down.
-//! 2. Lengths are believed only below the file's length and the format's limit.
+//! 2. A file ends where nothing but zeros follows: they were reserved. Where somebody says how long the file's valid
+//!    part is, zeros before that are as bad as anything else.
+//! 3. Lengths are believed only below the file's length and the format's limit.
 
 use super::chain::{Link, Stop};
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
@@ -33,6 +35,8 @@ pub(super) struct Walker<S> {
     /// The end of the valid records so far.
     pub at: u64,
     stop: u64,
+    /// Nobody says where the valid part ends.
+    is_open: bool,
 }
 
 impl<S: Source> Walker<S> {
@@ -42,7 +46,8 @@ impl<S: Source> Walker<S> {
             Stop::EndOfFile => source.len(),
         };
         let window = Window::new(source);
-        Self { window, header: link.header, follow, at: HEADER_LEN as u64, stop }
+        let is_open = matches!(link.stop, Stop::EndOfFile);
+        Self { window, header: link.header, follow, at: HEADER_LEN as u64, stop, is_open }
     }
 
     /// The LSN of the next record.
@@ -54,6 +59,15 @@ impl<S: Source> Walker<S> {
         if self.at == self.stop {
             return Ok(Found::End);
         }
+        let found = self.record()?;
+        let ends = matches!(found, Found::Bad(_)) && self.is_open;
+        if ends && self.window.zeros_at_end(self.at)? == self.at {
+            return Ok(Found::End);
+        }
+        Ok(found)
+    }
+
+    fn record(&mut self) -> Result<Found> {
         let file_len = self.window.source.len();
         let left = file_len.min(self.stop).saturating_sub(self.at);
         if left < HEAD_LEN as u64 {

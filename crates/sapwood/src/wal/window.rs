@@ -116,6 +116,19 @@ impl<S: Source> Window<S> {
         Ok(Bytes::copy_from_slice(self.get(offset, len)?))
     }
 
+    /// Where the zeros begin that the source ends in, but not before `from`.
+    pub fn zeros_at_end(&mut self, from: u64) -> Result<u64> {
+        let (mut at, mut end) = (from, from);
+        while at < self.source.len() {
+            let bytes = self.get(at, WINDOW_LEN)?;
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                end = at + last as u64 + 1;
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(end)
+    }
+
     /// Whether something valid from `from` on testifies that more than what lies below `above` was durable.
     pub fn witness(&mut self, header: &Header, from: u64, above: Lsn) -> Result<Option<Witness>> {
         let generation = header.generation;

@@ -4,12 +4,15 @@
 //! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
 //! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well.
 //! 3. `write` is all or nothing: for want of space everything stays pending and the file is as it was.
-//! 4. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
+//! 4. What lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)): zeros that nobody
+//!    misses. A generation that is closed is cut back to its length.
+//! 5. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
 //!    not [`Error::DiskFull`], since its pages may be lost.
 
 use super::chain::holds_no_record;
 use super::reader::list;
 use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
+use super::reservation::{Reservation, Steps};
 use super::settle::settle;
 use super::verify::verify;
 use super::{Tail, file_name};
@@ -49,6 +52,7 @@ pub(crate) struct WalWriter {
     next_seq: SeqNo,
     epoch: u32,
     scratch: Vec<u8>,
+    steps: Steps,
     bytes_written: u64,
     syncs: u64,
     /// The first failure: nobody knows what reached the disk.
@@ -64,12 +68,15 @@ struct Generation {
     len: u64,
     /// How many of them are durable.
     synced: u64,
+    /// What is reserved behind them.
+    reserved: Reservation,
 }
 
 impl Generation {
     /// One that has a durable header and nothing else.
     fn begun(number: u64, file: FileId, base: Lsn) -> Self {
-        Self { number, file, base, len: HEADER_LEN as u64, synced: HEADER_LEN as u64 }
+        let empty = HEADER_LEN as u64;
+        Self { number, file, base, len: empty, synced: empty, reserved: Reservation::none() }
     }
 
     fn is_synced(&self) -> bool {
@@ -125,7 +132,8 @@ impl WalWriter {
         Ok(writer)
     }
 
-    /// Goes on with the last generation after recovery, if there is nothing in its file but the header; else `None`.
+    /// Goes on with the last generation after recovery, if there is nothing in its file but the header, and room that
+    /// was reserved; else `None`.
     pub fn resume(volume: Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<Option<Self>> {
         let empty = HEADER_LEN as u64;
         if tail.generation == 0 || tail.ends_in != tail.generation || tail.len != empty {
@@ -133,7 +141,14 @@ impl WalWriter {
         }
         let file = volume.open(&file_name(tail.generation), Access { write: true, ..Access::default() })?;
         let opened = volume.len(file).map_err(Error::from).and_then(|len| {
-            if len == empty { settle(&*volume, &mut tail.clone()).map(Some) } else { Ok(None) }
+            if len > empty && tail.truncated.is_some() {
+                return Ok(None);
+            }
+            // What follows is zeros as far as one can read, and nothing else that is on the medium in their place is to
+            // come back. Also if there is nothing: the sync of an earlier attempt may have failed.
+            volume.resize(file, empty)?;
+            let syncs = settle(&*volume, &mut tail.clone())?;
+            Ok(Some(syncs))
         });
         let Ok(Some(syncs)) = opened else {
             let _ = volume.close(file);
@@ -165,6 +180,7 @@ impl WalWriter {
             next_seq: after.next_seq,
             epoch: after.epoch,
             scratch: Vec::new(),
+            steps: Steps::USUAL,
             bytes_written: 0,
             syncs: 0,
             failure: None,
@@ -214,6 +230,41 @@ impl WalWriter {
         for record in self.pending.drain(keep..).rev() {
             self.pending_len -= record.len();
             self.next_seq = record.first_seq;
+        }
+    }
+
+    /// Makes room for what is pending, and for more, if it is to be synced: see [`reservation`](super::reservation).
+    /// Where there is no space for it the log does without.
+    ///
+    /// # Errors
+    /// As [`WalWriter::write`], but never [`Error::DiskFull`].
+    pub fn reserve(&mut self) -> Result<()> {
+        self.usable()?;
+        let adds = self.pending_len as u64;
+        let end = self.current.len.saturating_add(adds);
+        let Some(range) = self.current.reserved.wanted(&self.steps, end, adds) else { return Ok(()) };
+        let zeros = vec![0; (range.end - range.start) as usize];
+        let Generation { file, len, .. } = self.current;
+        match self.volume.write(&[Write { file, offset: range.start, data: &zeros }]) {
+            Ok(()) => {
+                self.bytes_written += zeros.len() as u64;
+                self.current.reserved.grew(range.end);
+                Ok(())
+            }
+            Err(full) if full.is_full() => {
+                self.current.reserved.refuse();
+                // Others need the space more. Without space even for this the zeros stay, which does no harm.
+                self.cut(file, len)
+            }
+            Err(other) => Err(self.fail(other.into())),
+        }
+    }
+
+    /// Cuts off what is behind the end of the log, if the file system has the space to do so.
+    fn cut(&mut self, file: FileId, len: u64) -> Result<()> {
+        match self.volume.resize(file, len) {
+            Err(error) if !error.is_full() => Err(self.fail(error.into())),
+            _ => Ok(()),
         }
     }
 
@@ -292,6 +343,7 @@ impl WalWriter {
         };
         self.epoch = epoch;
         let (file, len) = (self.current.file, self.current.len);
+        self.current.reserved.cut();
         if self.volume.resize(file, len).is_err() {
             // Its first head gone, the rest is unreachable as well.
             let blank = [0; HEAD_LEN];
@@ -353,6 +405,10 @@ impl WalWriter {
     /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
+        if self.current.reserved.is_beyond(self.current.len) {
+            self.current.reserved.cut();
+            self.cut(self.current.file, self.current.len)?;
+        }
         let header = Header {
             database: self.database,
             generation: next_generation(self.current.number)?,
@@ -422,6 +478,11 @@ impl WalWriter {
             1 => Err(found.damage.remove(0)),
             _ => Err(Error::Damaged { damage: found.damage }),
         }
+    }
+
+    #[cfg(test)]
+    pub fn set_steps_for_test(&mut self, steps: Steps) {
+        self.steps = steps;
     }
 
     #[cfg(test)]

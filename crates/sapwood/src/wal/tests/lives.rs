@@ -4,7 +4,9 @@
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use crate::wal::{Record, Tail, WalWriter, replay};
+use crate::wal::record::HEADER_LEN;
+use crate::wal::reservation::Steps;
+use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
@@ -40,6 +42,9 @@ struct Seen {
     failed: u64,
     unnoted: u64,
     doomed: u64,
+    reserved: u64,
+    zeros_behind: u64,
+    zeros_only: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -124,10 +129,17 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                 continue;
             }
             8..12 => wal.write().map(|()| model.wrote()),
-            12..16 => wal.sync().map(|()| {
-                model.wrote();
-                model.synced = model.written;
-            }),
+            12..16 => {
+                // As the engine does it for a commit that is to be durable.
+                let before = wal.bytes_written();
+                let reserved = if rng.random_bool(0.7) { wal.reserve() } else { Ok(()) };
+                seen.reserved += u64::from(wal.bytes_written() > before);
+                assert!(!reserved.as_ref().is_err_and(Error::is_disk_full), "it is not needed");
+                reserved.and_then(|()| wal.sync()).map(|()| {
+                    model.wrote();
+                    model.synced = model.written;
+                })
+            }
             16..18 => {
                 let result = wal.rotate();
                 if result.is_ok() {
@@ -192,6 +204,12 @@ fn order_faults(volume: &Simulated, rng: &mut StdRng) {
     }
 }
 
+/// So small that reservations are made and used up all the time.
+fn tiny_steps(rng: &mut StdRng) -> Steps {
+    let first = rng.random_range(1..500);
+    Steps { first, most: rng.random_range(first..20_000), unit: [1, 64, 512, 4096][rng.random_range(0..4)] }
+}
+
 fn life(seed: u64, seen: &mut Seen) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut volume = Simulated::new(seed);
@@ -203,6 +221,11 @@ fn life(seed: u64, seen: &mut Seen) {
         seen.truncated += u64::from(tail.truncated.is_some());
         seen.void += u64::from(tail.ends_in != tail.generation);
         seen.unnoted += u64::from(tail.generation > model.high);
+        let file = volume.read_file(&file_name(tail.generation)).unwrap_or_default();
+        let zeros =
+            tail.ends_in == tail.generation && tail.truncated.is_none() && file.len() as u64 > tail.len;
+        seen.zeros_behind += u64::from(zeros);
+        seen.zeros_only += u64::from(zeros && tail.len == HEADER_LEN as u64);
         order_faults(&volume, &mut rng);
         let resumed = WalWriter::resume(shared(&volume), DATABASE, &tail);
         seen.resumed += u64::from(matches!(resumed, Ok(Some(_))));
@@ -215,6 +238,7 @@ fn life(seed: u64, seen: &mut Seen) {
         model.written = end;
         model.begins.retain(|(generation, start)| *generation <= tail.ends_in && *start <= end);
         if let Ok(mut wal) = begun {
+            wal.set_steps_for_test(tiny_steps(&mut rng));
             model.synced = end;
             if model.begins.last().is_none_or(|(generation, _)| *generation != wal.generation()) {
                 model.begins.push((wal.generation(), end));
@@ -261,7 +285,10 @@ fn what_is_found_is_a_prefix_with_all_that_was_promised() {
     for rare in [truncated, void, resumed, refused_writes, refused_rotations] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
-    for rare in [seen.removed, seen.failed, seen.unnoted, seen.doomed] {
+    for rare in [seen.removed, seen.failed, seen.unnoted, seen.doomed, seen.reserved] {
+        assert!(rare > 0, "all of it should happen: {seen:?}");
+    }
+    for rare in [seen.zeros_behind, seen.zeros_only] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
     assert!(images >= lives * 18);
