@@ -39,8 +39,6 @@ pub(crate) struct FlushControl {
     /// Which blocks are cleansed next, and when.
     sweep: Mutex<Sweep>,
     advisor: Mutex<Advisor>,
-    /// Thousandths of a byte that the last flush wrote for each byte of its queue.
-    cost: AtomicU64,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
@@ -67,7 +65,6 @@ impl FlushControl {
             changed: Condvar::new(),
             sweep: Mutex::default(),
             advisor: Mutex::default(),
-            cost: AtomicU64::new(1000),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -234,8 +231,8 @@ impl Engine {
         sync_log: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let mut sync_log = Some(sync_log);
-        // What it will write, by what the last one wrote: some blocks are appended to and others cleansed, which takes many times as long.
-        let expected = frozen.queue.bytes() * self.flush.cost.load(Relaxed) / 1000;
+        // Most blocks are appended to; those that are cleansed take many times as long.
+        let expected = frozen.queue.bytes() + sweep.expected();
         let mut written = 0;
         loop {
             let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
@@ -286,8 +283,6 @@ impl Engine {
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
             if through {
-                let cost = (written * 1000).checked_div(frozen.queue.bytes()).unwrap_or(1000);
-                self.flush.cost.store(cost.clamp(100, 100_000), Relaxed);
                 return Ok(());
             }
         }

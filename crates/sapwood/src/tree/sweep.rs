@@ -23,6 +23,10 @@ pub(crate) struct Sweep {
     quota: u64,
     /// Log bytes per leaf byte that it aims at, in percent.
     share: u64,
+    /// The quota that the flush began with.
+    begun_with: u64,
+    /// Thousandths of their quotas that the last two flushes used. Two, since where the cursor comes to its end one flush uses little.
+    used: [u64; 2],
 }
 
 impl Sweep {
@@ -31,10 +35,18 @@ impl Sweep {
         self.share = share.max(1);
         let round = bytes * 100 / self.share;
         self.quota = self.quota.min(round) + round;
+        self.begun_with = self.quota;
+    }
+
+    /// Bytes of leaves that this flush will probably cleanse because of the cursor.
+    pub fn expected(&self) -> u64 {
+        self.begun_with / 1000 * self.used[0].max(self.used[1])
     }
 
     /// The flush is through. If the cursor came to the end it begins anew.
     pub fn end(&mut self) {
+        let used = (self.begun_with - self.quota) * 1000;
+        self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
         if self.quota > 0 {
             self.cursor = Default::default();
         }
