@@ -30,7 +30,7 @@ impl AlignedBuffer {
     pub fn new(len: usize) -> Self {
         let capacity = Self::capacity_for(len);
         let layout = Self::layout(capacity);
-        let memory = if capacity >= Self::MAPPED {
+        let memory = if MAPS && capacity >= Self::MAPPED {
             map(capacity)
         } else {
             // SAFETY: the layout has a size of at least ALIGNMENT, so not zero.
@@ -42,10 +42,11 @@ impl AlignedBuffer {
 
     /// Memory for at least so many bytes comes from the operating system and goes back to it. An allocator would take it from what it keeps
     /// for each thread, and keep that: threads that only read and write had three times their buffers' size.
-    const MAPPED: usize = if cfg!(all(target_os = "linux", not(miri))) { 64 << 10 } else { usize::MAX };
+    const MAPPED: usize = 64 << 10;
 
+    /// Long ones come in few sizes, so that what one read has left in a pool serves the next; pages that are not used take no memory.
     fn capacity_for(len: usize) -> usize {
-        len.max(1).next_multiple_of(Self::ALIGNMENT)
+        len.max(1).next_multiple_of(if len > Self::MAPPED { Self::MAPPED } else { Self::ALIGNMENT })
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -67,6 +68,9 @@ impl AlignedBuffer {
         self.len = len;
     }
 }
+
+/// Whether [`map`] is there.
+const MAPS: bool = cfg!(all(target_os = "linux", not(miri)));
 
 /// Zeroed pages of memory; `None` if there are none.
 #[cfg(all(target_os = "linux", not(miri)))]
@@ -112,7 +116,7 @@ impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             home.put(Self { memory: self.memory, capacity: self.capacity, len: self.capacity, home: None });
-        } else if self.capacity >= Self::MAPPED {
+        } else if MAPS && self.capacity >= Self::MAPPED {
             unmap(self.memory, self.capacity);
         } else {
             // SAFETY: allocated in `new` with the same layout; a buffer with a home gave its memory to the shelf above.

@@ -21,7 +21,7 @@ use crate::publish::With;
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
-use crate::store::pager::{self, Pager};
+use crate::store::pager::{self, Pager, Room};
 use crate::store::segment::Slots;
 use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
@@ -159,9 +159,13 @@ fn start(
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
-    let cache = shares.cache(&version, 0, false);
-    let pio_max = volume.limits().pio_max;
-    let pager = Pager::new(Arc::clone(volume), data, current.span, pio_max, cache, shares.read_buffers);
+    let room = Room {
+        cache: shares.cache(&version, 0, false),
+        buffers: shares.read_buffers,
+        // What was read ahead comes back at once, to be taken again for what is read next.
+        frames: shares.read_buffers + shares.stage as usize,
+    };
+    let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
     let mut engine = Engine::new(Parts {
         path,
         volume: Arc::clone(volume),

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// What frames are made of.
 const PAGE: usize = 4096;
-/// Shorter nodes would waste most of a frame, and longer ones are few: both are left to the allocator.
-const SHORTEST: usize = PAGE / 4;
+/// Nodes of blocks, which are half a page long, would waste half of a frame, and longer ones than sixteen pages are few: both are left to the allocator.
+const SHORTEST: usize = PAGE / 8 * 5;
 const PAGES_MAX: usize = 16;
 const PAGES_A_SLAB: usize = 256;
 

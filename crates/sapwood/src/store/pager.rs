@@ -55,6 +55,16 @@ pub(crate) enum Gather {
 const RUN_MAX: usize = 256 << 10;
 const GAP_MAX: usize = 16 << 10;
 
+/// Memory of a pager, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub cache: u64,
+    /// Read buffers that are kept idle.
+    pub buffers: usize,
+    /// Frames that are kept idle.
+    pub frames: usize,
+}
+
 /// See the module.
 pub(crate) struct Pager {
     volume: Arc<dyn Volume>,
@@ -87,25 +97,18 @@ pub(crate) struct PagerCounters {
 }
 
 impl Pager {
-    pub fn new(
-        volume: Arc<dyn Volume>,
-        file: FileId,
-        span: u64,
-        pio_max: usize,
-        cache_bytes: u64,
-        buffer_bytes: usize,
-    ) -> Self {
+    pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: Room) -> Self {
         let alignment = volume.limits().alignment.max(1);
-        let entries = (cache_bytes / 8192).clamp(64, 1 << 24) as usize;
+        let entries = (room.cache / 8192).clamp(64, 1 << 24) as usize;
         Self {
             volume,
             file,
             span,
             alignment,
             pio_max: pio_max.max(1),
-            cache: Cache::with_weighter(entries, cache_bytes, ByMemory),
-            buffers: BufferPool::new(buffer_bytes),
-            frames: Frames::new(buffer_bytes),
+            cache: Cache::with_weighter(entries, room.cache, ByMemory),
+            buffers: BufferPool::new(room.buffers),
+            frames: Frames::new(room.frames),
             stage: Stage::default(),
             counters: PagerCounters::default(),
         }
