@@ -16,7 +16,7 @@
 /// where we measured, see docs/performance.md).
 pub(crate) const BYTES_A_PIECE: u64 = 16 << 10;
 /// Shares in percent: more would take too much space, less would be no log area.
-const SHARE_MAX: u64 = 33;
+const SHARE_MAX: u64 = 31;
 const SHARE_MIN: u64 = 6;
 
 /// Follows the workload from flush to flush.

@@ -333,11 +333,11 @@ impl Engine {
         }
     }
 
-    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again: a 64th of what lives,
+    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again: a 128th of what lives,
     /// since a segment has a 1024th of it.
     pub fn slots_to_keep(&self) -> usize {
         let live = self.state.load().version.live_bytes();
-        (live / 64 / segment_capacity(live, self.state.load().version.span)) as usize
+        (live / 128 / segment_capacity(live, self.state.load().version.span)) as usize
     }
 
     /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are

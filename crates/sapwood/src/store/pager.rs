@@ -40,9 +40,7 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
 pub(crate) enum Gather {
     /// Each by itself, whatever lies beside it, and into the cache.
     Single,
-    /// Neighbours on the device with one request, and into the cache. For short scans.
-    Near,
-    /// As `Near`, and not into the cache. For long scans.
+    /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
     Runs,
     /// As `Runs`, and from the stage what is there. For a flush.
     Staged,
@@ -237,7 +235,7 @@ impl Pager {
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
         let (run_max, gap_max) = match gather {
-            Gather::Near | Gather::Runs | Gather::Staged | Gather::Verify => (RUN_MAX, GAP_MAX),
+            Gather::Runs | Gather::Staged | Gather::Verify => (RUN_MAX, GAP_MAX),
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
@@ -268,7 +266,7 @@ impl Pager {
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
-                if matches!(gather, Gather::Single | Gather::Near) {
+                if gather == Gather::Single {
                     self.cache.insert(address.position, node.clone());
                 }
                 nodes[index] = Some(node);

@@ -43,6 +43,8 @@ pub(crate) struct Leaves {
     direction: Direction,
     /// How many leaves the first read brings, and all others.
     first: usize,
+    /// Whether no more than that was read at a time.
+    is_short: bool,
     ahead: ReadAhead,
     /// Inner nodes from the root down to level 1, each with the next child to visit.
     path: Vec<(Node, usize)>,
@@ -95,6 +97,7 @@ impl Leaves {
             high,
             direction,
             first: 1,
+            is_short: false,
             ahead,
             path: Vec::new(),
             state: State::Fresh,
@@ -172,6 +175,18 @@ impl Leaves {
     fn enter_leaf(&mut self) {
         if let Some(leaf) = self.leaves.front() {
             self.at = if self.direction == Direction::Up { 0 } else { leaf.count() };
+            if self.is_short {
+                self.keep(leaf);
+            }
+        }
+    }
+
+    /// Puts what a short search has come to into the cache; what was read ahead for nothing would only push out something better.
+    fn keep(&self, node: &Node) {
+        if let Some(address) = self.version.table.address(node.name().id)
+            && self.pager.cached(address).is_none()
+        {
+            self.pager.admit(address.position, node.clone());
         }
     }
 
@@ -257,11 +272,14 @@ impl Leaves {
             self.finish();
             return Ok(());
         }
-        let gather = if wanted > self.first { Gather::Runs } else { Gather::Near };
+        self.is_short = wanted <= self.first;
         let entered = std::mem::take(&mut self.entered);
         let pieces = entered.iter().flat_map(|area| area.pieces()).map(|piece| (piece.id, PIECE));
-        let mut nodes = view.mixed(ids.iter().map(|id| (*id, 0)).chain(pieces), gather)?;
+        let mut nodes = view.mixed(ids.iter().map(|id| (*id, 0)).chain(pieces), Gather::Runs)?;
         let pieces = nodes.split_off(ids.len());
+        if self.is_short {
+            pieces.iter().for_each(|piece| self.keep(piece));
+        }
         pager.counters.pieces_scanned.fetch_add(pieces.len() as u64, Relaxed);
         self.leaves = nodes.into();
         let mut rest = &pieces[..];
