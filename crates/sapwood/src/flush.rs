@@ -90,6 +90,14 @@ impl FlushControl {
         self.inner.lock().stop
     }
 
+    /// Waits for so long, or until there is something to do.
+    pub fn rest(&self, time: Duration) {
+        let mut control = self.inner.lock();
+        if !control.stop {
+            self.changed.wait_for(&mut control, time);
+        }
+    }
+
     pub fn stop(&self) {
         self.inner.lock().stop = true;
         self.changed.notify_all();

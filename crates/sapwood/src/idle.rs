@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, SeqNo};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the thread looks, when something happens, and when nothing does.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -25,6 +25,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(64);
 const MISSES: u64 = 100;
 /// A queue that would take more than so many pauses to fill is as good as one that nobody writes to.
 const PAUSES_TO_FILL: usize = 60;
+
+/// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too.
+const RESTS: u32 = 3;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -89,7 +92,7 @@ impl Engine {
             let (keyspace, from) = idle.cursor.take().unwrap_or((*first, Bytes::new()));
             let mut guard = self.writer.lock();
             let writer = guard.as_mut().ok_or(Error::Closed)?;
-            let before = writer.bytes_written();
+            let (began, before) = (Instant::now(), writer.bytes_written());
             let next = self.cleanse_some_or_poison(writer, keyspace, from, 1)?;
             // Read once, written once.
             let spent = 2 * (writer.bytes_written() - before) / BYTES_A_PIECE;
@@ -98,6 +101,8 @@ impl Engine {
                 Some(next) => Some((keyspace, next)),
                 None => keyspaces.iter().find(|other| **other > keyspace).map(|other| (*other, Bytes::new())),
             };
+            drop(guard);
+            self.flush.rest(RESTS * began.elapsed());
             if idle.cursor.is_none() && std::mem::replace(&mut wrapped, true) {
                 idle.debt = 0;
             }

@@ -72,7 +72,7 @@ pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()
     nodes.sort_unstable_by_key(|(_, address)| address.position);
     let pager = attempt.pager();
     for group in nodes.chunks(pager.pio_max()) {
-        for ((id, _), node) in group.iter().zip(pager.fetch(&base.segments, group, Gather::Runs)?) {
+        for ((id, _), node) in group.iter().zip(pager.fetch(&base.segments, group, Gather::Staged)?) {
             attempt.relocate(*id, &node)?;
         }
     }

@@ -8,7 +8,7 @@
 //! 3. The cache stays within the bytes that it was given.
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, Refusal};
+use crate::node::{Node, NodeId, PIECE, Refusal};
 use crate::store::frames::{self, Frames};
 use crate::store::mapping_table::{Address, Position};
 use crate::store::segment::Segments;
@@ -90,7 +90,7 @@ pub(crate) struct PagerCounters {
     pub bytes_read: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
-    /// Log pieces that range searches have looked into.
+    /// Log pieces that range searches have read from the device.
     pub pieces_scanned: AtomicU64,
 }
 
@@ -266,8 +266,12 @@ impl Pager {
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
-                if gather == Gather::Single {
-                    self.cache.insert(address.position, node.clone());
+                match gather {
+                    Gather::Single => self.cache.insert(address.position, node.clone()),
+                    Gather::Runs if node.name().level == PIECE => {
+                        self.counters.pieces_scanned.fetch_add(1, Relaxed);
+                    }
+                    _ => {}
                 }
                 nodes[index] = Some(node);
             }

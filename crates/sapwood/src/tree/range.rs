@@ -19,7 +19,6 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Which way a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +279,6 @@ impl Leaves {
         if self.is_short {
             pieces.iter().for_each(|piece| self.keep(piece));
         }
-        pager.counters.pieces_scanned.fetch_add(pieces.len() as u64, Relaxed);
         self.leaves = nodes.into();
         let mut rest = &pieces[..];
         for area in &entered {
