@@ -172,7 +172,7 @@ impl Engine {
     pub fn balance_memory(&self) {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
-        self.pager.set_cache_capacity(self.shares.cache(&state.version, queues, state.frozen.is_some()));
+        self.pager.set_cache_capacity(self.shares.cache(&state.version, queues));
     }
 
     /// Refuses all writes from now on, since nobody knows what the failed one left behind.

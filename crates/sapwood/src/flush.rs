@@ -90,14 +90,6 @@ impl FlushControl {
         self.inner.lock().stop
     }
 
-    /// Waits for so long, or until there is something to do.
-    pub fn rest(&self, time: Duration) {
-        let mut control = self.inner.lock();
-        if !control.stop {
-            self.changed.wait_for(&mut control, time);
-        }
-    }
-
     pub fn stop(&self) {
         self.inner.lock().stop = true;
         self.changed.notify_all();
@@ -129,6 +121,15 @@ impl Engine {
                     self.flush.changed.wait_for(&mut control, RETRY);
                 }
             }
+        }
+    }
+
+    /// Waits for so long, or until there is something to flush.
+    pub fn rest(&self, time: Duration) {
+        let mut control = self.flush.inner.lock();
+        // Whoever freezes a queue takes this lock to tell of it, afterwards.
+        if !control.stop && self.state.load().frozen.is_none() {
+            self.flush.changed.wait_for(&mut control, time);
         }
     }
 
@@ -208,13 +209,22 @@ impl Engine {
             let (limit, ahead) = (self.shares.stage, sweep.ahead());
             std::thread::scope(|scope| {
                 let (stage, queue) = (&self.pager.stage, &frozen.queue);
-                let _open = stage.open(limit);
+                let open = stage.open(limit);
                 let version = || Arc::clone(&self.state.load().version);
-                let log = scope.spawn(sync_log);
-                if version().logs.totals().bytes > 0 {
-                    scope.spawn(move || sweep_ahead(stage, &self.pager, queue, version, limit / 8, ahead));
-                }
-                self.flush_portions(writer, &frozen, &mut sweep, || log.join().unwrap_or(Err(Error::Closed)))
+                let thread = |name: &str| std::thread::Builder::new().name(name.into());
+                let has_logs = version().logs.totals().bytes > 0;
+                let work = move || sweep_ahead(stage, &self.pager, queue, version, limit / 8, ahead);
+                // Without a thread nothing is read ahead.
+                let spawn = || thread("sapwood-ahead").spawn_scoped(scope, work).ok();
+                let reader = if has_logs { spawn() } else { None };
+                let log = thread("sapwood-sync").spawn_scoped(scope, sync_log);
+                let sync_log =
+                    || log.map_or_else(|_| sync_log(), |log| log.join().unwrap_or(Err(Error::Closed)));
+                let flushed = self.flush_portions(writer, &frozen, &mut sweep, sync_log);
+                drop(open);
+                // If it panicked, nothing was read ahead.
+                reader.map(std::thread::ScopedJoinHandle::join);
+                flushed
             })?;
         } else {
             // In the foreground everything happens in one order, always the same.

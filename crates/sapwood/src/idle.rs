@@ -102,7 +102,7 @@ impl Engine {
                 None => keyspaces.iter().find(|other| **other > keyspace).map(|other| (*other, Bytes::new())),
             };
             drop(guard);
-            self.flush.rest(RESTS * began.elapsed());
+            self.rest(RESTS * began.elapsed());
             if idle.cursor.is_none() && std::mem::replace(&mut wrapped, true) {
                 idle.debt = 0;
             }

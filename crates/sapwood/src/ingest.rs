@@ -3,21 +3,30 @@
 //!
 //! Invariants:
 //! 1. All of them become visible and durable in one step, or nothing happened.
-//! 2. Memory: what a run of leaves takes in the packer, and the list of the new leaves (some 100 bytes each).
+//! 2. Memory: what a run of leaves takes in the packer, and the list of the new leaves (100 to 300 bytes each).
 
 use crate::batch::check_key;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, Operation};
 use crate::store::attempt::Attempt;
+use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of keys and values that one call takes: their leaves must fit into one edit of the manifest.
-const MAX: usize = 8 << 30;
+/// Bytes of keys and values that one call takes ...
+const MAX: u64 = 8 << 30;
+
+/// ... and what a leaf takes in the edit at most, all of which have to fit into one.
+const LISTED: u64 = 24;
+
+fn too_large(len: u64, max: u64) -> Error {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Error::BatchTooLarge { len: bytes(len), max: bytes(max) }
+}
 
 impl Engine {
     /// Ingests records whose keys ascend and lie above `last`, the keyspace's last key, asked for when nothing can be flushed any
@@ -40,6 +49,8 @@ impl Engine {
         ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
                 self.yield_to(error);
+            } else {
+                self.reclaim(self.slots_to_keep());
             }
         })
     }
@@ -59,13 +70,17 @@ impl Engine {
         let base = Arc::clone(&self.state.load().version);
         let mut attempt = Attempt::begin(base, &self.pager, writer);
         let records = records.map_while(|(key, value)| sorted.check(keyspace, key, value));
-        let mut records = records.peekable();
+        let mut records = records.fuse().peekable();
         if records.peek().is_some() {
             bupdate(&mut attempt, keyspace, &mut records, self.shares.node_len)?;
         }
         drop(records);
         if let Some(error) = sorted.failed.take() {
             return Err(error);
+        }
+        let list = attempt.edit_mut().set.len() as u64 * LISTED;
+        if list > EDIT_MAX as u64 {
+            return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }
         if sorted.count > 0 {
             self.commit_attempt(attempt, false)?;
@@ -79,7 +94,7 @@ impl Engine {
 struct Sorted {
     last: Option<Bytes>,
     count: u64,
-    bytes: usize,
+    bytes: u64,
     value_max: usize,
     failed: Option<Error>,
 }
@@ -87,7 +102,7 @@ struct Sorted {
 impl Sorted {
     /// The change that inserts the record; `None` if there is something wrong with it.
     fn check(&mut self, keyspace: KeyspaceId, key: Bytes, value: Bytes) -> Option<Operation> {
-        self.bytes += key.len() + value.len();
+        self.bytes += (key.len() + value.len()) as u64;
         let checked = if let Err(error) = check_key(&key) {
             Err(error)
         } else if value.len() > self.value_max {
@@ -95,7 +110,7 @@ impl Sorted {
         } else if self.last.as_ref().is_some_and(|last| *last >= key) {
             Err(Error::NotSorted { record: self.count })
         } else if self.bytes > MAX {
-            Err(Error::BatchTooLarge { len: self.bytes, max: MAX })
+            Err(too_large(self.bytes, MAX))
         } else {
             Ok(())
         };

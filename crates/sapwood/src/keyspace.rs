@@ -67,7 +67,8 @@ impl Keyspace {
     /// many they were.
     ///
     /// Flushes what was committed before. Commits that run at the same time count as later ones; those of so many changes that a
-    /// flush is due wait for the end. Memory: some 100 bytes for each leaf of 4 KiB. At most 8 GiB of keys and values.
+    /// flush is due wait for the end, so `records` must not wait for such a commit, nor flush. Memory: 100 to 300 bytes for each leaf of
+    /// 4 KiB. At most 8 GiB of keys and values.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

@@ -223,13 +223,13 @@ impl Shares {
         4 * self.hold + self.memory / 8
     }
 
-    /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and what a flush that is at work has
-    /// not yet written. At least an eighth
+    /// What is left for the cache beside the tables of a version and queues that take so many bytes now. At least an eighth
     /// of the budget: a database without any cache would read every inner node again and again.
-    pub fn cache(&self, version: &Version, queues: usize, flushes: bool) -> u64 {
+    pub fn cache(&self, version: &Version, queues: usize) -> u64 {
         let tables = version.table.memory() + version.logs.memory();
-        let behind = if flushes { (BUFFERS - 1) * self.writer } else { 0 };
-        let others = queues + self.writer + self.read_buffers + self.stage as usize + tables + behind;
+        // Of what is read, buffers and frames are kept.
+        let reads = 2 * self.read_buffers + self.stage as usize;
+        let others = queues + BUFFERS * self.writer + reads + tables;
         self.memory.saturating_sub(others as u64 + self.working_memory()).max(self.memory / 8)
     }
 }

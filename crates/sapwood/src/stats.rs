@@ -98,6 +98,8 @@ pub struct ReadStats {
     pub bytes: u64,
     /// Nodes that a flush needed and found read ahead of it.
     pub ahead: u64,
+    /// Log pieces that range searches read from the device, which cleansing makes up for.
+    pub pieces_scanned: u64,
 }
 
 /// Writes since the database was opened, in bytes where nothing else is said.
@@ -187,6 +189,7 @@ impl Engine {
                 requests: get(&pager.reads),
                 bytes: get(&pager.bytes_read),
                 ahead: get(&pager.ahead),
+                pieces_scanned: get(&pager.pieces_scanned),
             },
             writes: WriteStats {
                 changes_flushed: get(&self.flush.changes),

@@ -72,6 +72,11 @@ fn what_is_out_of_order_is_refused_as_a_whole() {
     let before = contents(&db);
     let twice = records(6000, 9000).chain(records(8999, 9100));
     assert!(matches!(keyspace.ingest(twice), Err(Error::NotSorted { record: 3000 })));
+    let mut taken = 0;
+    let counted =
+        records(6000, 7000).chain(records(6500, 6600)).chain(records(6500, 6600)).inspect(|_| taken += 1);
+    assert!(matches!(keyspace.ingest(counted), Err(Error::NotSorted { record: 1000 })));
+    assert_eq!(taken, 1001, "what comes behind is not even looked at");
     assert!(matches!(keyspace.ingest(records(4999, 5100)), Err(Error::NotSorted { record: 0 })));
     assert!(matches!(keyspace.ingest(records(50, 60)), Err(Error::NotSorted { record: 0 })));
     assert!(matches!(keyspace.ingest([("", "x")]), Err(Error::KeyEmpty)));

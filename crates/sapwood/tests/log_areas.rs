@@ -139,6 +139,36 @@ fn whatever_lies_in_pieces_and_leaves_is_found() {
     assert!(appended > 1000 && cleansed > 100 && most > 20, "{appended}, {cleansed}, {most}");
 }
 
+/// A block gets more changes than one attempt may hold back: the rest has to wait for the next one. They were appended
+/// in the same attempt once, and the maplet did not know of them, so that gets found what had been before.
+#[test]
+fn a_block_that_gets_more_than_fits_is_appended_to_once_an_attempt() {
+    const RECORDS: u64 = 120_000;
+    let volume = Simulated::new(1);
+    let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume);
+    let db = Database::builder().memory(8 << 20).leaf_len(64 << 10).background_threads(0).open_on(shared);
+    let db = db.expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let write = |step: usize, fill: u8| {
+        for numbers in (0..RECORDS).step_by(step).collect::<Vec<_>>().chunks(1000) {
+            let mut batch = db.batch();
+            numbers.iter().for_each(|number| {
+                batch.insert(&keyspace, number.to_be_bytes(), [fill; 100]);
+            });
+            batch.durability(Durability::Buffered).commit().expect("commits");
+        }
+        db.flush().expect("flushes");
+    };
+    write(1, 1);
+    write(12, 2);
+    assert!(db.stats().space.log_pieces > 0, "changes went to log areas");
+    for number in 0..RECORDS {
+        let expected = if number % 12 == 0 { 2 } else { 1 };
+        let found = keyspace.get(number.to_be_bytes()).expect("reads").expect("is there");
+        assert_eq!(found[0], expected, "record {number}");
+    }
+}
+
 /// One power loss after another in the middle of appending and cleansing.
 #[test]
 fn log_areas_survive_power_loss() {

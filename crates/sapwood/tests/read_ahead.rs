@@ -52,9 +52,10 @@ fn what_was_read_ahead_is_what_was_written() {
             let changes = rng.random_range(100..1200);
             round(&db, &keyspace, &mut model, &mut rng, changes).expect("nothing fails");
         }
+        let stats = db.stats();
         let all = keyspace.iter().map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("reads"));
         assert!(all.eq(model), "seed {seed}");
-        let stats = db.stats();
+        assert_eq!(stats.reads.pieces_scanned, 0, "seed {seed}: nobody has scanned: {stats}");
         assert!(stats.reads.ahead > 1000, "seed {seed}: the flush waited for its own reads: {stats}");
         db.check().unwrap_or_else(|damage| panic!("seed {seed}: {damage}"));
     }

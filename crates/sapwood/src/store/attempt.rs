@@ -147,7 +147,8 @@ impl<'a> Attempt<'a> {
             next += 1;
         }
         self.maplets.extend(maplet.map(|maplet| (block, maplet)));
-        self.appended.insert(block);
+        let is_first = self.appended.insert(block);
+        debug_assert!(is_first, "a block is appended to once in an attempt");
         Ok(())
     }
 

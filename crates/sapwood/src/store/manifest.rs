@@ -42,7 +42,7 @@ const FILE_HEADER: usize = 52;
 const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
-const PAYLOAD_MAX: usize = 64 << 20;
+pub(crate) const EDIT_MAX: usize = 64 << 20;
 /// Addresses in one record of a checkpoint.
 const PORTION: usize = 16 << 10;
 /// A manifest shorter than this is not worth a checkpoint.
@@ -205,8 +205,8 @@ fn encode_record(current: &Current, offset: u64, epoch: u64, chained: bool, edit
     out.push(u8::from(chained));
     edit.encode(&mut out);
     let payload_len = out.len() - RECORD_HEADER;
-    if payload_len > PAYLOAD_MAX {
-        return Err(Error::BatchTooLarge { len: payload_len, max: PAYLOAD_MAX });
+    if payload_len > EDIT_MAX {
+        return Err(Error::BatchTooLarge { len: payload_len, max: EDIT_MAX });
     }
     out[4..8].copy_from_slice(&(payload_len as u32).to_le_bytes());
     let crc = record_checksum(current, offset, &out);

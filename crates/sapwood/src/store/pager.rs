@@ -42,8 +42,10 @@ pub(crate) enum Gather {
     Single,
     /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
     Runs,
-    /// As `Runs`, and from the stage what is there. For a flush.
+    /// As `Runs`, and from the stage what is there. For whoever writes: flush, cleansing, collector.
     Staged,
+    /// As `Runs`, to fill the stage.
+    Ahead,
     /// As `Runs`, and past the cache: what is on the device. For a check.
     Verify,
 }
@@ -235,7 +237,7 @@ impl Pager {
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
         let (run_max, gap_max) = match gather {
-            Gather::Runs | Gather::Staged | Gather::Verify => (RUN_MAX, GAP_MAX),
+            Gather::Runs | Gather::Staged | Gather::Ahead | Gather::Verify => (RUN_MAX, GAP_MAX),
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Nodes are known by position, which is never used twice: what is staged is never stale, at worst it is not wanted.
+//! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it is not wanted.
 //! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first.
 //! 3. Whatever is coming arrives or fails: a batch that is dropped has failed.
 
@@ -103,8 +103,10 @@ impl Stage {
             inner.bytes += u64::from(*len);
             inner.nodes.insert(*position, Staged { len: *len, node: None });
         }
-        let positions = nodes.iter().map(|(_, address)| address.position).collect();
-        inner.batches.push_back((mark.clone(), positions));
+        if !nodes.is_empty() {
+            let positions = nodes.iter().map(|(_, address)| address.position).collect();
+            inner.batches.push_back((mark.clone(), positions));
+        }
         Coming { stage: self, mark, nodes }
     }
 
@@ -205,5 +207,71 @@ impl Drop for Coming<'_> {
         }
         drop(inner);
         self.stage.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::Entries;
+    use crate::node::{Name, encode};
+
+    fn node(id: u64) -> (NodeId, Address, Node) {
+        let mut entries = Entries::default();
+        entries.push(b"key", &[&id.to_le_bytes()]);
+        let mut bytes = Vec::new();
+        let name = Name { id: NodeId(id), level: 0, epoch: 1, keyspace: KeyspaceId(1) };
+        let crc = encode(&mut bytes, name, &entries, 1);
+        let node = Node::decode(bytes.into()).unwrap();
+        let address = Address { position: Position(id * 1000), len: node.bytes().len() as u32, crc };
+        (NodeId(id), address, node)
+    }
+
+    fn mark(key: &str) -> Mark {
+        (KeyspaceId(1), Bytes::copy_from_slice(key.as_bytes()))
+    }
+
+    fn bytes(stage: &Stage) -> u64 {
+        stage.inner.lock().bytes
+    }
+
+    #[test]
+    fn what_is_coming_is_waited_for_and_what_is_claimed_is_not_brought() {
+        let stage = Stage::default();
+        let _open = stage.open(1 << 20);
+        let nodes: Vec<_> = (1..=4).map(node).collect();
+        let position = |index: usize| nodes[index].1.position;
+        assert!(matches!(stage.claim([position(0)].into_iter())[..], [Claim::Absent]));
+        let coming = stage.begin(mark("m"), nodes.iter().map(|(id, address, _)| (*id, *address)).collect());
+        assert_eq!(coming.nodes.len(), 3, "the flush reads the first itself");
+        assert!(matches!(stage.claim([position(1)].into_iter())[..], [Claim::Coming]));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| stage.wait(position(1)));
+            coming.arrived(nodes[1..].iter().map(|(.., node)| node.clone()).collect());
+            assert_eq!(waits.join().unwrap().unwrap().name().id, NodeId(2));
+        });
+        assert!(
+            matches!(&stage.claim([position(2)].into_iter())[..], [Claim::Here(found)] if found.name().id == NodeId(3))
+        );
+        assert!(bytes(&stage) > 0, "one is left");
+        stage.pass(mark("n"));
+        assert_eq!(bytes(&stage), 0, "and given up when the flush has passed");
+        drop(stage.begin(mark("z"), vec![(nodes[3].0, nodes[3].1)]));
+        assert!(stage.wait(position(3)).is_none(), "a read that failed");
+        assert_eq!(bytes(&stage), 0);
+    }
+
+    #[test]
+    fn what_comes_too_late_is_in_nobodys_way() {
+        let stage = Stage::default();
+        drop(stage.open(1 << 20));
+        let [(high, at_high, _), (low, at_low, node)] = [node(1), node(2)];
+        drop(stage.begin(mark("z"), vec![(high, at_high)]));
+        let _open = stage.open(1 << 20);
+        stage.begin(mark("b"), vec![(low, at_low)]).arrived(vec![node]);
+        assert!(bytes(&stage) > 0);
+        stage.pass(mark("m"));
+        assert_eq!(bytes(&stage), 0, "a wrong guess is given up when the flush has passed it");
+        assert!(stage.has_room(1 << 30), "an empty stage takes anything");
     }
 }

@@ -122,7 +122,9 @@ fn bytes_of(change: &Operation) -> u64 {
 
 impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
     fn has_budget(&self) -> bool {
-        self.attempt.bytes() + self.promised < self.budget.write && self.held < self.budget.hold
+        self.routed.left.is_none()
+            && self.attempt.bytes() + self.promised < self.budget.write
+            && self.held < self.budget.hold
     }
 
     /// The next change if it is for this tree and below `fence`.
@@ -192,6 +194,11 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
                 bytes += bytes_of(&change);
                 changes.push(change);
             }
+            // What the budget leaves of a block goes with another attempt: in this one the block has had its turn.
+            let fence = visit.place.fence.as_ref();
+            let rest = self.changes.peek().filter(|next| next.keyspace == self.view.keyspace);
+            self.routed.left =
+                rest.filter(|next| fence.is_none_or(|fence| next.key < *fence)).map(|next| next.key.clone());
         }
         changes
     }

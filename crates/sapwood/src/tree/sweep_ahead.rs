@@ -35,7 +35,7 @@ pub(crate) fn sweep_ahead(
             return;
         }
         let coming = stage.begin(mark, nodes);
-        let Ok(read) = pager.fetch(&version.segments, &coming.nodes, Gather::Runs) else { return };
+        let Ok(read) = pager.fetch(&version.segments, &coming.nodes, Gather::Ahead) else { return };
         coming.arrived(read);
     }
 }
@@ -65,7 +65,8 @@ fn next_batch(
             let leaves = (0..block.count()).map(|child| block.child(child));
             let leaves: Vec<_> = leaves.filter_map(|leaf| Some((leaf, table.address(leaf)?))).collect();
             let len: u64 = leaves.iter().map(|(_, address)| u64::from(address.len)).sum();
-            if ahead.is_due(area.bytes(), len) {
+            // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
+            if ahead.is_due(area.bytes(), len) && len + area.bytes() <= 2 * batch {
                 let pieces =
                     area.pieces().iter().filter_map(|piece| Some((piece.id, table.address(piece.id)?)));
                 nodes.extend(pieces.chain(leaves));
