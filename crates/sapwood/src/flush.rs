@@ -206,7 +206,7 @@ impl Engine {
         sweep.begin(frozen.queue.bytes(), share);
         let sync_log = || self.sync_log_below(frozen.wal_low);
         if self.flush.in_background {
-            let (limit, ahead) = (self.shares.stage, sweep.ahead());
+            let (limit, ahead) = (self.shares.stage, sweep.cursor().clone());
             std::thread::scope(|scope| {
                 let (stage, queue) = (&self.pager.stage, &frozen.queue);
                 let open = stage.open(limit);
@@ -354,8 +354,9 @@ impl Engine {
     /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again: a 128th of what lives,
     /// since a segment has a 1024th of it.
     pub fn slots_to_keep(&self) -> usize {
-        let live = self.state.load().version.live_bytes();
-        (live / 128 / segment_capacity(live, self.state.load().version.span)) as usize
+        let version = &self.state.load().version;
+        let live = version.live_bytes();
+        (live / 128 / segment_capacity(live, version.span)) as usize
     }
 
     /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are

@@ -70,9 +70,7 @@ pub(crate) fn next(
         let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((out, None)) };
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
-            let table = &view.version.table;
-            let leaves = (0..block.count()).filter_map(|child| table.address(block.child(child)));
-            let leaves: u64 = leaves.map(|address| u64::from(address.len)).sum();
+            let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
             if area.bytes() * 100 >= leaves * share {
                 blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
                 bytes += leaves + area.bytes();

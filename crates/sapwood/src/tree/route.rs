@@ -209,7 +209,7 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         let len =
             |child: usize| table.address(block.child(child)).map_or(0, |address| u64::from(address.len));
         if has_pieces {
-            return (0..block.count()).map(len).sum();
+            return self.view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
         }
         let mut bytes = 0;
         fan_out::<[u8], _, _>(
@@ -237,9 +237,9 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         let log = bytes + removals * self.record_bytes;
         let leaves = self.leaf_bytes(block, &changes, logged > 0);
         let is_next = self.sweep.is_next(keyspace, &low);
-        let cleanse = count + pieces.len() > PIECES_MAX || self.sweep.is_due(log, leaves, is_next);
+        let cleanse = count + pieces.len() > PIECES_MAX || self.sweep.cursor().is_due(log, leaves, is_next);
         if is_next {
-            self.sweep.pass(keyspace, fence, if cleanse { leaves } else { 0 });
+            self.sweep.cursor().pass(keyspace, fence, if cleanse { leaves } else { 0 });
         }
         if cleanse {
             self.routed.cleansed += 1;

@@ -18,24 +18,47 @@ const MOST: u64 = 180;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    cursor: (KeyspaceId, Bytes),
-    /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
-    quota: u64,
-    /// Log bytes per leaf byte that it aims at, in percent.
-    share: u64,
+    cursor: Cursor,
     /// The quota that the flush began with.
     begun_with: u64,
     /// Thousandths of their quotas that the last two flushes used. Two, since where the cursor comes to its end one flush uses little.
     used: [u64; 2],
 }
 
+/// Where the sweep is; or, in a copy, where it will be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cursor {
+    pub at: (KeyspaceId, Bytes),
+    /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
+    pub quota: u64,
+    /// Log bytes per leaf byte that it aims at, in percent.
+    share: u64,
+}
+
+impl Cursor {
+    /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
+    pub fn is_due(&self, log: u64, leaves: u64, is_next: bool) -> bool {
+        log * 10_000 >= leaves * self.share * if is_next { LEAST } else { MOST }
+    }
+
+    /// Moves it behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
+    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
+        self.quota = self.quota.saturating_sub(cleansed);
+        self.at = match fence {
+            Some(fence) => (keyspace, fence),
+            None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+        };
+    }
+}
+
 impl Sweep {
     /// A flush of so many bytes begins, and log areas are to reach about `share` percent of their leaves.
     pub fn begin(&mut self, bytes: u64, share: u64) {
-        self.share = share.max(1);
-        let round = bytes * 100 / self.share;
-        self.quota = self.quota.min(round) + round;
-        self.begun_with = self.quota;
+        let cursor = &mut self.cursor;
+        cursor.share = share.max(1);
+        let round = bytes * 100 / cursor.share;
+        cursor.quota = cursor.quota.min(round) + round;
+        self.begun_with = cursor.quota;
     }
 
     /// Bytes of leaves that this flush will probably cleanse because of the cursor.
@@ -45,65 +68,20 @@ impl Sweep {
 
     /// The flush is through. If the cursor came to the end it begins anew.
     pub fn end(&mut self) {
-        let used = (self.begun_with - self.quota) * 1000;
+        let used = (self.begun_with - self.cursor.quota) * 1000;
         self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
-        if self.quota > 0 {
-            self.cursor = Default::default();
+        if self.cursor.quota > 0 {
+            self.cursor.at = Default::default();
         }
     }
 
-    /// For a guess what this flush will cleanse because of the cursor.
-    pub fn ahead(&self) -> Ahead {
-        Ahead { from: self.cursor.clone(), quota: self.quota, share: self.share }
+    /// The cursor, to move it on or to guess with a copy what comes next.
+    pub fn cursor(&mut self) -> &mut Cursor {
+        &mut self.cursor
     }
 
     /// Whether the cursor is at the block that begins at `low`.
     pub fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
-        self.quota > 0 && (keyspace, low) >= (self.cursor.0, &self.cursor.1)
-    }
-
-    /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
-    pub fn is_due(&self, log: u64, leaves: u64, is_next: bool) -> bool {
-        is_share(log, leaves, self.share * if is_next { LEAST } else { MOST })
-    }
-
-    /// Moves the cursor behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
-    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
-        self.quota = self.quota.saturating_sub(cleansed);
-        self.cursor = beyond(keyspace, fence);
-    }
-}
-
-/// A cursor ahead of the sweep's.
-#[derive(Clone, Debug)]
-pub(crate) struct Ahead {
-    pub from: (KeyspaceId, Bytes),
-    pub quota: u64,
-    share: u64,
-}
-
-impl Ahead {
-    /// Whether the sweep would not pass by a block with so much in its log.
-    pub fn is_due(&self, log: u64, leaves: u64) -> bool {
-        is_share(log, leaves, self.share * LEAST)
-    }
-
-    /// As [`Sweep::pass`].
-    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
-        self.quota = self.quota.saturating_sub(cleansed);
-        self.from = beyond(keyspace, fence);
-    }
-}
-
-/// Whether the log has at least so many ten thousandths of the leaves' bytes.
-fn is_share(log: u64, leaves: u64, share: u64) -> bool {
-    log * 10_000 >= leaves * share
-}
-
-/// Where what follows a block begins.
-fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> (KeyspaceId, Bytes) {
-    match fence {
-        Some(fence) => (keyspace, fence),
-        None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+        self.cursor.quota > 0 && (keyspace, low) >= (self.cursor.at.0, &self.cursor.at.1)
     }
 }

@@ -14,7 +14,7 @@ use crate::store::mapping_table::Address;
 use crate::store::pager::{Gather, Pager};
 use crate::store::stage::{Mark, Stage};
 use crate::store::version::Version;
-use crate::tree::sweep::Ahead;
+use crate::tree::sweep::Cursor;
 use crate::tree::view::{Block, TreeView};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn sweep_ahead(
     queue: &Opq,
     version: impl Fn() -> Arc<Version>,
     batch: u64,
-    mut ahead: Ahead,
+    mut ahead: Cursor,
 ) {
     while ahead.quota > 0 && stage.has_room(batch) {
         let version = version();
@@ -45,13 +45,13 @@ fn next_batch(
     pager: &Pager,
     queue: &Opq,
     version: &Version,
-    ahead: &mut Ahead,
+    ahead: &mut Cursor,
     batch: u64,
 ) -> Result<(Mark, Vec<(NodeId, Address)>)> {
     let (mut mark, mut nodes, mut bytes) = (Mark::default(), Vec::new(), 0);
     while ahead.quota > 0 && bytes < batch {
         // Blocks without changes are not looked at by the flush.
-        let (keyspace, from) = &ahead.from;
+        let (keyspace, from) = &ahead.at;
         let Some(change) = queue.first_at_or_after(*keyspace, from) else { break };
         let view = TreeView { pager, version, keyspace: change.0 };
         let Some(Block { id, fence }) = view.block_at(&change.1)? else {
@@ -62,11 +62,10 @@ fn next_batch(
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
             let table = &version.table;
-            let leaves = (0..block.count()).map(|child| block.child(child));
-            let leaves: Vec<_> = leaves.filter_map(|leaf| Some((leaf, table.address(leaf)?))).collect();
+            let leaves: Vec<_> = view.leaves_of(&block).collect();
             let len: u64 = leaves.iter().map(|(_, address)| u64::from(address.len)).sum();
             // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
-            if ahead.is_due(area.bytes(), len) && len + area.bytes() <= 2 * batch {
+            if ahead.is_due(area.bytes(), len, true) && len + area.bytes() <= 2 * batch {
                 let pieces =
                     area.pieces().iter().filter_map(|piece| Some((piece.id, table.address(piece.id)?)));
                 nodes.extend(pieces.chain(leaves));

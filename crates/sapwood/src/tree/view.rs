@@ -94,6 +94,12 @@ impl TreeView<'_> {
         Ok(Some(Block { id, fence }))
     }
 
+    /// The leaves of a node of level 1, and where they are.
+    pub fn leaves_of(&self, block: &Node) -> impl Iterator<Item = (NodeId, Address)> {
+        let ids = (0..block.count()).map(|child| block.child(child));
+        ids.filter_map(|id| Some((id, self.version.table.address(id)?)))
+    }
+
     /// The log area of a node of level 1, if it has one.
     pub fn log(&self, block: NodeId) -> Option<&Arc<LogArea>> {
         self.version.logs.get(block)
