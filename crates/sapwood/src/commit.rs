@@ -217,10 +217,14 @@ impl Engine {
     /// Exchanges the queues only.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
         let fresh: Arc<Opq> = Arc::default();
+        // Before anybody can flush the queue: nobody may any more keep what the trees said before.
+        let number = self.state.load().number + 1;
+        self.pager.cache.records().serve(number);
         self.state.rcu(|state| {
             let frozen =
                 Frozen { queue: Arc::clone(&state.active), wal_low, last_seq, resume: Mutex::new(None) };
             State {
+                number,
                 active: Arc::clone(&fresh),
                 frozen: Some(Arc::new(frozen)),
                 version: Arc::clone(&state.version),

@@ -38,6 +38,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What readers look at.
 #[derive(Clone)]
 pub(crate) struct State {
+    /// Grows when a queue is frozen and when it is in the trees: what trees say to those who have asked the queues is the same in
+    /// all states with a number ([`crate::store::record_cache`]).
+    pub number: u64,
     pub active: Arc<Opq>,
     pub frozen: Option<Arc<Frozen>>,
     pub version: Arc<Version>,
@@ -69,8 +72,11 @@ impl State {
         if let Some(change) = self.queued(keyspace, key, seq) {
             return Ok(change.map(Value));
         }
+        if let Some(value) = pager.record(self.number, keyspace, key) {
+            return Ok(Some(Value(value)));
+        }
         let view = TreeView { pager, version: &self.version, keyspace };
-        Ok(search::get(view, key)?.map(Value))
+        Ok(search::get(view, self.number, key)?.map(Value))
     }
 }
 
@@ -115,7 +121,7 @@ pub(crate) struct Parts {
 
 impl Engine {
     pub fn new(parts: Parts) -> Self {
-        let state = State { active: Arc::default(), frozen: None, version: parts.version };
+        let state = State { number: 0, active: Arc::default(), frozen: None, version: parts.version };
         Self {
             path: parts.path,
             volume: parts.volume,
@@ -172,7 +178,7 @@ impl Engine {
     pub fn balance_memory(&self) {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
-        self.pager.set_cache_capacity(self.shares.cache(&state.version, queues));
+        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues));
     }
 
     /// Refuses all writes from now on, since nobody knows what the failed one left behind.

@@ -13,7 +13,9 @@ use crate::advisor::Advisor;
 use crate::engine::{Engine, Frozen};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
+use crate::operation::OperationRef;
 use crate::publish::With;
+use crate::queue::opq::Opq;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
 use crate::store::writer::{Writer, segment_capacity};
@@ -204,7 +206,10 @@ impl Engine {
         let scanned = self.pager.counters.pieces_scanned.load(Relaxed);
         let share = self.flush.advisor.lock().share(frozen.queue.bytes(), scanned);
         sweep.begin(frozen.queue.bytes(), share);
-        let sync_log = || self.sync_log_below(frozen.wal_low);
+        let sync_log = || {
+            self.renew_records(&frozen.queue);
+            self.sync_log_below(frozen.wal_low)
+        };
         if self.flush.in_background {
             let (limit, ahead) = (self.shares.stage, sweep.cursor().clone());
             std::thread::scope(|scope| {
@@ -302,6 +307,16 @@ impl Engine {
             self.reclaim(self.slots_to_keep());
             if through {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Tells the record cache of all that is about to come to the trees.
+    fn renew_records(&self, queue: &Opq) {
+        let records = self.pager.cache.records();
+        if records.is_used() {
+            for OperationRef { keyspace, key, value } in queue.newest_in_place() {
+                records.renew(keyspace, key, value);
             }
         }
     }

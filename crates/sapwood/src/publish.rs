@@ -59,11 +59,19 @@ impl Engine {
         }
         manifest.append(edit, version.epoch)?;
         let version = Arc::new(version);
-        self.state.rcu(|state| State {
-            active: Arc::clone(&state.active),
-            frozen: if flushed { None } else { state.frozen.clone() },
-            version: Arc::clone(&version),
+        let mut number = 0;
+        self.state.rcu(|state| {
+            number = state.number + u64::from(flushed);
+            State {
+                number,
+                active: Arc::clone(&state.active),
+                frozen: if flushed { None } else { state.frozen.clone() },
+                version: Arc::clone(&version),
+            }
         });
+        if flushed {
+            self.pager.cache.records().serve(number);
+        }
         if manifest.checkpoint_due()
             && let Err(error) = manifest.checkpoint(&version)
         {

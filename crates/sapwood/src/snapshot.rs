@@ -66,12 +66,14 @@ impl Snapshot {
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
         let mut values: Vec<Option<Value>> = vec![None; keys.len()];
-        // What the queues do not know goes to the tree: each key once, with all places that asked for it.
+        let pager = &self.handle.engine.pager;
+        // What neither the queues nor the cached records know goes to the tree: each key once, with all places that asked for it.
         let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
         let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
         for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
             let key = keys[same[0]].as_ref();
-            match self.state.queued(keyspace.id(), key, self.seq) {
+            let queued = self.state.queued(keyspace.id(), key, self.seq);
+            match queued.or_else(|| pager.record(self.state.number, keyspace.id(), key).map(Some)) {
                 Some(change) => {
                     let value = change.map(Value);
                     same.iter().for_each(|index| values[*index] = value.clone());
@@ -82,12 +84,10 @@ impl Snapshot {
                 }
             }
         }
-        let view = TreeView {
-            pager: &self.handle.engine.pager,
-            version: &self.state.version,
-            keyspace: keyspace.id(),
-        };
-        search::multi_get(view, &sorted, &mut |index, value| values[askers[index]] = Some(Value(value)))?;
+        let view = TreeView { pager, version: &self.state.version, keyspace: keyspace.id() };
+        search::multi_get(view, self.state.number, &sorted, &mut |index, value| {
+            values[askers[index]] = Some(Value(value))
+        })?;
         for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
             for index in &same[1..] {
                 values[*index] = values[same[0]].clone();

@@ -48,6 +48,8 @@ pub struct MemoryStats {
     pub queues: u64,
     /// Cached nodes.
     pub cache: u64,
+    /// Set aside for cached records.
+    pub records: u64,
     /// Mapping table.
     pub mapping_table: u64,
     /// Log areas and their maplets.
@@ -86,6 +88,8 @@ pub struct SpaceStats {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReadStats {
+    /// Records found in the cache.
+    pub record_hits: u64,
     /// Nodes found in the cache.
     pub cache_hits: u64,
     /// Nodes read from the device.
@@ -150,6 +154,7 @@ impl Engine {
             files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
         };
         let pager = &self.pager.counters;
+        let (nodes_cached, records_cached) = self.pager.cache.bytes();
         let (live, used) = (version.live_bytes(), version.used_bytes());
         let logs = version.logs.totals();
         Stats {
@@ -165,7 +170,8 @@ impl Engine {
             memory: MemoryStats {
                 budget: self.shares.memory,
                 queues: state.queues().map(|queue| queue.memory() as u64).sum(),
-                cache: self.pager.cached_bytes(),
+                cache: nodes_cached,
+                records: records_cached,
                 mapping_table: version.table.memory() as u64,
                 log_areas: version.logs.memory() as u64,
                 buffers: (self.shares.writer + self.pager.idle_buffers()) as u64,
@@ -183,6 +189,7 @@ impl Engine {
                 log: bytes_of(&|name| wal::generation_of(name).is_some()),
             },
             reads: ReadStats {
+                record_hits: get(&pager.record_hits),
                 cache_hits: get(&pager.hits),
                 cache_misses: get(&pager.misses),
                 psync_groups: get(&pager.read_sets),
@@ -253,10 +260,11 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memory   {} budget: queues {}, cache {}, mapping table {}, log areas {}, buffers {}",
+            "memory   {} budget: queues {}, cached nodes {}, records {}, mapping table {}, log areas {}, buffers {}",
             Size(memory.budget),
             Size(memory.queues),
             Size(memory.cache),
+            Size(memory.records),
             Size(memory.mapping_table),
             Size(memory.log_areas),
             Size(memory.buffers)
@@ -271,7 +279,8 @@ impl std::fmt::Display for Stats {
         let (reads, writes) = (&self.reads, &self.writes);
         writeln!(
             f,
-            "reads    {} nodes from the cache, {} from the device ({} ahead of a flush): {} requests in {} psync groups, {}",
+            "reads    {} records and {} nodes from the cache, {} nodes from the device ({} ahead of a flush): {} requests in {} psync groups, {}",
+            reads.record_hits,
             reads.cache_hits,
             reads.cache_misses,
             reads.ahead,

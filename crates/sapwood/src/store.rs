@@ -3,15 +3,19 @@
 //! atomically.
 
 pub(crate) mod attempt;
+pub(crate) mod bucket;
+pub(crate) mod cache;
 pub(crate) mod current;
 pub(crate) mod edit;
 pub(crate) mod frames;
 pub(crate) mod garbage_collection;
+pub(crate) mod ghosts;
 pub(crate) mod log_area;
 pub(crate) mod manifest;
 pub(crate) mod maplet;
 pub(crate) mod mapping_table;
 pub(crate) mod pager;
+pub(crate) mod record_cache;
 pub(crate) mod segment;
 pub(crate) mod stage;
 pub(crate) mod version;

@@ -11,7 +11,7 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
-use crate::queue::skip_list::SkipList;
+use crate::queue::skip_list::{Entry, SkipList};
 use bytes::{Bytes, BytesMut};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -163,14 +163,25 @@ impl Opq {
             Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
         };
         let mut copies = Copies::default();
+        self.newest_from(first).map(move |OperationRef { keyspace, key, value }| {
+            let (key, value) = copies.copy(key, value);
+            Operation { keyspace, key, value }
+        })
+    }
+
+    /// As [`Opq::newest`] from the beginning, without copies.
+    pub fn newest_in_place(&self) -> impl Iterator<Item = OperationRef<'_>> {
+        self.newest_from(self.entries.front())
+    }
+
+    fn newest_from<'a>(&'a self, first: Option<Entry<'a>>) -> impl Iterator<Item = OperationRef<'a>> {
         let mut entries = self.entries.ahead(first).peekable();
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
             // Older versions of the key follow.
             while entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key)).is_some() {}
-            let (key, value) = copies.copy(key, newest.value());
-            Some(Operation { keyspace, key, value })
+            Some(OperationRef { keyspace, key, value: newest.value() })
         })
     }
 }

@@ -4,41 +4,29 @@
 //! Invariants:
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
-//! 2. The cache holds checked nodes under positions, which are never used twice, so that nothing in it is ever stale.
-//! 3. The cache stays within the bytes that it was given.
+//! 2. Only checked nodes, and records of checked nodes, come into the cache.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE, Refusal};
-use crate::store::frames::{self, Frames};
+use crate::operation::KeyspaceId;
+use crate::store::cache::Cache;
+use crate::store::frames::Frames;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
 use mpsearch::{Extent, runs};
 use psync::{BufferPool, FileId, Read, Volume};
-use quick_cache::sync::Cache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Name of the data file.
 pub(crate) const FILE: &str = "data";
 
-/// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
-const OVERHEAD: usize = 160;
-
-#[derive(Clone)]
-struct ByMemory;
-
-impl quick_cache::Weighter<Position, Node> for ByMemory {
-    fn weight(&self, _: &Position, node: &Node) -> u64 {
-        (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
-    }
-}
-
 /// How a set of nodes is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// Each by itself, whatever lies beside it, and into the cache.
+    /// Each by itself, whatever lies beside it. Inner nodes go into the cache, others if they come again.
     Single,
     /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
     Runs,
@@ -72,7 +60,7 @@ pub(crate) struct Pager {
     span: u64,
     alignment: usize,
     pio_max: usize,
-    cache: Cache<Position, Node, ByMemory>,
+    pub cache: Cache,
     buffers: BufferPool,
     frames: Arc<Frames>,
     /// What is read ahead of the flush.
@@ -83,6 +71,8 @@ pub(crate) struct Pager {
 /// What the pager has done since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct PagerCounters {
+    /// Records found in the cache.
+    pub record_hits: AtomicU64,
     /// Nodes found in the cache, and not.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
@@ -99,14 +89,13 @@ pub(crate) struct PagerCounters {
 impl Pager {
     pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: Room) -> Self {
         let alignment = volume.limits().alignment.max(1);
-        let entries = (room.cache / 8192).clamp(64, 1 << 24) as usize;
         Self {
             volume,
             file,
             span,
             alignment,
             pio_max: pio_max.max(1),
-            cache: Cache::with_weighter(entries, room.cache, ByMemory),
+            cache: Cache::new(room.cache),
             buffers: BufferPool::new(room.buffers),
             frames: Frames::new(room.frames),
             stage: Stage::default(),
@@ -119,16 +108,6 @@ impl Pager {
         self.pio_max
     }
 
-    /// Bytes that the cache holds.
-    pub fn cached_bytes(&self) -> u64 {
-        self.cache.weight()
-    }
-
-    /// Changes how much the cache may hold.
-    pub fn set_cache_capacity(&self, bytes: u64) {
-        self.cache.set_capacity(bytes);
-    }
-
     /// Idle read buffers, in bytes.
     pub fn idle_buffers(&self) -> usize {
         self.buffers.idle_bytes()
@@ -136,7 +115,7 @@ impl Pager {
 
     /// The node, if it is in the cache.
     pub fn cached(&self, address: Address) -> Option<Node> {
-        self.cache.get(&address.position)
+        self.cache.get(address.position)
     }
 
     /// A copy of a node's bytes in memory that is meant for nodes.
@@ -151,7 +130,25 @@ impl Pager {
 
     /// Takes a node out of the cache, because it was replaced or its writing was aborted. Says whether it was there.
     pub fn forget(&self, position: Position) -> bool {
-        self.cache.remove(&position).is_some()
+        self.cache.remove(position)
+    }
+
+    /// The record of a key in the trees, if it is in the cache, for a reader of a state with this number.
+    pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
+        let found = self.cache.record(number, keyspace, key);
+        if found.is_some() {
+            self.counters.record_hits.fetch_add(1, Relaxed);
+        }
+        found
+    }
+
+    /// Keeps a record that a reader of a state with this number has found in a leaf or log piece. If the node is in the cache, that is enough;
+    /// if the record is too long, the node is put there.
+    pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
+        if !self.cache.holds(position) && !self.cache.records().put(number, node.name().keyspace, key, value)
+        {
+            self.admit(position, node.clone());
+        }
     }
 
     /// One node.
@@ -269,11 +266,22 @@ impl Pager {
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
                 match gather {
-                    Gather::Single => self.cache.insert(address.position, node.clone()),
-                    Gather::Runs if node.name().level == PIECE => {
-                        self.counters.pieces_scanned.fetch_add(1, Relaxed);
+                    Gather::Single => {
+                        let comes_again = self.cache.missed(address.position);
+                        if comes_again || node.name().is_inner() {
+                            self.cache.insert(address.position, node.clone());
+                        } else {
+                            self.cache.pass(address.position, &node);
+                        }
                     }
-                    _ => {}
+                    Gather::Runs => {
+                        // Whether it is cached is for the search to say.
+                        self.cache.missed(address.position);
+                        if node.name().level == PIECE {
+                            self.counters.pieces_scanned.fetch_add(1, Relaxed);
+                        }
+                    }
+                    Gather::Staged | Gather::Ahead | Gather::Verify => {}
                 }
                 nodes[index] = Some(node);
             }

@@ -1,7 +1,8 @@
 //! Search for one key, and for many at once by MPSearch. (PIO B-tree, VLDB 2011, section 3.1.)
 //!
 //! Below the inner nodes one read answers: a key that a log piece has is read from there, one that none has from its leaf.
-//! Only when a maplet takes a stranger for a key that it knows, once in thousands of searches, a second one is needed.
+//! Only when a maplet takes a stranger for a key that it knows, once in thousands of searches, a second one is needed. What
+//! was found by reading is remembered as a single record.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -12,45 +13,55 @@ use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
 
-/// The value of a key.
-pub(crate) fn get(view: TreeView<'_>, key: &[u8]) -> Result<Option<Bytes>> {
+/// The value of a key, for a reader of a state with this number.
+pub(crate) fn get(view: TreeView<'_>, number: u64, key: &[u8]) -> Result<Option<Bytes>> {
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
         let node = view.node(id, level)?;
         if level == 1
             && let Some(area) = view.log(id)
-            && let Some(change) = logged(view, area, key)?
+            && let Some(change) = logged(view, number, area, key)?
         {
             return Ok(change);
         }
         id = node.child(node.child_for(key));
     }
     let leaf = view.node(id, 0)?;
-    Ok(leaf.search(key).ok().map(|index| leaf.payload(index)))
+    let Ok(index) = leaf.search(key) else { return Ok(None) };
+    let value = leaf.payload(index);
+    view.remember(number, key, &value, &leaf);
+    Ok(Some(value))
 }
 
 /// What a log area says about a key: the newest change, or nothing.
-fn logged(view: TreeView<'_>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
+fn logged(view: TreeView<'_>, number: u64, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
     for index in view.maplet(area)?.candidates(key) {
         let piece = view.node(area.pieces()[index].id, crate::node::PIECE)?;
         if let Ok(at) = piece.search(key) {
-            return Ok(Some(piece.change(at)));
+            let change = piece.change(at);
+            if let Some(value) = &change {
+                view.remember(number, key, value, &piece);
+            }
+            return Ok(Some(change));
         }
     }
     Ok(None)
 }
 
-/// The values of `keys`, which ascend strictly: `found(i, value)` is called for each that exists.
+/// The values of `keys`, which ascend strictly, for a reader of a state with this number: `found(i, value)` is called for each that
+/// exists.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     view: TreeView<'_>,
+    number: u64,
     keys: &[K],
     found: &mut dyn FnMut(usize, Bytes),
 ) -> Result<()> {
     let Some((root, height)) = view.root() else { return Ok(()) };
-    let mut search = Search { view, keys, found, in_log: vec![false; keys.len()], strangers: Vec::new() };
+    let mut search =
+        Search { view, number, keys, found, in_log: vec![false; keys.len()], strangers: Vec::new() };
     mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
     for index in std::mem::take(&mut search.strangers) {
-        if let Some(value) = get(view, keys[index].as_ref())? {
+        if let Some(value) = get(view, number, keys[index].as_ref())? {
             (search.found)(index, value);
         }
     }
@@ -66,6 +77,7 @@ enum Place {
 
 struct Search<'a, K> {
     view: TreeView<'a>,
+    number: u64,
     keys: &'a [K],
     found: &'a mut dyn FnMut(usize, Bytes),
     /// Keys that a log piece should have.
@@ -123,16 +135,19 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         for (visit, node) in group {
             for index in visit.keys {
-                let at = node.search(self.keys[index].as_ref());
-                match (visit.place, at) {
-                    (Place::Node(_), Ok(at)) if !self.in_log[index] => (self.found)(index, node.payload(at)),
-                    (Place::Piece(_), Ok(at)) => {
-                        if let Some(value) = node.change(at) {
-                            (self.found)(index, value);
-                        }
+                let key = self.keys[index].as_ref();
+                let value = match (visit.place, node.search(key)) {
+                    (Place::Node(_), Ok(at)) if !self.in_log[index] => Some(node.payload(at)),
+                    (Place::Piece(_), Ok(at)) => node.change(at),
+                    (Place::Piece(_), Err(_)) => {
+                        self.strangers.push(index);
+                        None
                     }
-                    (Place::Piece(_), Err(_)) => self.strangers.push(index),
-                    (Place::Node(_), _) => {}
+                    (Place::Node(_), _) => None,
+                };
+                if let Some(value) = value {
+                    self.view.remember(self.number, key, &value, &node);
+                    (self.found)(index, value);
                 }
             }
         }

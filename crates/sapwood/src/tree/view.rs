@@ -79,6 +79,13 @@ impl TreeView<'_> {
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
     }
 
+    /// Keeps a record that a reader of a state with this number has found in a node of the tree.
+    pub fn remember(&self, number: u64, key: &[u8], value: &[u8], node: &Node) {
+        if let Some(address) = self.version.table.address(node.name().id) {
+            self.pager.remember(number, key, value, (address.position, node));
+        }
+    }
+
     /// The block whose range holds the key; `None` if the tree has no blocks.
     pub fn block_at(&self, key: &[u8]) -> Result<Option<Block>> {
         let Some((mut id, height)) = self.root().filter(|(_, height)| *height > 0) else { return Ok(None) };

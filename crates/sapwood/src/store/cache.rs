@@ -1,0 +1,276 @@
+//! What is kept in memory of what was read: whole nodes, under their positions, and single records ([`RecordCache`]). Both live on
+//! one capacity, and how it is divided follows the workload.
+//!
+//! ```text
+//! capacity ═ nodes: inner nodes, leaves that come again, what scans come to ╪ records: what was asked for singly
+//!                        a ghost of a node comes back ──▶ │ ◀── a ghost of a record comes back
+//! ```
+//! Each side remembers as ghosts what it let go last, and as much of it as fits into the same number of bytes. When one comes
+//! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
+//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.)
+//!
+//! A leaf or log piece that was read for one record only is not cached at once: its record is. It is when it comes again before
+//! as many bytes of others have as all of the cache could hold, since then it is not worse than what is there.
+//!
+//! Invariants:
+//! 1. Nodes are under positions, which are never used twice: nothing is stale. (For records see [`RecordCache`].)
+//! 2. Both together stay within the capacity.
+
+use crate::node::Node;
+use crate::operation::KeyspaceId;
+use crate::store::frames;
+use crate::store::ghosts::Ghosts;
+use crate::store::mapping_table::Position;
+use crate::store::record_cache::{Cached, RecordCache};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::Lifecycle;
+use quick_cache::sync::Cache as NodeCache;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
+const OVERHEAD: usize = 160;
+
+/// How far the border moves for one ghost, in bytes, and how much is moved at a time.
+const LEAN: i64 = 4 << 10;
+const STEP: i64 = 64 << 10;
+/// Neither side goes below this share of the capacity.
+const LEAST: u64 = 16;
+/// Ghosts count that fit into this share of what records may take.
+const WINDOW: u64 = 8;
+
+fn memory_of(node: &Node) -> u64 {
+    (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
+}
+
+#[derive(Clone)]
+struct ByMemory;
+
+impl quick_cache::Weighter<Position, Node> for ByMemory {
+    fn weight(&self, _: &Position, node: &Node) -> u64 {
+        memory_of(node)
+    }
+}
+
+/// Makes ghosts of what is evicted.
+#[derive(Clone)]
+struct Haunting(Arc<Ghosts>);
+
+impl Lifecycle<Position, Node> for Haunting {
+    /// One that is dropped when the cache is no longer locked.
+    type RequestState = Option<Node>;
+
+    fn begin_request(&self) -> Self::RequestState {
+        None
+    }
+
+    fn on_evict(&self, state: &mut Self::RequestState, position: Position, node: Node) {
+        self.0.add(position, memory_of(&node));
+        *state = Some(node);
+    }
+}
+
+type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder, Haunting>;
+
+/// See the module.
+pub(crate) struct Cache {
+    nodes: Nodes,
+    ghosts: Arc<Ghosts>,
+    records: RecordCache,
+    /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
+    records_bytes: AtomicU64,
+    capacity: AtomicU64,
+    border: Mutex<()>,
+    /// Bytes that records (below zero: nodes) should have more.
+    lean: AtomicI64,
+}
+
+impl Cache {
+    pub fn new(capacity: u64) -> Self {
+        let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
+        let ghosts = Arc::new(Ghosts::new(entries * 4));
+        let haunting = Haunting(Arc::clone(&ghosts));
+        let cache = Self {
+            nodes: NodeCache::with(entries, capacity, ByMemory, Default::default(), haunting),
+            ghosts,
+            records: RecordCache::default(),
+            records_bytes: AtomicU64::new(0),
+            capacity: AtomicU64::new(0),
+            border: Mutex::new(()),
+            lean: AtomicI64::new(0),
+        };
+        cache.set_capacity(capacity);
+        cache
+    }
+
+    /// Bytes that are held: of nodes, and set aside for records.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.nodes.weight(), self.records.capacity())
+    }
+
+    /// Changes how much may be held. Records and nodes keep their shares.
+    pub fn set_capacity(&self, bytes: u64) {
+        let _border = self.border.lock();
+        let before = self.capacity.swap(bytes, Relaxed);
+        let records = u128::from(self.records_bytes.load(Relaxed)) * u128::from(bytes);
+        self.divide(bytes, records.checked_div(before.into()).map_or(bytes / 2, |records| records as u64));
+    }
+
+    /// Gives records so much of the capacity. The side that shrinks goes first.
+    fn divide(&self, capacity: u64, records: u64) {
+        let records = records.clamp(capacity / LEAST, capacity - capacity / LEAST);
+        let before = self.records_bytes.swap(records, Relaxed);
+        if records < before {
+            self.records.set_capacity(records);
+            self.nodes.set_capacity(capacity - records);
+        } else {
+            self.nodes.set_capacity(capacity - records);
+            self.records.set_capacity(records);
+        }
+    }
+
+    /// One ghost more that speaks for records, or for nodes.
+    fn lean(&self, by: i64) {
+        let lean = self.lean.fetch_add(by, Relaxed) + by;
+        if lean.abs() >= STEP
+            && let Some(_border) = self.border.try_lock()
+        {
+            let lean = self.lean.swap(0, Relaxed);
+            let records = self.records_bytes.load(Relaxed);
+            self.divide(self.capacity.load(Relaxed), records.saturating_add_signed(lean));
+        }
+    }
+
+    /// The node, if it is here.
+    pub fn get(&self, position: Position) -> Option<Node> {
+        self.nodes.get(&position)
+    }
+
+    /// Whether the node is here. Does not count as a use.
+    pub fn holds(&self, position: Position) -> bool {
+        self.nodes.contains_key(&position)
+    }
+
+    /// Puts a node here.
+    pub fn insert(&self, position: Position, node: Node) {
+        self.nodes.insert(position, node);
+    }
+
+    /// Takes a node away. Says whether it was here.
+    pub fn remove(&self, position: Position) -> bool {
+        self.nodes.remove(&position).is_some()
+    }
+
+    /// A reader had to read this node. Says whether it is worth being cached.
+    pub fn missed(&self, position: Position) -> bool {
+        let Some(age) = self.ghosts.take(position) else { return false };
+        if age <= self.records_bytes.load(Relaxed) / WINDOW {
+            self.lean(-LEAN);
+        }
+        age <= self.capacity.load(Relaxed)
+    }
+
+    /// A node was read and is not put here.
+    pub fn pass(&self, position: Position, node: &Node) {
+        self.ghosts.add(position, memory_of(node));
+    }
+
+    /// The tree's record, for a reader of a state with this number.
+    pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
+        match self.records.get(number, keyspace, key) {
+            Cached::Here(value) => Some(value),
+            Cached::Ghost => {
+                self.lean(LEAN);
+                None
+            }
+            Cached::Absent => None,
+        }
+    }
+
+    /// The records.
+    pub fn records(&self) -> &RecordCache {
+        &self.records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::Entries;
+    use crate::node::{self, Name, NodeId};
+
+    fn leaf(id: u64) -> Node {
+        let mut entries = Entries::default();
+        entries.push(&id.to_be_bytes(), &[&[7; 4000]]);
+        let name = Name { id: NodeId(id), level: 0, epoch: 1, keyspace: KeyspaceId(1) };
+        let mut bytes = Vec::new();
+        node::encode(&mut bytes, name, &entries, 1);
+        Node::decode(bytes.into()).expect("a node")
+    }
+
+    /// Reads one of `leaves` leaves with 35 records each.
+    fn read(cache: &Cache, leaf_of: u64, record: u64) {
+        let key = record.to_be_bytes();
+        if cache.record(0, KeyspaceId(1), &key).is_some() {
+            return;
+        }
+        let position = Position(leaf_of * 4096);
+        if cache.get(position).is_some() {
+            return;
+        }
+        let node = leaf(leaf_of);
+        if cache.missed(position) {
+            cache.insert(position, node);
+        } else {
+            cache.pass(position, &node);
+        }
+        if !cache.holds(position) {
+            cache.records().put(0, KeyspaceId(1), &key, &[1; 100]);
+        }
+    }
+
+    const CAPACITY: u64 = 8 << 20;
+
+    #[test]
+    fn records_get_the_memory_when_they_are_asked_for_again_and_their_neighbours_are_not() {
+        let cache = Cache::new(CAPACITY);
+        for turn in 0..400_000u64 {
+            // 60,000 records, each in a leaf of its own.
+            let record = turn * 2_654_435_761 % 60_000;
+            read(&cache, record, record);
+        }
+        let (_, records) = cache.bytes();
+        assert!(records > CAPACITY * 3 / 4, "{records} of {CAPACITY}");
+    }
+
+    #[test]
+    fn leaves_get_it_when_all_of_their_records_are_asked_for() {
+        let cache = Cache::new(CAPACITY);
+        for turn in 0..400_000u64 {
+            // 2,300 leaves are walked through, all records of one after the other.
+            let record = turn % (2_300 * 35);
+            read(&cache, record / 35, record);
+        }
+        let (nodes, records) = cache.bytes();
+        assert!(records < CAPACITY / 4 && nodes > CAPACITY / 2, "{records} and {nodes} of {CAPACITY}");
+    }
+
+    #[test]
+    fn shares_are_kept_when_the_capacity_changes_and_bounds_always() {
+        let cache = Cache::new(CAPACITY);
+        let fill = |from: u64| {
+            (from..from + 4000).for_each(|id| cache.insert(Position(id * 4096), leaf(id)));
+            cache.bytes()
+        };
+        for capacity in [CAPACITY, CAPACITY / 4, CAPACITY, 1 << 20] {
+            cache.set_capacity(capacity);
+            let (nodes, records) = fill(capacity);
+            assert!(nodes + records <= capacity, "{nodes} + {records} of {capacity}");
+            assert!(records.abs_diff(capacity / 2) <= 2 * 4096, "half of {capacity}: {records}");
+        }
+        (0..10_000).for_each(|_| cache.lean(LEAN));
+        let (nodes, records) = fill(0);
+        assert!(nodes + records <= 1 << 20 && nodes > 0);
+    }
+}

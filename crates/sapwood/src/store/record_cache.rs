@@ -1,0 +1,363 @@
+//! The record cache: single records that were asked for, where the pager's cache holds whole leaves. Where what is asked for
+//! often lies among much that is not, it holds twenty to thirty times as many of them in the same memory.
+//!
+//! It is a hash table of buckets that grows and shrinks by one bucket at a time (linear hashing: Litwin, VLDB 1980):
+//!
+//! ```text
+//! buckets  0 … s-1 │ s … 2^k-1 │ 2^k … n-1      n = 2^k + s:  the first s are split, each with its twin at the end
+//! grow:    bucket s hands half of its records to a new bucket n
+//! shrink:  bucket n-1 gives its records back to its twin; the oldest go
+//! memory:  chunks of 64 buckets, taken from the operating system and given back whole
+//! ```
+//!
+//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the queues. What the
+//! trees say about a key changes only when a frozen queue with that key is flushed. States are numbered: a new one begins when a
+//! queue is frozen, and when it has been flushed. The cache serves one number at a time, and looks at it under the lock of the key's chunk:
+//!
+//! ```text
+//! state n   { active Q }            whoever misses in Q as of his time may put the tree's answer here
+//! state n+1 { active R, frozen Q }  keys of Q are answered by Q. The flush brings those that are here up to date
+//! state n+2 { active R }            all of Q is in the trees, and what is here agrees with it
+//! ```
+//! A reader who still has state n (a snapshot) when n+1 is served is let past the cache: he can neither put an old value here after
+//! the flush has been at that key, nor see one that is too new for him.
+//!
+//! Invariants:
+//! 1. What is found is what the tree says to every reader of a state with the number that is served.
+//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only what was touched.
+
+use crate::operation::KeyspaceId;
+use crate::store::bucket::{BUCKET, Bucket, Name, fits};
+use bytes::Bytes;
+use foldhash::quality::RandomState;
+use memmap2::MmapMut;
+use parking_lot::{Mutex, RwLock};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const BUCKETS_A_CHUNK: usize = 64;
+/// Buckets that come or go while readers wait.
+const STEP: usize = 32;
+
+/// What the cache knows about a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    Here(Bytes),
+    /// It went a moment ago.
+    Ghost,
+    Absent,
+}
+
+/// See the module.
+pub(crate) struct RecordCache {
+    hasher: RandomState,
+    /// The number of the states that are served.
+    serves: AtomicU64,
+    is_used: AtomicBool,
+    buckets: RwLock<Buckets>,
+}
+
+#[derive(Default)]
+struct Buckets {
+    chunks: Vec<Mutex<MmapMut>>,
+    count: usize,
+}
+
+/// The bucket among `count` for a hash.
+fn index(hash: u64, count: usize) -> usize {
+    let mask = count.next_power_of_two() - 1;
+    let index = hash as usize & mask;
+    if index < count { index } else { index & (mask >> 1) }
+}
+
+/// The bucket that was split when there were `count`.
+fn twin(count: usize) -> usize {
+    count - (1 << count.ilog2())
+}
+
+fn tag(hash: u64) -> u16 {
+    (hash >> 48) as u16
+}
+
+fn bucket(chunk: &mut MmapMut, index: usize) -> Bucket<'_> {
+    let start = index % BUCKETS_A_CHUNK * BUCKET;
+    Bucket(&mut chunk[start..start + BUCKET])
+}
+
+impl Buckets {
+    /// The records of a bucket, which is empty afterwards.
+    fn take(&mut self, index: usize) -> Vec<u8> {
+        let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
+        let mut bucket = bucket(chunk, index);
+        let taken = bucket.0.to_vec();
+        bucket.clear();
+        taken
+    }
+
+    fn put(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
+        bucket(self.chunks[index / BUCKETS_A_CHUNK].get_mut(), index).insert(name, value, asked);
+    }
+
+    /// Whether there was memory for one more.
+    fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
+        if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
+            match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
+                Ok(chunk) => self.chunks.push(Mutex::new(chunk)),
+                Err(_) => return false,
+            }
+        }
+        self.count += 1;
+        if self.count > 1 {
+            let mut taken = self.take(twin(self.count - 1));
+            for (name, value, asked) in Bucket(&mut taken).records() {
+                self.put(index(hash(name.keyspace, name.key), self.count), name, value, asked);
+            }
+        }
+        true
+    }
+
+    fn shrink(&mut self) {
+        let mut taken = self.take(self.count - 1);
+        self.count -= 1;
+        if self.count > 0 {
+            for (name, value, asked) in Bucket(&mut taken).records() {
+                self.put(twin(self.count), name, value, asked);
+            }
+        }
+        self.chunks.truncate(self.count.div_ceil(BUCKETS_A_CHUNK));
+    }
+}
+
+impl Default for RecordCache {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            serves: AtomicU64::new(0),
+            is_used: AtomicBool::new(false),
+            buckets: RwLock::default(),
+        }
+    }
+}
+
+impl RecordCache {
+    fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(keyspace.0);
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    /// Bytes that it may hold.
+    pub fn capacity(&self) -> u64 {
+        (self.buckets.read().count * BUCKET) as u64
+    }
+
+    /// Changes how much it may hold.
+    pub fn set_capacity(&self, bytes: u64) {
+        let wanted = (bytes / BUCKET as u64) as usize;
+        loop {
+            let mut buckets = self.buckets.write();
+            for _ in 0..STEP {
+                if buckets.count == wanted {
+                    return;
+                }
+                if buckets.count > wanted {
+                    buckets.shrink();
+                } else if !buckets.grow(|keyspace, key| self.hash(keyspace, key)) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// From now on the cache is for readers of states with this number, if it is not yet for later ones.
+    pub fn serve(&self, number: u64) {
+        self.serves.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Does something with the bucket of a key, under its lock, if there is one.
+    fn with<T>(&self, name: (KeyspaceId, &[u8]), work: impl FnOnce(Bucket<'_>, Name<'_>) -> T) -> Option<T> {
+        let hash = self.hash(name.0, name.1);
+        let buckets = self.buckets.read();
+        if buckets.count == 0 {
+            return None;
+        }
+        let index = index(hash, buckets.count);
+        let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
+        Some(work(bucket(&mut chunk, index), Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
+    }
+
+    /// What is known about a key to a reader of a state with this number.
+    pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Cached {
+        self.with((keyspace, key), |mut bucket, name| {
+            if self.serves.load(Ordering::Acquire) != number {
+                return Cached::Absent;
+            }
+            match bucket.find(name) {
+                Some(place) => Cached::Here(Bytes::copy_from_slice(bucket.ask(place))),
+                None if bucket.take_ghost(name.tag) => Cached::Ghost,
+                None => Cached::Absent,
+            }
+        })
+        .unwrap_or(Cached::Absent)
+    }
+
+    /// Remembers what a reader of a state with this number has found in a tree. Says whether it was short enough.
+    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> bool {
+        let fits = fits(key, value);
+        if fits {
+            self.with((keyspace, key), |mut bucket, name| {
+                if self.serves.load(Ordering::Acquire) == number && bucket.find(name).is_none() {
+                    bucket.insert(name, value, false);
+                    self.is_used.store(true, Ordering::Release);
+                }
+            });
+        }
+        fits
+    }
+
+    /// Whether anything was ever put here.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say. Called
+    /// while the frozen queue with that change answers all readers that are served.
+    pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) {
+        self.with((keyspace, key), |mut bucket, name| {
+            let Some(place) = bucket.find(name) else { return };
+            match value {
+                Some(value) if bucket.overwrite(place, value) => {}
+                Some(value) if fits(key, value) => {
+                    bucket.remove(place);
+                    bucket.insert(name, value, false);
+                }
+                _ => bucket.remove(place),
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const KS: KeyspaceId = KeyspaceId(7);
+
+    fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    fn here(value: &[u8]) -> Cached {
+        Cached::Here(Bytes::copy_from_slice(value))
+    }
+
+    #[test]
+    fn growing_loses_nothing_and_shrinking_little_more_than_it_must() {
+        let cache = RecordCache::default();
+        assert_eq!(cache.get(0, KS, &key(1)), Cached::Absent);
+        assert!(!cache.is_used());
+        cache.set_capacity(3 * BUCKET as u64);
+        let count = 60;
+        for number in 0..count {
+            assert!(cache.put(0, KS, &key(number), &[number as u8; 100]));
+        }
+        for buckets in [4, 5, 64, 65, 200, 1000, 999, 512, 130, 128, 33, 4] {
+            cache.set_capacity(buckets * BUCKET as u64 + 17);
+            assert_eq!(cache.capacity(), buckets * BUCKET as u64);
+            let found = (0..count).filter(|number| match cache.get(0, KS, &key(*number)) {
+                Cached::Here(value) => {
+                    assert_eq!(value, [*number as u8; 100][..]);
+                    true
+                }
+                _ => false,
+            });
+            assert_eq!(found.count(), 60, "with {buckets} buckets");
+        }
+        cache.set_capacity(BUCKET as u64);
+        let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)) != Cached::Absent).count();
+        assert!((30..=40).contains(&left), "{left} are left");
+        cache.set_capacity(0);
+        assert_eq!((cache.get(0, KS, &key(1)), cache.capacity()), (Cached::Absent, 0));
+    }
+
+    #[test]
+    fn memory_is_filled() {
+        let cache = RecordCache::default();
+        cache.set_capacity(96 * BUCKET as u64);
+        (0..20_000).for_each(|number| assert!(cache.put(0, KS, &key(number), &[1; 100])));
+        let here = (0..20_000).filter(|number| matches!(cache.get(0, KS, &key(*number)), Cached::Here(_)));
+        let bytes = here.count() * 104;
+        assert!(bytes > 96 * BUCKET * 85 / 100, "{bytes} bytes of keys and values");
+    }
+
+    #[test]
+    fn who_has_another_state_is_let_past() {
+        let cache = RecordCache::default();
+        cache.set_capacity(1 << 20);
+        assert!(cache.put(0, KS, &key(1), b"one"));
+        cache.serve(1);
+        assert_eq!(cache.get(0, KS, &key(1)), Cached::Absent, "a reader from before");
+        assert_eq!(cache.get(1, KS, &key(1)), here(b"one"));
+        assert!(cache.put(0, KS, &key(2), b"old"));
+        assert_eq!(cache.get(1, KS, &key(2)), Cached::Absent, "what he found may be old");
+        cache.renew(KS, &key(1), Some(b"a longer one"));
+        assert_eq!(cache.get(1, KS, &key(1)), here(b"a longer one"));
+        cache.serve(3);
+        cache.serve(2);
+        assert_eq!(cache.get(3, KS, &key(1)), here(b"a longer one"), "numbers do not go back");
+        assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), Cached::Absent);
+        cache.renew(KS, &key(1), None);
+        assert_eq!(cache.get(3, KS, &key(1)), Cached::Absent);
+        assert!(!cache.put(3, KS, &key(1), &[0; 4096]), "too long");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+
+        /// One reader and one writer who flushes now and then, as the engine does it; the reader's state is at times an older one.
+        #[test]
+        fn nobody_finds_what_his_trees_do_not_say(
+            steps in prop::collection::vec((0u32..40, 0u8..10, 0usize..300), 1..600), buckets in 1u64..4)
+        {
+            let cache = RecordCache::default();
+            cache.set_capacity(buckets * BUCKET as u64);
+            // The trees, as each state of the last ones sees them.
+            let mut trees: Vec<BTreeMap<u32, Vec<u8>>> = vec![BTreeMap::new()];
+            let mut queue: BTreeMap<u32, Option<Vec<u8>>> = BTreeMap::new();
+            for (number, what, len) in steps {
+                let now = trees.len() as u64 - 1;
+                match what {
+                    0 => {
+                        // Frozen; the flush brings up to date what is here; flushed.
+                        cache.serve(now + 1);
+                        let mut next = trees[now as usize].clone();
+                        trees.push(next.clone());
+                        for (number, change) in std::mem::take(&mut queue) {
+                            cache.renew(KS, &key(number), change.as_deref());
+                            match change {
+                                Some(value) => next.insert(number, value),
+                                None => next.remove(&number),
+                            };
+                        }
+                        trees.push(next);
+                        cache.serve(now + 2);
+                    }
+                    1 => drop(queue.insert(number, None)),
+                    2 | 3 => drop(queue.insert(number, Some(vec![len as u8; len]))),
+                    4 => cache.set_capacity((1 + len as u64 % 5) * BUCKET as u64),
+                    _ => {
+                        let state = if what == 5 { now.saturating_sub(len as u64 % 3) } else { now };
+                        let said = trees[state as usize].get(&number);
+                        match cache.get(state, KS, &key(number)) {
+                            Cached::Here(found) => prop_assert_eq!(Some(&found[..]), said.map(|value| &value[..])),
+                            _ => drop(said.map(|value| cache.put(state, KS, &key(number), value))),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
