@@ -9,8 +9,9 @@
 //! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
 //! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.)
 //!
-//! A leaf or log piece that was read for one record only is not cached at once: its record is. It is when it comes again before
-//! as many bytes of others have as all of the cache could hold, since then it is not worse than what is there.
+//! Every record that is asked for singly is kept, so that the leaf where it was found can go. A leaf or log piece that had to be
+//! read for it is not cached once the nodes' side is full, unless it comes again before as many bytes of others have as all of
+//! the cache could hold: then it is not worse than what is there.
 //!
 //! Invariants:
 //! 1. Nodes are under positions, which are never used twice: nothing is stale. (For records see [`RecordCache`].)
@@ -21,7 +22,7 @@ use crate::operation::KeyspaceId;
 use crate::store::frames;
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
-use crate::store::record_cache::{Cached, RecordCache};
+use crate::store::record_cache::{Kept, RecordCache};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::Lifecycle;
@@ -33,7 +34,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 const OVERHEAD: usize = 160;
 
 /// How far the border moves for one ghost, in bytes, and how much is moved at a time.
-const LEAN: i64 = 4 << 10;
+const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
 const LEAST: u64 = 16;
@@ -148,7 +149,7 @@ impl Cache {
     }
 
     /// Whether the node is here. Does not count as a use.
-    pub fn holds(&self, position: Position) -> bool {
+    fn holds(&self, position: Position) -> bool {
         self.nodes.contains_key(&position)
     }
 
@@ -162,7 +163,7 @@ impl Cache {
         self.nodes.remove(&position).is_some()
     }
 
-    /// A reader had to read this node. Says whether it is worth being cached.
+    /// A reader had to read a node. Says whether it comes again soon.
     pub fn missed(&self, position: Position) -> bool {
         let Some(age) = self.ghosts.take(position) else { return false };
         if age <= self.records_bytes.load(Relaxed) / WINDOW {
@@ -171,20 +172,29 @@ impl Cache {
         age <= self.capacity.load(Relaxed)
     }
 
-    /// A node was read and is not put here.
-    pub fn pass(&self, position: Position, node: &Node) {
-        self.ghosts.add(position, memory_of(node));
+    /// A reader had to read this node for something in it.
+    pub fn offer(&self, position: Position, node: &Node) {
+        // The shards of the cache are never all of them full to the brim.
+        let has_room = || self.nodes.weight() + self.nodes.capacity() / 16 < self.nodes.capacity();
+        if self.missed(position) || node.name().is_inner() || has_room() {
+            self.insert(position, node.clone());
+        } else {
+            self.ghosts.add(position, memory_of(node));
+        }
     }
 
     /// The tree's record, for a reader of a state with this number.
     pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
-        match self.records.get(number, keyspace, key) {
-            Cached::Here(value) => Some(value),
-            Cached::Ghost => {
-                self.lean(LEAN);
-                None
-            }
-            Cached::Absent => None,
+        self.records.get(number, keyspace, key)
+    }
+
+    /// Keeps a record that a reader of a state with this number has found in a leaf or log piece; if it is too long, the node.
+    pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
+        match self.records.put(number, node.name().keyspace, key, value) {
+            // With more memory for records the node would not have been read, if it was.
+            Kept::Again if !self.holds(position) => self.lean(LEAN),
+            Kept::TooLong if !self.holds(position) => self.insert(position, node.clone()),
+            _ => {}
         }
     }
 
@@ -216,18 +226,12 @@ mod tests {
             return;
         }
         let position = Position(leaf_of * 4096);
-        if cache.get(position).is_some() {
-            return;
-        }
-        let node = leaf(leaf_of);
-        if cache.missed(position) {
-            cache.insert(position, node);
-        } else {
-            cache.pass(position, &node);
-        }
-        if !cache.holds(position) {
-            cache.records().put(0, KeyspaceId(1), &key, &[1; 100]);
-        }
+        let node = cache.get(position).unwrap_or_else(|| {
+            let node = leaf(leaf_of);
+            cache.offer(position, &node);
+            node
+        });
+        cache.remember(0, &key, &[1; 100], (position, &node));
     }
 
     const CAPACITY: u64 = 8 << 20;

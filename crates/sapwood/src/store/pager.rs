@@ -26,7 +26,7 @@ pub(crate) const FILE: &str = "data";
 /// How a set of nodes is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// Each by itself, whatever lies beside it. Inner nodes go into the cache, others if they come again.
+    /// Each by itself, whatever lies beside it. The cache is offered each.
     Single,
     /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
     Runs,
@@ -140,15 +140,6 @@ impl Pager {
             self.counters.record_hits.fetch_add(1, Relaxed);
         }
         found
-    }
-
-    /// Keeps a record that a reader of a state with this number has found in a leaf or log piece. If the node is in the cache, that is enough;
-    /// if the record is too long, the node is put there.
-    pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
-        if !self.cache.holds(position) && !self.cache.records().put(number, node.name().keyspace, key, value)
-        {
-            self.admit(position, node.clone());
-        }
     }
 
     /// One node.
@@ -266,14 +257,7 @@ impl Pager {
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
                 match gather {
-                    Gather::Single => {
-                        let comes_again = self.cache.missed(address.position);
-                        if comes_again || node.name().is_inner() {
-                            self.cache.insert(address.position, node.clone());
-                        } else {
-                            self.cache.pass(address.position, &node);
-                        }
-                    }
+                    Gather::Single => self.cache.offer(address.position, &node),
                     Gather::Runs => {
                         // Whether it is cached is for the search to say.
                         self.cache.missed(address.position);

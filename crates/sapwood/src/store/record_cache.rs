@@ -39,13 +39,15 @@ const BUCKETS_A_CHUNK: usize = 64;
 /// Buckets that come or go while readers wait.
 const STEP: usize = 32;
 
-/// What the cache knows about a key.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Cached {
-    Here(Bytes),
-    /// It went a moment ago.
-    Ghost,
-    Absent,
+/// What became of a record that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Yes,
+    /// Yes, and it had gone a moment ago.
+    Again,
+    TooLong,
+    /// It was found by a reader who is not served.
+    No,
 }
 
 /// See the module.
@@ -187,33 +189,36 @@ impl RecordCache {
         Some(work(bucket(&mut chunk, index), Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
     }
 
-    /// What is known about a key to a reader of a state with this number.
-    pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Cached {
+    /// The value of a key, for a reader of a state with this number.
+    pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
         self.with((keyspace, key), |mut bucket, name| {
-            if self.serves.load(Ordering::Acquire) != number {
-                return Cached::Absent;
-            }
-            match bucket.find(name) {
-                Some(place) => Cached::Here(Bytes::copy_from_slice(bucket.ask(place))),
-                None if bucket.take_ghost(name.tag) => Cached::Ghost,
-                None => Cached::Absent,
-            }
+            let served = self.serves.load(Ordering::Acquire) == number;
+            let place = bucket.find(name).filter(|_| served)?;
+            Some(Bytes::copy_from_slice(bucket.ask(place)))
         })
-        .unwrap_or(Cached::Absent)
+        .flatten()
     }
 
-    /// Remembers what a reader of a state with this number has found in a tree. Says whether it was short enough.
-    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> bool {
-        let fits = fits(key, value);
-        if fits {
-            self.with((keyspace, key), |mut bucket, name| {
-                if self.serves.load(Ordering::Acquire) == number && bucket.find(name).is_none() {
-                    bucket.insert(name, value, false);
-                    self.is_used.store(true, Ordering::Release);
-                }
-            });
+    /// Keeps what a reader of a state with this number has found in a tree.
+    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> Kept {
+        if !fits(key, value) {
+            return Kept::TooLong;
         }
-        fits
+        self.with((keyspace, key), |mut bucket, name| {
+            if self.serves.load(Ordering::Acquire) != number {
+                return Kept::No;
+            }
+            let mut kept = Kept::Yes;
+            if bucket.find(name).is_none() {
+                if bucket.take_ghost(name.tag) {
+                    kept = Kept::Again;
+                }
+                bucket.insert(name, value, false);
+                self.is_used.store(true, Ordering::Release);
+            }
+            kept
+        })
+        .unwrap_or(Kept::No)
     }
 
     /// Whether anything was ever put here.
@@ -250,45 +255,45 @@ mod tests {
         number.to_be_bytes()
     }
 
-    fn here(value: &[u8]) -> Cached {
-        Cached::Here(Bytes::copy_from_slice(value))
+    fn here(value: &[u8]) -> Option<Bytes> {
+        Some(Bytes::copy_from_slice(value))
     }
 
     #[test]
     fn growing_loses_nothing_and_shrinking_little_more_than_it_must() {
         let cache = RecordCache::default();
-        assert_eq!(cache.get(0, KS, &key(1)), Cached::Absent);
+        assert_eq!(cache.get(0, KS, &key(1)), None);
         assert!(!cache.is_used());
         cache.set_capacity(3 * BUCKET as u64);
         let count = 60;
         for number in 0..count {
-            assert!(cache.put(0, KS, &key(number), &[number as u8; 100]));
+            assert_eq!(cache.put(0, KS, &key(number), &[number as u8; 100]), Kept::Yes);
         }
         for buckets in [4, 5, 64, 65, 200, 1000, 999, 512, 130, 128, 33, 4] {
             cache.set_capacity(buckets * BUCKET as u64 + 17);
             assert_eq!(cache.capacity(), buckets * BUCKET as u64);
             let found = (0..count).filter(|number| match cache.get(0, KS, &key(*number)) {
-                Cached::Here(value) => {
+                Some(value) => {
                     assert_eq!(value, [*number as u8; 100][..]);
                     true
                 }
-                _ => false,
+                None => false,
             });
             assert_eq!(found.count(), 60, "with {buckets} buckets");
         }
         cache.set_capacity(BUCKET as u64);
-        let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)) != Cached::Absent).count();
+        let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)) != None).count();
         assert!((30..=40).contains(&left), "{left} are left");
         cache.set_capacity(0);
-        assert_eq!((cache.get(0, KS, &key(1)), cache.capacity()), (Cached::Absent, 0));
+        assert_eq!((cache.get(0, KS, &key(1)), cache.capacity()), (None, 0));
     }
 
     #[test]
     fn memory_is_filled() {
         let cache = RecordCache::default();
         cache.set_capacity(96 * BUCKET as u64);
-        (0..20_000).for_each(|number| assert!(cache.put(0, KS, &key(number), &[1; 100])));
-        let here = (0..20_000).filter(|number| matches!(cache.get(0, KS, &key(*number)), Cached::Here(_)));
+        (0..20_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        let here = (0..20_000).filter(|number| matches!(cache.get(0, KS, &key(*number)), Some(_)));
         let bytes = here.count() * 104;
         assert!(bytes > 96 * BUCKET * 85 / 100, "{bytes} bytes of keys and values");
     }
@@ -297,21 +302,21 @@ mod tests {
     fn who_has_another_state_is_let_past() {
         let cache = RecordCache::default();
         cache.set_capacity(1 << 20);
-        assert!(cache.put(0, KS, &key(1), b"one"));
+        assert_eq!(cache.put(0, KS, &key(1), b"one"), Kept::Yes);
         cache.serve(1);
-        assert_eq!(cache.get(0, KS, &key(1)), Cached::Absent, "a reader from before");
+        assert_eq!(cache.get(0, KS, &key(1)), None, "a reader from before");
         assert_eq!(cache.get(1, KS, &key(1)), here(b"one"));
-        assert!(cache.put(0, KS, &key(2), b"old"));
-        assert_eq!(cache.get(1, KS, &key(2)), Cached::Absent, "what he found may be old");
+        assert_eq!(cache.put(0, KS, &key(2), b"old"), Kept::No);
+        assert_eq!(cache.get(1, KS, &key(2)), None, "what he found may be old");
         cache.renew(KS, &key(1), Some(b"a longer one"));
         assert_eq!(cache.get(1, KS, &key(1)), here(b"a longer one"));
         cache.serve(3);
         cache.serve(2);
         assert_eq!(cache.get(3, KS, &key(1)), here(b"a longer one"), "numbers do not go back");
-        assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), Cached::Absent);
+        assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), None);
         cache.renew(KS, &key(1), None);
-        assert_eq!(cache.get(3, KS, &key(1)), Cached::Absent);
-        assert!(!cache.put(3, KS, &key(1), &[0; 4096]), "too long");
+        assert_eq!(cache.get(3, KS, &key(1)), None);
+        assert_eq!(cache.put(3, KS, &key(1), &[0; 4096]), Kept::TooLong);
     }
 
     proptest! {
@@ -352,8 +357,8 @@ mod tests {
                         let state = if what == 5 { now.saturating_sub(len as u64 % 3) } else { now };
                         let said = trees[state as usize].get(&number);
                         match cache.get(state, KS, &key(number)) {
-                            Cached::Here(found) => prop_assert_eq!(Some(&found[..]), said.map(|value| &value[..])),
-                            _ => drop(said.map(|value| cache.put(state, KS, &key(number), value))),
+                            Some(found) => prop_assert_eq!(Some(&found[..]), said.map(|value| &value[..])),
+                            None => drop(said.map(|value| cache.put(state, KS, &key(number), value))),
                         }
                     }
                 }

@@ -82,7 +82,7 @@ impl TreeView<'_> {
     /// Keeps a record that a reader of a state with this number has found in a node of the tree.
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], node: &Node) {
         if let Some(address) = self.version.table.address(node.name().id) {
-            self.pager.remember(number, key, value, (address.position, node));
+            self.pager.cache.remember(number, key, value, (address.position, node));
         }
     }
 
