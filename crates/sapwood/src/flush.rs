@@ -21,6 +21,7 @@ use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
 use crate::tree::sweep_ahead::sweep_ahead;
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -277,7 +278,8 @@ impl Engine {
                     bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
                 }
             }
-            let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
+            let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
+            let next = next.or_else(rest);
             drop(changes);
             if next.is_none() {
                 let edit = attempt.edit_mut();

@@ -129,6 +129,11 @@ impl Pager {
         self.cache.set_capacity(bytes);
     }
 
+    /// Where buffers come from.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
     /// Idle read buffers, in bytes.
     pub fn idle_buffers(&self) -> usize {
         self.buffers.idle_bytes()
