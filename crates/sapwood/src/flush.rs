@@ -136,8 +136,8 @@ impl Engine {
 
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        let mut guard = self.writer.lock();
-        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        let mut guard = self.writer()?;
+        let writer = guard.get()?;
         let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
         self.pace.end();
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
@@ -236,7 +236,6 @@ impl Engine {
         self.flush.flushes.fetch_add(1, Relaxed);
         let wal_low = frozen.wal_low;
         drop(frozen);
-        self.balance_memory();
         self.shorten_log(wal_low);
         Ok(())
     }
