@@ -1,7 +1,7 @@
 //! Aligned memory for direct I/O, pooled so that the hot path allocates nothing.
 //!
 //! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes are
-//! initialised (to zero at first); a pool keeps at most the bytes it was made for.
+//! initialised (to zero at first); a pool keeps at most the bytes it was made for: of further buffers only the addresses.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,6 +14,8 @@ pub struct AlignedBuffer {
     memory: NonNull<u8>,
     capacity: usize,
     len: usize,
+    /// Whether the memory is the operating system's, and not the allocator's.
+    mapped: bool,
     home: Option<Arc<Shelf>>,
 }
 
@@ -26,22 +28,26 @@ impl AlignedBuffer {
     /// Address and capacity are multiples of this many bytes: enough for every block device that we know.
     pub const ALIGNMENT: usize = 4096;
 
-    /// A zeroed buffer of `len` bytes, from the allocator.
+    /// A zeroed buffer of `len` bytes.
     pub fn new(len: usize) -> Self {
-        let capacity = Self::capacity_for(len);
+        Self::allocate(len, Self::capacity_for(len) >= Self::MAPPED)
+    }
+
+    fn allocate(len: usize, mapped: bool) -> Self {
+        let (capacity, mapped) = (Self::capacity_for(len), MAPS && mapped);
         let layout = Self::layout(capacity);
-        let memory = if MAPS && capacity >= Self::MAPPED {
+        let memory = if mapped {
             map(capacity)
         } else {
             // SAFETY: the layout has a size of at least ALIGNMENT, so not zero.
             NonNull::new(unsafe { alloc_zeroed(layout) })
         };
         let Some(memory) = memory else { handle_alloc_error(layout) };
-        Self { memory, capacity, len, home: None }
+        Self { memory, capacity, len, mapped, home: None }
     }
 
-    /// Memory for at least so many bytes comes from the operating system and goes back to it. An allocator would take it from what it keeps
-    /// for each thread, and keep that: threads that only read and write had three times their buffers' size.
+    /// Memory for at least so many bytes comes from the operating system and goes back to it, and so does all memory of pools. An allocator
+    /// would take it from what it keeps for each thread, and keep that: threads that only read and write had three times their buffers' size.
     const MAPPED: usize = 64 << 10;
 
     /// Long ones come in few sizes, so that what one read has left in a pool serves the next; pages that are not used take no memory.
@@ -81,6 +87,20 @@ fn map(capacity: usize) -> Option<NonNull<u8>> {
     (memory != libc::MAP_FAILED).then_some(memory.cast()).and_then(NonNull::new)
 }
 
+/// Gives back the memory behind a buffer, not its addresses: when it is used again it is zero. Says whether there is memory no more.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn cool(buffer: &mut AlignedBuffer) -> bool {
+    // SAFETY: mapped with this length, and `&mut` is the only access; any content will do, zeros too.
+    let cooled =
+        unsafe { libc::madvise(buffer.memory.as_ptr().cast(), buffer.capacity, libc::MADV_DONTNEED) };
+    cooled == 0
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn cool(_: &mut AlignedBuffer) -> bool {
+    false
+}
+
 /// Gives back what [`map`] gave.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn unmap(memory: NonNull<u8>, capacity: usize) {
@@ -115,8 +135,8 @@ impl DerefMut for AlignedBuffer {
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            home.put(Self { memory: self.memory, capacity: self.capacity, len: self.capacity, home: None });
-        } else if MAPS && self.capacity >= Self::MAPPED {
+            home.put(Self { len: self.capacity, home: None, ..*self });
+        } else if self.mapped {
             unmap(self.memory, self.capacity);
         } else {
             // SAFETY: allocated in `new` with the same layout; a buffer with a home gave its memory to the shelf above.
@@ -147,22 +167,39 @@ struct Shelf {
 struct Kept {
     bytes: usize,
     /// By capacity in units of ALIGNMENT: `stacks[i]` holds buffers of `(i + 1) * ALIGNMENT` bytes.
-    stacks: Vec<Vec<AlignedBuffer>>,
+    stacks: Vec<Stack>,
+}
+
+#[derive(Debug, Default)]
+struct Stack {
+    idle: Vec<AlignedBuffer>,
+    /// Without memory behind them: cheaper than mappings that come and go.
+    cold: Vec<AlignedBuffer>,
 }
 
 impl Shelf {
-    /// Keeps the buffer (which has no home now) if there is room, and lets it go to the allocator if not.
-    fn put(&self, buffer: AlignedBuffer) {
-        let mut kept = self.kept.lock();
-        if kept.bytes + buffer.capacity > self.bytes_max {
+    /// Keeps the buffer (which has no home now) if there is room, and without its memory if not.
+    fn put(&self, mut buffer: AlignedBuffer) {
+        let capacity = buffer.capacity;
+        let is_kept = {
+            let mut kept = self.kept.lock();
+            let is_kept = kept.bytes + capacity <= self.bytes_max;
+            if is_kept {
+                kept.bytes += capacity;
+            }
+            is_kept
+        };
+        let is_cold = !is_kept && buffer.mapped && cool(&mut buffer);
+        if !is_kept && !is_cold {
             return;
         }
-        kept.bytes += buffer.capacity;
-        let index = buffer.capacity / AlignedBuffer::ALIGNMENT - 1;
+        let mut kept = self.kept.lock();
+        let index = capacity / AlignedBuffer::ALIGNMENT - 1;
         if kept.stacks.len() <= index {
-            kept.stacks.resize_with(index + 1, Vec::new);
+            kept.stacks.resize_with(index + 1, Stack::default);
         }
-        kept.stacks[index].push(buffer);
+        let stack = &mut kept.stacks[index];
+        if is_kept { stack.idle.push(buffer) } else { stack.cold.push(buffer) }
     }
 }
 
@@ -178,13 +215,13 @@ impl BufferPool {
         let index = capacity / AlignedBuffer::ALIGNMENT - 1;
         let idle = {
             let mut kept = self.shelf.kept.lock();
-            let idle = kept.stacks.get_mut(index).and_then(Vec::pop);
+            let idle = kept.stacks.get_mut(index).and_then(|stack| stack.idle.pop());
             if idle.is_some() {
                 kept.bytes -= capacity;
             }
-            idle
+            idle.or_else(|| kept.stacks.get_mut(index)?.cold.pop())
         };
-        let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::new(capacity));
+        let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::allocate(capacity, true));
         buffer.len = len;
         buffer.home = Some(Arc::clone(&self.shelf));
         buffer
@@ -221,5 +258,18 @@ mod tests {
         let buffers: Vec<_> = (0..4).map(|_| pool.take(4096)).collect();
         drop(buffers);
         assert_eq!(pool.idle_bytes(), 8192);
+    }
+
+    #[test]
+    fn what_a_pool_does_not_keep_it_gives_out_again_without_its_content() {
+        let pool = BufferPool::new(4096);
+        let mut buffers: Vec<_> = (0..4).map(|_| pool.take(5000)).collect();
+        let addresses: Vec<_> = buffers.iter().map(|buffer| buffer.as_ptr() as usize).collect();
+        buffers.iter_mut().for_each(|buffer| buffer.fill(7));
+        drop(buffers);
+        assert_eq!(pool.idle_bytes(), 0);
+        let again: Vec<_> = (0..4).map(|_| pool.take(8192)).collect();
+        assert!(again.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
+        assert!(!MAPS || again.iter().all(|buffer| addresses.contains(&(buffer.as_ptr() as usize))));
     }
 }

@@ -2,7 +2,7 @@
 //! each an edit of its own, while others read and write.
 
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::flush::PORTION;
 use crate::operation::KeyspaceId;
 use crate::store::attempt::Attempt;
@@ -17,13 +17,13 @@ impl Engine {
     /// Brings all changes of log areas to their leaves, if they are at least `share` percent of the leaves' bytes, and
     /// gives back the space that this sets free.
     pub fn cleanse_all(&self, share: u64) -> Result<()> {
+        let _work = self.work();
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
             while let Some(at) = from.take() {
-                let mut guard = self.writer.lock();
-                let writer = guard.as_mut().ok_or(Error::Closed)?;
-                from = self.cleanse_some_or_poison(writer, keyspace, at, share)?;
+                let mut guard = self.writer()?;
+                from = self.cleanse_some_or_poison(guard.get()?, keyspace, at, share)?;
             }
         }
         Ok(())

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
-//! `manifest` (one edit at a time). Readers take none of them: they load the state.
+//! `manifest` (one edit at a time), `works` (one change of the cache's capacity at a time). Readers take none of them: they load
+//! the state.
 //!
 //! Invariants:
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
@@ -25,12 +26,13 @@ use crate::store::manifest::Manifest;
 use crate::store::pager::Pager;
 use crate::store::segment::Slots;
 use crate::store::version::Version;
+use crate::store::write_behind::BUFFERS;
 use crate::store::writer::Writer;
 use crate::tree::{search, view::TreeView};
 use crate::value::Value;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,12 +97,48 @@ pub(crate) struct Engine {
     pub flush: FlushControl,
     pub pace: Pace,
     /// `None` in a database that was opened for reading only, or is closed.
-    pub writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<Writer>>,
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
     pub read_only: bool,
+    /// How many [`Work`]s there are.
+    works: Mutex<usize>,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
+}
+
+/// The memory of flush, cleansing or ingestion.
+pub(crate) struct Work<'a> {
+    engine: &'a Engine,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let mut works = self.engine.works.lock();
+        *works -= 1;
+        self.engine.balance(&works);
+    }
+}
+
+/// The writer in the hands of who works with it.
+pub(crate) struct WriterAtWork<'a> {
+    writer: MutexGuard<'a, Option<Writer>>,
+    // Given back after the writer's buffers.
+    _work: Work<'a>,
+}
+
+impl WriterAtWork<'_> {
+    pub fn get(&mut self) -> Result<&mut Writer> {
+        self.writer.as_mut().ok_or(Error::Closed)
+    }
+}
+
+impl Drop for WriterAtWork<'_> {
+    fn drop(&mut self) {
+        if let Some(writer) = &mut *self.writer {
+            writer.rest();
+        }
+    }
 }
 
 /// What an engine is made of when it is opened.
@@ -138,6 +176,7 @@ impl Engine {
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
             read_only: parts.read_only,
+            works: Mutex::new(0),
             poison: Mutex::new(None),
         }
     }
@@ -173,12 +212,48 @@ impl Engine {
         if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
     }
 
-    /// Gives the cache what queues and tables leave of the budget now. Called whenever a queue has taken memory or has given
-    /// it back.
+    /// Gives the cache what queues, tables and work leave of the budget now. Called whenever a queue has taken memory or has given
+    /// it back; and see [`Engine::work`].
     pub fn balance_memory(&self) {
+        self.balance(&self.works.lock());
+    }
+
+    fn balance(&self, works: &usize) {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
-        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues));
+        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, *works > 0));
+    }
+
+    /// Takes from the cache what flush, cleansing or ingestion need, until the answer is dropped.
+    pub fn work(&self) -> Work<'_> {
+        let mut works = self.works.lock();
+        *works += 1;
+        self.balance(&works);
+        Work { engine: self }
+    }
+
+    /// Bytes of the writer's buffers now, at most.
+    pub fn write_buffers(&self) -> usize {
+        if *self.works.lock() > 0 { BUFFERS * self.shares.writer } else { 0 }
+    }
+
+    /// The writer, for work that nobody else does meanwhile.
+    pub fn writer(&self) -> Result<WriterAtWork<'_>> {
+        let writer = self.writer.lock();
+        if writer.is_none() {
+            return Err(Error::Closed);
+        }
+        Ok(WriterAtWork { writer, _work: self.work() })
+    }
+
+    /// Makes the engine one that writes.
+    pub fn set_writer(&mut self, writer: Writer) {
+        *self.writer.get_mut() = Some(writer);
+    }
+
+    /// Takes the writer away: nothing is written any more.
+    pub fn close_writer(&self) {
+        *self.writer.lock() = None;
     }
 
     /// Refuses all writes from now on, since nobody knows what the failed one left behind.

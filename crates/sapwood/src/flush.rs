@@ -23,6 +23,7 @@ use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
 use crate::tree::sweep_ahead::sweep_ahead;
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -137,8 +138,8 @@ impl Engine {
 
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        let mut guard = self.writer.lock();
-        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        let mut guard = self.writer()?;
+        let writer = guard.get()?;
         let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
         self.pace.end();
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
@@ -240,7 +241,6 @@ impl Engine {
         self.flush.flushes.fetch_add(1, Relaxed);
         let wal_low = frozen.wal_low;
         drop(frozen);
-        self.balance_memory();
         self.shorten_log(wal_low);
         Ok(())
     }
@@ -282,7 +282,8 @@ impl Engine {
                     bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
                 }
             }
-            let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
+            let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
+            let next = next.or_else(rest);
             drop(changes);
             if next.is_none() {
                 let edit = attempt.edit_mut();
@@ -315,7 +316,7 @@ impl Engine {
     fn renew_records(&self, queue: &Opq) {
         let records = self.pager.cache.records();
         if records.is_used() {
-            for OperationRef { keyspace, key, value } in queue.newest_in_place() {
+            for OperationRef { keyspace, key, value } in queue.newest(None) {
                 records.renew(keyspace, key, value);
             }
         }

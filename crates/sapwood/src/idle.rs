@@ -12,7 +12,7 @@
 
 use crate::advisor::BYTES_A_PIECE;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::operation::{KeyspaceId, SeqNo};
 use bytes::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,14 +84,16 @@ impl Engine {
     fn cleanse_for_scans(&self, idle: &mut Idle) -> Result<()> {
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
         let Some(first) = keyspaces.first() else { return Ok(()) };
-        let mut wrapped = false;
+        let (mut wrapped, mut work) = (false, None);
         while idle.debt * BYTES_A_PIECE > self.shares.hold
             && self.state.load().frozen.is_none()
             && !self.flush.stops()
         {
             let (keyspace, from) = idle.cursor.take().unwrap_or((*first, Bytes::new()));
-            let mut guard = self.writer.lock();
-            let writer = guard.as_mut().ok_or(Error::Closed)?;
+            // From the first portion to the last: a cache that shrinks and grows with each would read its nodes again and again.
+            work.get_or_insert_with(|| self.work());
+            let mut guard = self.writer()?;
+            let writer = guard.get()?;
             let (began, before) = (Instant::now(), writer.bytes_written());
             let next = self.cleanse_some_or_poison(writer, keyspace, from, 1)?;
             // Read once, written once.

@@ -38,8 +38,8 @@ impl Engine {
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
         self.flush_all()?;
-        let mut guard = self.writer.lock();
-        let writer = guard.as_mut().ok_or(Error::Closed)?;
+        let mut guard = self.writer()?;
+        let writer = guard.get()?;
         self.check_writable()?;
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
@@ -84,7 +84,6 @@ impl Engine {
         }
         if sorted.count > 0 {
             self.commit_attempt(attempt, false)?;
-            self.balance_memory();
         }
         Ok(sorted.count)
     }

@@ -27,8 +27,8 @@ pub(crate) struct Operation {
     pub value: Option<Bytes>,
 }
 
-/// A change in the bytes of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A change in the bytes of a batch, or in an operation queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OperationRef<'a> {
     pub keyspace: KeyspaceId,
     pub key: &'a [u8],

@@ -216,20 +216,20 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// What a flush takes in the middle of its work (what it holds back with the log pieces that it lies in, the list of it,
-    /// the buffers that it was read into), and what is not counted one by one: nodes in the hands of readers, batches, log
-    /// buffers, the tables of the next version.
-    fn working_memory(&self) -> u64 {
-        4 * self.hold + self.memory / 8
+    /// What a flush takes, or whoever else writes nodes: what it holds back for the leaves, the log pieces that this comes from,
+    /// the buffers that they were read into, and what it writes of it; what is read ahead of it; and the writer's buffers.
+    fn work(&self) -> u64 {
+        4 * self.hold + self.stage + (BUFFERS * self.writer) as u64
     }
 
-    /// What is left for the cache beside the tables of a version and queues that take so many bytes now. At least an eighth
-    /// of the budget: a database without any cache would read every inner node again and again.
-    pub fn cache(&self, version: &Version, queues: usize) -> u64 {
-        let tables = version.table.memory() + version.logs.memory();
-        // Of what is read, buffers and frames are kept.
-        let reads = 2 * self.read_buffers + self.stage as usize;
-        let others = queues + BUFFERS * self.writer + reads + tables;
-        self.memory.saturating_sub(others as u64 + self.working_memory()).max(self.memory / 8)
+    /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and a flush, if one is at
+    /// work. At least an eighth of the budget: a database without any cache would read every inner node again and again.
+    pub fn cache(&self, version: &Version, queues: usize, works: bool) -> u64 {
+        let tables = (version.table.memory() + version.logs.memory()) as u64;
+        // Of what is read, buffers and frames are kept; and an eighth is for what is not counted one by one: nodes in the hands of
+        // readers, batches, log buffers, the tables of the next version.
+        let others = queues as u64 + tables + 2 * self.read_buffers as u64 + self.memory / 8;
+        let work = if works { self.work() } else { 0 };
+        self.memory.saturating_sub(others + work).max(self.memory / 8)
     }
 }

@@ -160,7 +160,7 @@ fn start(
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
     let room = Room {
-        cache: shares.cache(&version, 0),
+        cache: shares.cache(&version, 0, false),
         buffers: shares.read_buffers,
         // What was read ahead comes back at once, to be taken again for what is read next.
         frames: shares.read_buffers + shares.stage as usize,
@@ -194,7 +194,7 @@ fn start(
     let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
     let alignment = volume.limits().alignment;
     let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
-    *engine.writer.get_mut() = Some(writer);
+    engine.set_writer(writer);
     let mut tail = wal::replay(&**volume, current.database, low, high, &mut |_| Ok(()))?;
     wal::settle(&**volume, &mut tail)?;
     *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
@@ -331,7 +331,7 @@ impl Engine {
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
         *self.log.lock() = None;
-        *self.writer.lock() = None;
+        self.close_writer();
         *self.manifest.lock() = None;
         self.poison(&Error::Closed);
         result

@@ -54,7 +54,7 @@ pub struct MemoryStats {
     pub mapping_table: u64,
     /// Log areas and their maplets.
     pub log_areas: u64,
-    /// Write buffer and idle read buffers.
+    /// Write buffers, while something is written, and idle read buffers.
     pub buffers: u64,
 }
 
@@ -174,7 +174,7 @@ impl Engine {
                 records: records_cached,
                 mapping_table: version.table.memory() as u64,
                 log_areas: version.logs.memory() as u64,
-                buffers: (self.shares.writer + self.pager.idle_buffers()) as u64,
+                buffers: (self.write_buffers() + self.pager.idle_buffers()) as u64,
             },
             space: SpaceStats {
                 live,

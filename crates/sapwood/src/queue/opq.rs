@@ -10,9 +10,9 @@
 //! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
-use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
-use crate::queue::skip_list::{Entry, SkipList};
-use bytes::{Bytes, BytesMut};
+use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::queue::skip_list::SkipList;
+use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -155,26 +155,13 @@ impl Opq {
         false
     }
 
-    /// All keys at and above `from` (or from the beginning) with their newest change, in order: what a flush applies.
-    /// The queue must be frozen.
-    pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = Operation> + '_ {
+    /// All keys at and above `from` (or from the beginning) with their newest change, in order, as they lie in the queue: what a
+    /// flush applies. The queue must be frozen.
+    pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = OperationRef<'_>> + '_ {
         let first = match &from {
             None => self.entries.front(),
             Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
         };
-        let mut copies = Copies::default();
-        self.newest_from(first).map(move |OperationRef { keyspace, key, value }| {
-            let (key, value) = copies.copy(key, value);
-            Operation { keyspace, key, value }
-        })
-    }
-
-    /// As [`Opq::newest`] from the beginning, without copies.
-    pub fn newest_in_place(&self) -> impl Iterator<Item = OperationRef<'_>> {
-        self.newest_from(self.entries.front())
-    }
-
-    fn newest_from<'a>(&'a self, first: Option<Entry<'a>>) -> impl Iterator<Item = OperationRef<'a>> {
         let mut entries = self.entries.ahead(first).peekable();
         std::iter::from_fn(move || {
             let newest = entries.next()?;
@@ -183,29 +170,6 @@ impl Opq {
             while entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key)).is_some() {}
             Some(OperationRef { keyspace, key, value: newest.value() })
         })
-    }
-}
-
-/// Copies of keys and values, many in one allocation.
-#[derive(Default)]
-struct Copies {
-    room: BytesMut,
-}
-
-impl Copies {
-    /// Bytes of an allocation: small beside what a flush holds back, since one copy that is kept keeps all of it.
-    const LEN: usize = 16 << 10;
-
-    fn copy(&mut self, key: &[u8], value: Option<&[u8]>) -> (Bytes, Change) {
-        let len = key.len() + value.map_or(0, <[u8]>::len);
-        if self.room.capacity() < len {
-            self.room = BytesMut::with_capacity(len.max(Self::LEN));
-        }
-        let mut take = |bytes: &[u8]| {
-            self.room.extend_from_slice(bytes);
-            self.room.split().freeze()
-        };
-        (take(key), value.map(take))
     }
 }
 

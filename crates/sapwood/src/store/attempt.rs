@@ -13,7 +13,7 @@
 use crate::entries::Entries;
 use crate::error::Result;
 use crate::node::{self, Name, Node, NodeId, PIECE};
-use crate::operation::{KeyspaceId, Operation};
+use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::edit::Edit;
 use crate::store::log_area::LogPiece;
 use crate::store::maplet::Maplet;
@@ -123,7 +123,7 @@ impl<'a> Attempt<'a> {
         &mut self,
         block: NodeId,
         keyspace: KeyspaceId,
-        changes: &[Operation],
+        changes: &[OperationRef<'_>],
         pieces: Vec<Range<usize>>,
     ) -> Result<()> {
         let base = Arc::clone(&self.base);
@@ -136,13 +136,13 @@ impl<'a> Attempt<'a> {
             let changes = &changes[piece];
             entries.clear();
             for change in changes {
-                entries.push(&change.key, &node::change_payload(change.value.as_deref()));
+                entries.push(change.key, &node::change_payload(change.value));
             }
             let id = self.allocate();
             self.write(id, PIECE, keyspace, &entries, changes.len())?;
             let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
             self.edit.pieces.push((block, LogPiece { id, count: changes.len() as u32, removals }));
-            let keys = changes.iter().map(|change| &change.key[..]);
+            let keys = changes.iter().map(|change| change.key);
             maplet = maplet.map(|maplet| Arc::new(maplet.with(next, keys)));
             next += 1;
         }

@@ -1,45 +1,52 @@
-//! Memory of nodes: frames of one to sixteen pages, which every thread takes from and gives back to. An allocator keeps what one
+//! Memory of nodes: frames of half a page and of one to sixteen pages, which every thread takes from and gives back to. An allocator keeps what one
 //! thread frees for that thread, or has it between nodes that live; so a cache that many threads fill, one after the other, takes
 //! far more than its size. These frames are used again by whoever needs one next, and idle ones go back to the operating system.
 //!
 //! ```text
-//! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages
+//! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
 //! frame: cold (no memory behind it) ─take─▶ in use ─last Bytes dropped─▶ idle ─too many are─▶ cold
 //! ```
 //!
 //! Invariants:
-//! 1. A frame is in use by one [`Bytes`] and its clones, or in one of the two lists of its class; never both.
+//! 1. A frame is in use by one [`Bytes`] and its clones, or in one of the two lists of its class; never both. Half a frame is in
+//!    use, or idle beside one that is in use: two idle halves are a whole.
 //! 2. A frame in use is not written to.
 //! 3. Slabs live as long as any of their frames is in use.
 
 use bytes::Bytes;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 /// What frames are made of.
 const PAGE: usize = 4096;
-/// Nodes of blocks, which are half a page long, would waste half of a frame, and longer ones than sixteen pages are few: both are left to the allocator.
-const SHORTEST: usize = PAGE / 8 * 5;
+/// What nodes of blocks need, which stay in the cache for long and so would keep what lies around them in an allocator's arena.
+const HALF: usize = PAGE / 2;
+/// Shorter nodes, and longer ones than sixteen pages, are few: both are left to the allocator.
+const SHORTEST: usize = PAGE / 4;
 const PAGES_MAX: usize = 16;
 const PAGES_A_SLAB: usize = 256;
 
-/// Pages of the frame for `len` bytes, if they get one.
-fn class_of(len: usize) -> Option<usize> {
-    (SHORTEST..=PAGES_MAX * PAGE).contains(&len).then(|| len.div_ceil(PAGE))
+/// Bytes of the frame for `len` bytes, if they get one.
+fn frame_for(len: usize) -> Option<usize> {
+    let pages = len.next_multiple_of(PAGE);
+    match len {
+        SHORTEST..=HALF => Some(HALF),
+        _ if len > HALF && pages <= PAGES_MAX * PAGE => Some(pages),
+        _ => None,
+    }
 }
 
 /// Bytes of memory that a node of `len` bytes takes.
 pub(crate) fn memory_of(len: usize) -> usize {
-    class_of(len).map_or(len, |pages| pages * PAGE)
+    frame_for(len).unwrap_or(len)
 }
 
 /// See the module.
 pub(crate) struct Frames {
     inner: Mutex<Inner>,
-    /// Pages that may be idle.
-    idle_max: usize,
 }
 
 #[derive(Default)]
@@ -47,8 +54,12 @@ struct Inner {
     slabs: Vec<MmapMut>,
     /// Frames of `n + 1` pages: idle, and without memory.
     classes: [Lists; PAGES_MAX],
+    /// Idle halves of pages that are in use, by address.
+    halves: BTreeMap<usize, Place>,
     used_pages: usize,
     idle_pages: usize,
+    /// Pages that may be idle.
+    idle_max: usize,
 }
 
 #[derive(Default)]
@@ -65,12 +76,20 @@ struct Place {
     start: NonNull<u8>,
 }
 
+impl Place {
+    fn address(self) -> usize {
+        self.start.as_ptr() as usize
+    }
+}
+
 // SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists (invariant 1).
 unsafe impl Send for Place {}
 
 /// A frame in use.
 struct Frame {
     place: Place,
+    /// Whether it is a half.
+    half: bool,
     len: usize,
     frames: Arc<Frames>,
 }
@@ -88,30 +107,44 @@ impl AsRef<[u8]> for Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        self.frames.give(self.place);
+        let mut inner = self.frames.inner.lock();
+        if self.half { inner.give_half(self.place) } else { inner.give(self.place) }
     }
 }
 
 impl Frames {
     /// At most `idle` bytes are kept for the next who comes.
     pub fn new(idle: usize) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::default(), idle_max: (idle / PAGE).max(PAGES_MAX) })
+        let inner = Inner { idle_max: (idle / PAGE).max(PAGES_MAX), ..Inner::default() };
+        Arc::new(Self { inner: Mutex::new(inner) })
     }
 
     /// A copy of a node's bytes.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
-        let Some(place) = class_of(bytes.len()).and_then(|pages| self.take(pages)) else {
-            return Bytes::copy_from_slice(bytes);
+        let Some(len) = frame_for(bytes.len()) else { return Bytes::copy_from_slice(bytes) };
+        let half = len == HALF;
+        let taken = {
+            let mut inner = self.inner.lock();
+            if half { inner.take_half() } else { inner.take(len / PAGE) }
         };
-        // SAFETY: `take` gave us a frame of as many pages as `bytes` need, which nobody else uses.
+        let Some(place) = taken else { return Bytes::copy_from_slice(bytes) };
+        // SAFETY: we were given a frame of at least as many bytes, which nobody else uses.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.start.as_ptr(), bytes.len()) };
-        Bytes::from_owner(Frame { place, len: bytes.len(), frames: Arc::clone(self) })
+        Bytes::from_owner(Frame { place, half, len: bytes.len(), frames: Arc::clone(self) })
     }
 
-    /// A frame of our own; `None` if the system gives no memory.
-    fn take(&self, pages: usize) -> Option<Place> {
-        let mut guard = self.inner.lock();
-        let Inner { slabs, classes, used_pages, idle_pages } = &mut *guard;
+    /// Pages with memory behind them, in use or idle.
+    #[cfg(test)]
+    fn resident(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.used_pages + inner.idle_pages
+    }
+}
+
+impl Inner {
+    /// A frame of its own; `None` if the system gives no memory.
+    fn take(&mut self, pages: usize) -> Option<Place> {
+        let Self { slabs, classes, used_pages, idle_pages, .. } = self;
         let lists = &mut classes[pages - 1];
         if let Some(place) = lists.idle.pop() {
             *idle_pages -= pages;
@@ -133,32 +166,44 @@ impl Frames {
         Some(place)
     }
 
-    fn give(&self, place: Place) {
-        let mut inner = self.inner.lock();
-        inner.used_pages -= place.pages;
-        if inner.idle_pages + place.pages > self.idle_max {
-            inner.cool(place);
-            inner.classes[place.pages - 1].cold.push(place);
+    /// Half a page: one that is idle, the first, so that they gather in few pages; or that of a page which nobody uses.
+    fn take_half(&mut self) -> Option<Place> {
+        if let Some((_, place)) = self.halves.pop_first() {
+            return Some(place);
+        }
+        let place = self.take(1)?;
+        // SAFETY: within the page.
+        let start = unsafe { place.start.add(HALF) };
+        let other = Place { start, ..place };
+        self.halves.insert(other.address(), other);
+        Some(place)
+    }
+
+    fn give(&mut self, place: Place) {
+        self.used_pages -= place.pages;
+        if self.idle_pages + place.pages > self.idle_max {
+            self.cool(place);
+            self.classes[place.pages - 1].cold.push(place);
         } else {
-            inner.idle_pages += place.pages;
-            inner.classes[place.pages - 1].idle.push(place);
+            self.idle_pages += place.pages;
+            self.classes[place.pages - 1].idle.push(place);
         }
     }
 
-    /// Pages with memory behind them, in use or idle.
-    #[cfg(test)]
-    fn resident(&self) -> usize {
-        let inner = self.inner.lock();
-        inner.used_pages + inner.idle_pages
+    fn give_half(&mut self, place: Place) {
+        // Slabs begin on pages.
+        match self.halves.remove(&(place.address() ^ HALF)) {
+            Some(other) if other.address() < place.address() => self.give(other),
+            Some(_) => self.give(place),
+            None => _ = self.halves.insert(place.address(), place),
+        }
     }
-}
 
-impl Inner {
     /// Gives the memory behind an idle frame back to the operating system.
     fn cool(&self, place: Place) {
         #[cfg(all(unix, not(miri)))]
         if let Some(slab) = self.slabs.get(place.slab) {
-            let offset = place.start.as_ptr() as usize - slab.as_ptr() as usize;
+            let offset = place.address() - slab.as_ptr() as usize;
             // SAFETY: nobody uses the frame, so nobody misses its content. If the system refuses, its memory stays.
             let _ = unsafe {
                 slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, place.pages * PAGE)
@@ -177,14 +222,15 @@ mod tests {
     fn copies_hold_what_they_were_made_of_while_others_come_and_go() {
         let frames = Frames::new(20 * PAGE);
         let count = if cfg!(miri) { 200 } else { 3000 };
-        let lens = [SHORTEST - 1, SHORTEST, 2000, PAGE, PAGE + 1, 7 * PAGE, 16 * PAGE, 16 * PAGE + 1];
+        let lens =
+            [SHORTEST - 1, SHORTEST, HALF, HALF + 1, PAGE, PAGE + 1, 7 * PAGE, 16 * PAGE, 16 * PAGE + 1];
         let mut held: Vec<(Bytes, u8, usize)> = Vec::new();
         for turn in 0..count {
             let fill = (turn % 251) as u8;
             let len = lens[turn % lens.len()];
             let copy = frames.copy(&vec![fill; len]);
             assert_eq!(copy.len(), len);
-            held.push((copy.slice(len / 2..), fill, class_of(len).unwrap_or(0)));
+            held.push((copy.slice(len / 2..), fill, frame_for(len).unwrap_or(0)));
             if turn % 3 > 0 {
                 held.swap_remove(turn * 7919 % held.len());
             }
@@ -192,14 +238,28 @@ mod tests {
                 assert!(held.iter().all(|(bytes, fill, _)| bytes.iter().all(|byte| byte == fill)));
             }
         }
-        let in_use: usize = held.iter().map(|(.., pages)| pages).sum();
+        let in_use: usize = held.iter().map(|(.., bytes)| bytes).sum::<usize>().div_ceil(PAGE);
+        let halves = held.iter().filter(|(.., bytes)| *bytes == HALF).count();
         assert!(
-            in_use > 20 && (in_use..=in_use + 20).contains(&frames.resident()),
+            halves > 5 && in_use > 20 && (in_use..=in_use + halves / 2 + 20).contains(&frames.resident()),
             "{in_use} {}",
             frames.resident()
         );
         drop(held);
         assert!(frames.resident() <= 20, "idle ones are kept, and no more");
+        assert!(frames.inner.lock().halves.is_empty(), "two idle halves are a whole");
+    }
+
+    #[test]
+    fn two_halves_lie_in_one_page() {
+        let frames = Frames::new(1 << 20);
+        let mut held: Vec<_> = (0..100).map(|number| frames.copy(&[number; HALF])).collect();
+        assert_eq!(frames.resident(), 50);
+        // Every other one goes, and its place is taken before another page is.
+        held.retain(|half| half[0] % 2 == 0);
+        held.extend((100..150).map(|number| frames.copy(&[number; HALF - 7])));
+        assert_eq!(frames.resident(), 50);
+        assert!(held.iter().all(|half| half.iter().all(|byte| *byte == half[0])));
     }
 
     #[test]

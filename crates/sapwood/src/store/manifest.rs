@@ -34,7 +34,7 @@ use crate::store::edit::Edit;
 use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
-use psync::{Access, FileId, Read, Volume, Write};
+use psync::{Access, AlignedBuffer, FileId, Read, Volume, Write};
 use std::sync::Arc;
 
 const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
@@ -43,8 +43,8 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
-/// Addresses in one record of a checkpoint.
-const PORTION: usize = 16 << 10;
+/// Addresses in one record of a checkpoint: 64 KiB of memory on the way there.
+const PORTION: usize = 2 << 10;
 /// A manifest shorter than this is not worth a checkpoint.
 const CHECKPOINT_MIN: u64 = 1 << 20;
 
@@ -101,12 +101,12 @@ impl Manifest {
 
     fn write_checkpoint(&mut self, version: &Version) -> Result<()> {
         self.volume.resize(self.file, 0)?;
-        let edits = version.checkpoint(PORTION);
         let header = encode_header(&self.current, version.epoch);
         self.write(&header)?;
-        let count = edits.len();
-        for (index, edit) in edits.iter().enumerate() {
-            let record = encode_record(&self.current, self.len, version.epoch, index + 1 < count, edit)?;
+        let mut edits = version.checkpoint(PORTION).peekable();
+        while let Some(edit) = edits.next() {
+            let goes_on = edits.peek().is_some();
+            let record = encode_record(&self.current, self.len, version.epoch, goes_on, &edit)?;
             self.write(&record)?;
         }
         self.volume.sync(self.file)?;
@@ -299,9 +299,9 @@ pub(crate) fn replay(
     decode(&bytes?, &name, current, data_len, slots)
 }
 
-fn read_all(volume: &dyn Volume, file: FileId) -> Result<Vec<u8>> {
+fn read_all(volume: &dyn Volume, file: FileId) -> Result<AlignedBuffer> {
     let len = volume.len(file)?;
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    let mut bytes = AlignedBuffer::new(usize::try_from(len).unwrap_or(usize::MAX));
     if !bytes.is_empty() {
         volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
     }

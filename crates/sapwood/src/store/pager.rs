@@ -108,6 +108,11 @@ impl Pager {
         self.pio_max
     }
 
+    /// Where buffers come from.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
     /// Idle read buffers, in bytes.
     pub fn idle_buffers(&self) -> usize {
         self.buffers.idle_bytes()

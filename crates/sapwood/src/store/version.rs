@@ -141,8 +141,9 @@ impl Version {
         Ok(())
     }
 
-    /// What would bring an empty version to this one, in portions of about `portion` addresses.
-    pub fn checkpoint(&self, portion: usize) -> Vec<Edit> {
+    /// What would bring an empty version to this one, in portions of `portion` addresses or log pieces, each made when it is asked
+    /// for: together they are as long as the mapping table.
+    pub fn checkpoint(&self, portion: usize) -> impl Iterator<Item = Edit> + '_ {
         let mut first = Edit {
             wal_low: Some(self.wal_low),
             wal_high: Some(self.wal_high),
@@ -155,28 +156,20 @@ impl Version {
             first.segments.push((entry.segment.number, entry.segment.slot));
             first.used.push((entry.segment.number, entry.used));
         }
-        let mut edits = vec![first];
-        for (id, address) in self.table.iter() {
-            if edits.last().is_none_or(|last| last.set.len() >= portion) {
-                edits.push(Edit::default());
-            }
-            if let Some(last) = edits.last_mut() {
-                last.set.push((id, address));
-            }
-        }
-        for (block, area) in self.logs.iter() {
-            if edits.last().is_none_or(|last| last.pieces.len() >= portion) {
-                edits.push(Edit::default());
-            }
-            if let Some(last) = edits.last_mut() {
-                last.pieces.extend(area.pieces().iter().map(|piece| (block, *piece)));
-            }
-        }
-        // Dead segments may go only now that all addresses are known.
-        if let Some(last) = edits.last_mut() {
-            last.open_segment = Some(self.open_segment);
-        }
-        edits
+        let mut addresses = self.table.iter();
+        let mut pieces =
+            self.logs.iter().flat_map(|(block, area)| area.pieces().iter().map(move |piece| (block, *piece)));
+        let addresses = std::iter::from_fn(move || {
+            let set: Vec<_> = addresses.by_ref().take(portion).collect();
+            (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
+        });
+        let pieces = std::iter::from_fn(move || {
+            let pieces: Vec<_> = pieces.by_ref().take(portion).collect();
+            (!pieces.is_empty()).then(|| Edit { pieces, ..Edit::default() })
+        });
+        // Dead segments may go only when all addresses are known.
+        let last = Edit { open_segment: Some(self.open_segment), ..Edit::default() };
+        std::iter::once(first).chain(addresses).chain(pieces).chain([last])
     }
 
     /// Bytes that a record takes in a leaf, on average over all trees; 0 while there is none.

@@ -82,6 +82,13 @@ impl WriteBehind {
         thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or(Error::Closed)
     }
 
+    /// Gives up the memory of buffers that nobody needs now.
+    pub fn rest(&mut self) {
+        if let Some(thread) = &mut self.thread {
+            thread.spare = Vec::new();
+        }
+    }
+
     /// Waits until everything is written.
     pub fn finish(&mut self) -> Result<()> {
         let mut result = Ok(());

@@ -60,7 +60,9 @@ pub(crate) struct Writer {
     slots: Arc<Slots>,
     span: u64,
     alignment: usize,
+    /// As long as it is to be, or empty: there is none between attempts, if the writer was told to [`rest`](Writer::rest).
     buffer: AlignedBuffer,
+    buffer_len: usize,
     filled: usize,
     open: Option<Open>,
     next_number: u64,
@@ -81,7 +83,7 @@ impl Writer {
         next_number: u64,
     ) -> Self {
         let alignment = alignment.max(PADDING);
-        let buffer = buffer.next_multiple_of(alignment);
+        let buffer_len = buffer.next_multiple_of(alignment);
         // A segment that ends where this device cannot go on stays as it is.
         let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
             segment,
@@ -94,7 +96,8 @@ impl Writer {
             slots,
             span,
             alignment,
-            buffer: AlignedBuffer::new(buffer),
+            buffer: AlignedBuffer::new(0),
+            buffer_len,
             filled: 0,
             open,
             next_number,
@@ -106,8 +109,17 @@ impl Writer {
     /// Begins an attempt.
     pub fn mark(&mut self) -> Mark {
         debug_assert_eq!(self.filled, 0, "the attempt before was finished or aborted");
+        if self.buffer.is_empty() {
+            self.buffer = AlignedBuffer::new(self.buffer_len);
+        }
         self.written = Written::default();
         Mark { open: self.open.clone(), next_number: self.next_number }
+    }
+
+    /// Gives back the memory of its buffers, until the next attempt. Between attempts only.
+    pub fn rest(&mut self) {
+        self.buffer = AlignedBuffer::new(0);
+        self.output.rest();
     }
 
     /// Forgets everything since the mark.

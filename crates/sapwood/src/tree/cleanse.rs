@@ -5,51 +5,49 @@
 
 use crate::error::Result;
 use crate::node::{NodeId, PIECE};
-use crate::operation::Operation;
+use crate::operation::OperationRef;
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LogArea;
 use crate::store::pager::Gather;
+use crate::tree::held::Held;
 use crate::tree::overlay;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// A block to be cleansed.
-pub(crate) struct Cleansing {
+pub(crate) struct Cleansing<'q> {
     pub block: NodeId,
     pub area: Option<Arc<LogArea>>,
     /// Changes that are newer than the log area, in key order.
-    pub changes: Vec<Operation>,
+    pub changes: Vec<OperationRef<'q>>,
 }
 
 /// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
 pub(crate) fn cleanse(
     view: TreeView<'_>,
     attempt: &mut Attempt<'_>,
-    blocks: Vec<Cleansing>,
-    out: &mut Vec<Operation>,
+    blocks: Vec<Cleansing<'_>>,
+    out: &mut Held,
 ) -> Result<()> {
     let areas = blocks.iter().filter_map(|block| block.area.as_ref());
     let ids = areas.flat_map(|area| area.pieces()).map(|piece| piece.id);
     let nodes = view.nodes(ids, PIECE, Gather::Staged)?;
     let mut rest = &nodes[..];
-    let keyspace = view.keyspace;
-    let older = |(key, value)| Operation { keyspace, key, value };
     for Cleansing { block, area, changes } in blocks {
         let (pieces, others) = rest.split_at(area.map_or(0, |area| area.pieces().len()));
         rest = others;
         let logged = overlay::merge(pieces);
         attempt.empty_log(block);
-        out.reserve(logged.len() + changes.len());
         let mut logged = logged.into_iter().peekable();
         for change in changes {
-            while let Some(before) = logged.next_if(|(key, _)| *key < change.key) {
-                out.push(older(before));
+            while let Some(before) = logged.next_if(|(key, _)| &key[..] < change.key) {
+                out.push(&before.0, before.1.as_deref());
             }
-            logged.next_if(|(key, _)| *key == change.key);
-            out.push(change);
+            logged.next_if(|(key, _)| &key[..] == change.key);
+            out.push(change.key, change.value);
         }
-        out.extend(logged.map(older));
+        logged.for_each(|(key, value)| out.push(&key, value.as_deref()));
     }
     Ok(())
 }
@@ -62,8 +60,8 @@ pub(crate) fn next(
     mut from: Bytes,
     share: u64,
     budget: u64,
-) -> Result<(Vec<Operation>, Option<Bytes>)> {
-    let mut out = Vec::new();
+) -> Result<(Held, Option<Bytes>)> {
+    let mut out = Held::new(view.keyspace, view.pager.buffers().clone());
     let mut bytes = 0;
     let mut blocks = Vec::new();
     let end = loop {

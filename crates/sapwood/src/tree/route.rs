@@ -20,11 +20,12 @@
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, entry_len};
-use crate::operation::{KeyspaceId, Operation};
+use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::attempt::Attempt;
 use crate::store::log_area::PIECES_MAX;
 use crate::store::pager::Gather;
 use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::tree::held::Held;
 use crate::tree::sweep::Sweep;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
@@ -37,10 +38,9 @@ use std::sync::Arc;
 const BCNT: usize = 1024;
 
 /// What became of the changes.
-#[derive(Debug, Default)]
 pub(crate) struct Routed {
-    /// What is to go to the leaves, in key order.
-    pub rewrite: Vec<Operation>,
+    /// What is to go to the leaves.
+    pub rewrite: Held,
     /// Changes taken, those in `rewrite` among them, and the bytes of their keys and values.
     pub changes: u64,
     pub bytes: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Budget {
 }
 
 /// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
-pub(crate) fn route<I: Iterator<Item = Operation>>(
+pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
@@ -80,7 +80,14 @@ pub(crate) fn route<I: Iterator<Item = Operation>>(
         chunk: Vec::new(),
         promised: 0,
         held: 0,
-        routed: Routed::default(),
+        routed: Routed {
+            rewrite: Held::new(keyspace, view.pager.buffers().clone()),
+            changes: 0,
+            bytes: 0,
+            appended: 0,
+            cleansed: 0,
+            left: None,
+        },
     };
     match view.root().filter(|(_, height)| *height > 0) {
         Some((root, height)) => router.by_blocks(root, height)?,
@@ -99,7 +106,7 @@ struct Place {
     fence: Option<Bytes>,
 }
 
-struct Router<'a, 'b, I: Iterator<Item = Operation>> {
+struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     view: TreeView<'b>,
     attempt: &'b mut Attempt<'a>,
     changes: &'b mut Peekable<I>,
@@ -108,7 +115,7 @@ struct Router<'a, 'b, I: Iterator<Item = Operation>> {
     /// What a record takes in a leaf.
     record_bytes: u64,
     /// What goes down now.
-    chunk: Vec<Operation>,
+    chunk: Vec<OperationRef<'q>>,
     /// Bytes that the rewriting of blocks will write.
     promised: u64,
     /// Bytes that wait for it.
@@ -116,11 +123,11 @@ struct Router<'a, 'b, I: Iterator<Item = Operation>> {
     routed: Routed,
 }
 
-fn bytes_of(change: &Operation) -> u64 {
-    (change.key.len() + change.value.as_ref().map_or(0, Bytes::len)) as u64
+fn bytes_of(change: &OperationRef<'_>) -> u64 {
+    (change.key.len() + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
-impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
+impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     fn has_budget(&self) -> bool {
         self.routed.left.is_none()
             && self.attempt.bytes() + self.promised < self.budget.write
@@ -128,11 +135,11 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
     }
 
     /// The next change if it is for this tree and below `fence`.
-    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<Operation> {
+    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<OperationRef<'q>> {
         let keyspace = self.view.keyspace;
         let change = self
             .changes
-            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < *fence))?;
+            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < fence))?;
         self.routed.changes += 1;
         self.routed.bytes += bytes_of(&change);
         Some(change)
@@ -147,11 +154,11 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         }
     }
 
-    fn hold(&mut self, change: Operation) {
+    fn hold(&mut self, change: OperationRef<'_>) {
         let bytes = bytes_of(&change);
         self.held += bytes;
         self.promised += bytes;
-        self.routed.rewrite.push(change);
+        self.routed.rewrite.push(change.key, change.value);
     }
 
     fn by_blocks(&mut self, root: NodeId, height: u8) -> Result<()> {
@@ -179,32 +186,33 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         let left = &self.chunk[from..];
         self.routed.changes -= left.len() as u64;
         self.routed.bytes -= left.iter().map(bytes_of).sum::<u64>();
-        self.routed.left = left.first().map(|change| change.key.clone());
+        self.routed.left = left.first().map(|change| Bytes::copy_from_slice(change.key));
     }
 
     /// The changes that go to a block.
-    fn take(&mut self, visit: &Visit<Place>) -> Vec<Operation> {
-        let mut changes: Vec<_> = self.chunk[visit.keys.clone()].iter_mut().map(std::mem::take).collect();
+    fn take(&mut self, visit: &Visit<Place>) -> Vec<OperationRef<'q>> {
+        let mut changes = self.chunk[visit.keys.clone()].to_vec();
         // The last block of a chunk takes everything below its fence, so that the next chunk begins at another one.
         if visit.keys.end == self.chunk.len() {
             let mut bytes = 0;
             while self.held + bytes < self.budget.hold
                 && let Some(change) = self.next_change(visit.place.fence.as_ref())
             {
-                bytes += bytes_of(&change);
+                // The list of them is in memory as well.
+                bytes += bytes_of(&change) + size_of_val(&change) as u64;
                 changes.push(change);
             }
             // What the budget leaves of a block goes with another attempt: in this one the block has had its turn.
             let fence = visit.place.fence.as_ref();
             let rest = self.changes.peek().filter(|next| next.keyspace == self.view.keyspace);
-            self.routed.left =
-                rest.filter(|next| fence.is_none_or(|fence| next.key < *fence)).map(|next| next.key.clone());
+            let left = rest.filter(|next| fence.is_none_or(|fence| next.key < fence));
+            self.routed.left = left.map(|next| Bytes::copy_from_slice(next.key));
         }
         changes
     }
 
     /// Bytes of leaves that a cleansing would write, if there are changes for the block and pieces or none.
-    fn leaf_bytes(&self, block: &Node, changes: &[Operation], has_pieces: bool) -> u64 {
+    fn leaf_bytes(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
         let table = &self.view.version.table;
         let len =
             |child: usize| table.address(block.child(child)).map_or(0, |address| u64::from(address.len));
@@ -214,7 +222,7 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         let mut bytes = 0;
         fan_out::<[u8], _, _>(
             0..changes.len(),
-            |index| &changes[index].key[..],
+            |index| changes[index].key,
             |key| block.child_for(key),
             |child| (child + 1 < block.count()).then(|| block.key(child + 1)),
             |child, _| bytes += len(child),
@@ -223,7 +231,7 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
     }
 
     /// Appends the changes to the block's log area, or gives them back with what else a cleansing needs.
-    fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing>> {
+    fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing<'q>>> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
         let keyspace = self.view.keyspace;
@@ -254,15 +262,15 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
 }
 
 /// Bytes that a change takes in a log piece.
-fn logged_len(change: &Operation) -> u64 {
-    entry_len(change.key.len(), 1 + change.value.as_ref().map_or(0, Bytes::len)) as u64
+fn logged_len(change: &OperationRef<'_>) -> u64 {
+    entry_len(change.key.len(), 1 + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
 /// Bytes of a log piece, a single longer change aside: what one read brings at little more than the cost of a page.
 const PIECE_LEN: u64 = 64 << 10;
 
 /// Divides changes into log pieces.
-fn cut(changes: &[Operation]) -> Vec<Range<usize>> {
+fn cut(changes: &[OperationRef<'_>]) -> Vec<Range<usize>> {
     let mut pieces: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
     for (index, change) in changes.iter().enumerate() {
@@ -278,7 +286,7 @@ fn cut(changes: &[Operation]) -> Vec<Range<usize>> {
     pieces
 }
 
-impl<I: Iterator<Item = Operation>> mpsearch::Tree for Router<'_, '_, I> {
+impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_, 'q, I> {
     type Place = Place;
     type Node = Node;
     type Error = Error;
@@ -297,7 +305,7 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Router<'_, '_, I> {
         let Place { low, fence, .. } = &visit.place;
         fan_out::<[u8], _, _>(
             visit.keys,
-            |index| &self.chunk[index].key[..],
+            |index| self.chunk[index].key,
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
@@ -332,13 +340,15 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_hold_all_changes_in_order_and_stay_short(lens in prop::collection::vec(0usize..40_000, 0..40)) {
+            let keys: Vec<_> = (0..lens.len()).map(|index| format!("{index:04}")).collect();
+            let bytes = [0; 40_000];
             let changes: Vec<_> = lens
                 .iter()
-                .enumerate()
-                .map(|(index, len)| Operation {
+                .zip(&keys)
+                .map(|(len, key)| OperationRef {
                     keyspace: KeyspaceId(1),
-                    key: Bytes::from(format!("{index:04}")),
-                    value: (len % 7 > 0).then(|| Bytes::from(vec![0; *len])),
+                    key: key.as_bytes(),
+                    value: (len % 7 > 0).then_some(&bytes[..*len]),
                 })
                 .collect();
             let pieces = cut(&changes);

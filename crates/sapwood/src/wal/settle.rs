@@ -7,7 +7,7 @@
 use super::file_name;
 use super::reader::Tail;
 use crate::error::{Error, Result};
-use psync::{Access, FileId, Read, Volume, Write};
+use psync::{Access, AlignedBuffer, FileId, Read, Volume, Write};
 
 /// Bytes that are written again at a time.
 const WINDOW_LEN: u64 = 1 << 20;
@@ -36,9 +36,9 @@ pub(crate) fn settle(volume: &dyn Volume, tail: &mut Tail) -> Result<u64> {
 }
 
 fn rewrite(volume: &dyn Volume, file: FileId, mut from: u64, to: u64) -> Result<()> {
-    let mut bytes = Vec::new();
+    let mut bytes = AlignedBuffer::new(to.saturating_sub(from).min(WINDOW_LEN) as usize);
     while from < to {
-        bytes.resize((to - from).min(WINDOW_LEN) as usize, 0);
+        bytes.set_len((to - from).min(WINDOW_LEN) as usize);
         volume.read(&mut [Read { file, offset: from, buffer: &mut bytes }])?;
         volume.write(&[Write { file, offset: from, data: &bytes }])?;
         from += bytes.len() as u64;

@@ -9,7 +9,7 @@ use super::record::{Flaw, HEAD_LEN, Head, Header, Lsn, Place, RECORD_MAGIC};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use psync::{Access, FileId, Read, Volume};
+use psync::{Access, AlignedBuffer, FileId, Read, Volume};
 
 /// Bytes that are read at a time.
 pub(super) const WINDOW_LEN: usize = 1 << 20;
@@ -76,23 +76,25 @@ pub(super) struct Witness {
 /// A piece of a source in memory.
 pub(super) struct Window<S> {
     pub source: S,
-    bytes: Vec<u8>,
+    bytes: AlignedBuffer,
     start: u64,
 }
 
 impl<S: Source> Window<S> {
     pub fn new(source: S) -> Self {
-        Self { source, bytes: Vec::new(), start: 0 }
+        let mut bytes = AlignedBuffer::new(source.len().min(WINDOW_LEN as u64) as usize);
+        bytes.set_len(0);
+        Self { source, bytes, start: 0 }
     }
 
     /// `len` bytes from `offset` on, or as many as there are; at most a window's.
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         if self.held(offset, len).is_none() {
             let rest = self.source.len().saturating_sub(offset);
-            self.bytes.resize(rest.min(WINDOW_LEN as u64) as usize, 0);
+            self.bytes.set_len(rest.min(WINDOW_LEN as u64) as usize);
             self.start = offset;
             if let Err(error) = self.source.read_at(offset, &mut self.bytes) {
-                self.bytes.clear();
+                self.bytes.set_len(0);
                 return Err(error);
             }
         }
@@ -160,7 +162,7 @@ impl<S: Source> Window<S> {
             }
             // The last bytes may begin a head that the window cut.
             at += (bytes.len() - (HEAD_LEN - 1)) as u64;
-            self.bytes.clear();
+            self.bytes.set_len(0);
         }
         Ok(None)
     }

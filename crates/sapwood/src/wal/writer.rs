@@ -20,7 +20,7 @@ use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use bytes::Bytes;
-use psync::{Access, FileId, Volume, Write};
+use psync::{Access, AlignedBuffer, FileId, Volume, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -243,7 +243,8 @@ impl WalWriter {
         let adds = self.pending_len as u64;
         let end = self.current.len.saturating_add(adds);
         let Some(range) = self.current.reserved.wanted(&self.steps, end, adds) else { return Ok(()) };
-        let zeros = vec![0; (range.end - range.start) as usize];
+        // From the system, which backs what is never written to with one page of zeros.
+        let zeros = AlignedBuffer::new((range.end - range.start) as usize);
         let Generation { file, len, .. } = self.current;
         match self.volume.write(&[Write { file, offset: range.start, data: &zeros }]) {
             Ok(()) => {

@@ -1,0 +1,155 @@
+//! Changes that a flush holds back for the leaves: copies, one behind the other in a few buffers, in key order. Held each by
+//! itself, one would keep a whole log piece in memory, and all of them together a list as long as they are, which an
+//! allocator would take from what it keeps for each thread.
+//!
+//! ```text
+//! buffer = change*                a change lies within one buffer; a long one has a buffer of its own
+//! change = klen vlen key value    klen and vlen: 4 bytes; vlen is 2^32 - 1 for a removal
+//! ```
+//!
+//! Invariant: a buffer goes back as soon as its last change has been taken and let go.
+
+use crate::operation::{KeyspaceId, Operation};
+use bytes::Bytes;
+use psync::{AlignedBuffer, BufferPool};
+use std::collections::VecDeque;
+
+/// Bytes of a buffer: the pool's smallest that is not the allocator's.
+const LEN: usize = 64 << 10;
+const HEAD: usize = 8;
+const REMOVAL: u32 = u32::MAX;
+
+/// See the module.
+pub(crate) struct Held {
+    keyspace: KeyspaceId,
+    pool: BufferPool,
+    /// Those that are full, and how much of each is.
+    full: VecDeque<Filled>,
+    last: Filled,
+}
+
+#[derive(Default)]
+struct Filled {
+    buffer: Option<AlignedBuffer>,
+    filled: usize,
+}
+
+impl Filled {
+    fn room(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len() - self.filled)
+    }
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.filled])
+    }
+}
+
+impl Held {
+    /// Buffers come from `pool`.
+    pub fn new(keyspace: KeyspaceId, pool: BufferPool) -> Self {
+        Self { keyspace, pool, full: VecDeque::new(), last: Filled::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.last.filled == 0
+    }
+
+    /// Adds a change, whose key lies above all before.
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let bytes = value.unwrap_or_default();
+        let len = HEAD + key.len() + bytes.len();
+        if self.last.room() < len {
+            let next = Filled { buffer: Some(self.pool.take(len.max(LEN))), filled: 0 };
+            let full = std::mem::replace(&mut self.last, next);
+            self.full.extend(full.buffer.is_some().then_some(full));
+        }
+        let Filled { buffer: Some(buffer), filled } = &mut self.last else { return };
+        let vlen = value.map_or(REMOVAL, |value| value.len() as u32);
+        for part in [&(key.len() as u32).to_le_bytes()[..], &vlen.to_le_bytes(), key, bytes] {
+            buffer[*filled..*filled + part.len()].copy_from_slice(part);
+            *filled += part.len();
+        }
+    }
+}
+
+impl IntoIterator for Held {
+    type Item = Operation;
+    type IntoIter = Taken;
+
+    fn into_iter(self) -> Taken {
+        let mut buffers = self.full;
+        buffers.push_back(self.last);
+        Taken { keyspace: self.keyspace, buffers, rest: Bytes::new() }
+    }
+}
+
+/// The changes, in order.
+pub(crate) struct Taken {
+    keyspace: KeyspaceId,
+    buffers: VecDeque<Filled>,
+    rest: Bytes,
+}
+
+impl Iterator for Taken {
+    type Item = Operation;
+
+    fn next(&mut self) -> Option<Operation> {
+        while self.rest.is_empty() {
+            self.rest = Bytes::from_owner(self.buffers.pop_front()?);
+        }
+        let head = self.rest.split_to(HEAD);
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (klen, vlen) = (number(0), number(4));
+        let key = self.rest.split_to(klen as usize);
+        let value = (vlen != REMOVAL).then(|| self.rest.split_to(vlen as usize));
+        Some(Operation { keyspace: self.keyspace, key, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_held_comes_out_in_order_and_its_buffers_come_back(
+            changes in prop::collection::vec((1usize..300, prop::option::of(0usize..50_000)), 0..40),
+        ) {
+            let pool = BufferPool::new(64 << 20);
+            let mut held = Held::new(KeyspaceId(3), pool.clone());
+            let of = |(index, (klen, vlen)): (usize, &(usize, Option<usize>))| {
+                (vec![index as u8; *klen], vlen.map(|len| vec![!(index as u8); len]))
+            };
+            for (key, value) in changes.iter().enumerate().map(of) {
+                held.push(&key, value.as_deref());
+            }
+            prop_assert_eq!(held.is_empty(), changes.is_empty());
+            let mut taken = held.into_iter();
+            for (key, value) in changes.iter().enumerate().map(of) {
+                let next = taken.next().expect("as many as were held");
+                prop_assert_eq!((next.keyspace, &next.key[..], next.value.as_deref()), (KeyspaceId(3), &key[..], value.as_deref()));
+            }
+            prop_assert!(taken.next().is_none());
+            drop(taken);
+            let bytes: usize = changes.iter().map(|(klen, vlen)| HEAD + klen + vlen.unwrap_or(0)).sum();
+            prop_assert!(pool.idle_bytes() >= bytes, "{} of {}", pool.idle_bytes(), bytes);
+        }
+
+        #[test]
+        fn a_buffer_comes_back_before_the_next_is_taken(count in 1usize..2000) {
+            let pool = BufferPool::new(64 << 20);
+            let mut held = Held::new(KeyspaceId(3), pool.clone());
+            (0..count).for_each(|_| held.push(b"key", Some(&[7; 1000])));
+            let mut taken = held.into_iter();
+            let buffers = count.div_ceil(LEN / 1011);
+            for number in 0..count {
+                prop_assert!(taken.next().is_some());
+                let back = pool.idle_bytes() / LEN;
+                prop_assert!(back <= buffers && back >= (number / (LEN / 1011)).min(buffers - 1));
+            }
+        }
+    }
+}
