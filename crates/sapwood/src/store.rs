@@ -12,6 +12,7 @@ pub(crate) mod manifest;
 pub(crate) mod maplet;
 pub(crate) mod mapping_table;
 pub(crate) mod pager;
+pub(crate) mod rent;
 pub(crate) mod segment;
 pub(crate) mod stage;
 pub(crate) mod version;

@@ -8,9 +8,10 @@
 //! 3. The cache stays within the bytes that it was given.
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, PIECE, Refusal};
+use crate::node::{Node, NodeId, Refusal};
 use crate::store::frames::{self, Frames};
 use crate::store::mapping_table::{Address, Position};
+use crate::store::rent::Rents;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
@@ -77,6 +78,8 @@ pub(crate) struct Pager {
     frames: Arc<Frames>,
     /// What is read ahead of the flush.
     pub stage: Stage,
+    /// What range searches pay for log pieces.
+    pub rents: Rents,
     pub counters: PagerCounters,
 }
 
@@ -92,8 +95,6 @@ pub(crate) struct PagerCounters {
     pub bytes_read: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
-    /// Log pieces that range searches have read from the device.
-    pub pieces_scanned: AtomicU64,
 }
 
 impl Pager {
@@ -110,6 +111,7 @@ impl Pager {
             buffers: BufferPool::new(room.buffers),
             frames: Frames::new(room.frames),
             stage: Stage::default(),
+            rents: Rents::default(),
             counters: PagerCounters::default(),
         }
     }
@@ -154,10 +156,16 @@ impl Pager {
         self.cache.remove(&position).is_some()
     }
 
+    /// As [`Pager::cached`], and counted: for whoever needs the node.
+    pub fn look_up(&self, address: Address) -> Option<Node> {
+        let node = self.cached(address);
+        self.counters.hits.fetch_add(u64::from(node.is_some()), Relaxed);
+        node
+    }
+
     /// One node.
     pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
-        if let Some(node) = self.cached(address) {
-            self.counters.hits.fetch_add(1, Relaxed);
+        if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
         let nodes = self.fetch(segments, &[(id, address)], Gather::Single)?;
@@ -268,12 +276,8 @@ impl Pager {
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
                 let node = verify(bytes, offset, id, address)?;
-                match gather {
-                    Gather::Single => self.cache.insert(address.position, node.clone()),
-                    Gather::Runs if node.name().level == PIECE => {
-                        self.counters.pieces_scanned.fetch_add(1, Relaxed);
-                    }
-                    _ => {}
+                if gather == Gather::Single {
+                    self.cache.insert(address.position, node.clone());
                 }
                 nodes[index] = Some(node);
             }
