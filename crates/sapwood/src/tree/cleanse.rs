@@ -95,7 +95,7 @@ pub(crate) fn paid(
         let price = price(leaves, area.bytes());
         // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
         // the sweep.
-        let last = block.count() - 1;
+        let last = block.count().saturating_sub(1);
         if last > 0 && area.rent().has_reached(price) {
             written += leaves + area.bytes();
             held += area.bytes();
