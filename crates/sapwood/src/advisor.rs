@@ -1,20 +1,18 @@
 //! The advisor: how long log areas may become, by what the workload of late has paid for them.
 //!
 //! Each byte of update is written to the log and to a log piece, whatever is decided. When a block's pieces have reached the share
-//! `s` of its leaves, the leaves are read and written again, `1/s` bytes of each for each byte of update. A range search reads the pieces
-//! on its way, and of these there are in proportion to `s`. So between two flushes, with `F` bytes of updates and `P` pieces read by range
-//! searches while the share was `s₀`, bytes moved because of the share are
+//! `s` of its leaves, the leaves are read and written again, `1/s` bytes of each for each byte of update. A range search pays rent for the
+//! pieces on its way ([`crate::store::rent`]), and of these there are in proportion to `s`. Blocks whose rent has reached its price are cleansed by
+//! themselves, whatever the share is. So between two flushes, with `F` bytes of updates and `R` bytes of rent in all other blocks
+//! while the share was `s₀`, bytes moved because of the share are
 //!
 //! ```text
-//! cost(s) = 2 F / s  +  P B s / s₀            least at  s = √(2 F s₀ / (P B))
+//! cost(s) = 2 F / s  +  R s / s₀            least at  s = √(2 F s₀ / R)
 //! ```
-//! where `B` is what a device could have moved while it read a piece. Space grows by `s/2`, which bounds it from above.
+//! Space grows by `s/2`, which bounds it from above.
 //! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
 //! areas; docs/cost-model.md has prediction and measurement.)
 
-/// Bytes that a device moves in long requests while it reads one log piece by itself among many (15 microseconds and 1 GB/s
-/// where we measured, see docs/performance.md).
-pub(crate) const BYTES_A_PIECE: u64 = 16 << 10;
 /// Shares in percent: more would take too much space, less would be no log area.
 const SHARE_MAX: u64 = 31;
 const SHARE_MIN: u64 = 6;
@@ -23,22 +21,23 @@ const SHARE_MIN: u64 = 6;
 #[derive(Debug)]
 pub(crate) struct Advisor {
     share: u64,
-    /// Pieces that range searches had read when it was asked last.
-    scanned: u64,
+    /// Rent that nothing was cleansed for when it was asked last.
+    rent: u64,
 }
 
 impl Default for Advisor {
     fn default() -> Self {
-        Self { share: SHARE_MAX, scanned: 0 }
+        Self { share: SHARE_MAX, rent: 0 }
     }
 }
 
 impl Advisor {
-    /// The share in percent for a flush of `flushed` bytes, when range searches have read so many pieces since the database was
-    /// opened. It goes half of the way at a time, since one flush says little.
-    pub fn share(&mut self, flushed: u64, scanned: u64) -> u64 {
-        let pieces = scanned - std::mem::replace(&mut self.scanned, scanned);
-        let best = best(flushed, pieces, self.share);
+    /// The share in percent for a flush of `flushed` bytes, when range searches have paid so much rent since the database was
+    /// opened that nothing was cleansed for. It goes half of the way at a time, since one flush says little.
+    pub fn share(&mut self, flushed: u64, rent: u64) -> u64 {
+        // What was paid before may have been settled since.
+        let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
+        let best = best(flushed, paid, self.share);
         // Rounded towards the new one.
         self.share = (self.share + best + u64::from(best > self.share)) / 2;
         self.share
@@ -46,9 +45,8 @@ impl Advisor {
 }
 
 /// The share that would have cost least.
-fn best(flushed: u64, pieces: u64, share: u64) -> u64 {
-    let (updates, scans) = (2 * flushed, pieces * BYTES_A_PIECE);
-    let square = (u128::from(updates) * u128::from(share) * 100).checked_div(u128::from(scans));
+fn best(flushed: u64, rent: u64, share: u64) -> u64 {
+    let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(rent));
     let share = square.map_or(SHARE_MAX, |square| square.isqrt().min(u128::from(SHARE_MAX)) as u64);
     share.max(SHARE_MIN)
 }
@@ -60,12 +58,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_other_share_costs_less(flushed in 1u64..1 << 30, pieces in 0u64..1 << 24, before in SHARE_MIN..=SHARE_MAX) {
+        fn no_other_share_costs_less(flushed in 1u64..1 << 30, rent in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX) {
             let cost = |share: u64| {
                 let share = share as f64 / 100.0;
-                2.0 * flushed as f64 / share + (pieces * BYTES_A_PIECE) as f64 * share / (before as f64 / 100.0)
+                2.0 * flushed as f64 / share + rent as f64 * share / (before as f64 / 100.0)
             };
-            let chosen = best(flushed, pieces, before);
+            let chosen = best(flushed, rent, before);
             let least = (SHARE_MIN..=SHARE_MAX).map(cost).fold(f64::INFINITY, f64::min);
             // Whole percents, of at least six.
             prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
@@ -75,15 +73,15 @@ mod tests {
     #[test]
     fn it_follows_a_workload_that_changes() {
         let mut advisor = Advisor::default();
-        let (mut scanned, flushed) = (0, 16 << 20);
-        assert_eq!(advisor.share(flushed, scanned), SHARE_MAX, "nobody scans");
+        let (mut rent, flushed) = (0, 16 << 20);
+        assert_eq!(advisor.share(flushed, rent), SHARE_MAX, "nobody scans");
         for _ in 0..12 {
-            scanned += 100_000;
-            advisor.share(flushed, scanned);
+            rent += 1 << 30;
+            advisor.share(flushed, rent);
         }
         assert_eq!(advisor.share, SHARE_MIN, "everybody does");
         for _ in 0..12 {
-            advisor.share(flushed, scanned);
+            advisor.share(flushed, rent);
         }
         assert_eq!(advisor.share, SHARE_MAX, "nobody does any more");
     }

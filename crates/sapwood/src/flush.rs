@@ -18,8 +18,10 @@ use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
+use crate::store::rent::Rents;
 use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
+use crate::tree::cleanse::Paid;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
 use crate::tree::sweep_ahead::sweep_ahead;
@@ -50,6 +52,8 @@ pub(crate) struct FlushControl {
     pub change_bytes: AtomicU64,
     pub blocks_appended: AtomicU64,
     pub blocks_cleansed: AtomicU64,
+    pub blocks_cleansed_for_scans: AtomicU64,
+    pub moved_for_scans: AtomicU64,
 }
 
 #[derive(Default)]
@@ -76,6 +80,17 @@ impl FlushControl {
             change_bytes: AtomicU64::new(0),
             blocks_appended: AtomicU64::new(0),
             blocks_cleansed: AtomicU64::new(0),
+            blocks_cleansed_for_scans: AtomicU64::new(0),
+            moved_for_scans: AtomicU64::new(0),
+        }
+    }
+
+    /// These blocks are cleansed because of the rent that was paid for them.
+    pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+        self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        for Paid { area, price } in paid {
+            self.moved_for_scans.fetch_add(*price, Relaxed);
+            rents.settle(area.rent());
         }
     }
 
@@ -204,8 +219,8 @@ impl Engine {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.pace.begin();
         let mut sweep = self.flush.sweep.lock();
-        let scanned = self.pager.counters.pieces_scanned.load(Relaxed);
-        let share = self.flush.advisor.lock().share(frozen.queue.bytes(), scanned);
+        let rent = self.pager.rents.unsettled();
+        let share = self.flush.advisor.lock().share(frozen.queue.bytes(), rent);
         sweep.begin(frozen.queue.bytes(), share);
         let sync_log = || {
             self.renew_records(&frozen.queue);
@@ -276,6 +291,7 @@ impl Engine {
                 portion_bytes += routed.bytes;
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
                 self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
+                self.flush.cleansed_for_scans(&self.pager.rents, &routed.paid);
                 next = routed.left.map(|key| (keyspace, key));
                 if !routed.rewrite.is_empty() {
                     let changes = &mut routed.rewrite.into_iter().peekable();

@@ -102,8 +102,10 @@ pub struct ReadStats {
     pub bytes: u64,
     /// Nodes that a flush needed and found read ahead of it.
     pub ahead: u64,
-    /// Log pieces that range searches read from the device, which cleansing makes up for.
+    /// Log pieces that range searches read from the device ...
     pub pieces_scanned: u64,
+    /// ... and that they found in the cache. Cleansing makes up for both.
+    pub pieces_cached: u64,
 }
 
 /// Writes since the database was opened, in bytes where nothing else is said.
@@ -132,6 +134,11 @@ pub struct WriteStats {
     pub blocks_appended: u64,
     /// Blocks whose log areas they brought to the leaves (count).
     pub blocks_cleansed: u64,
+    /// Blocks that were cleansed because range searches had paid for it (count), and leaves and log pieces that
+    /// this read and wrote (bytes).
+    pub blocks_cleansed_for_scans: u64,
+    /// See `blocks_cleansed_for_scans`.
+    pub moved_for_scans: u64,
     /// Changes that wait in the operation queues (count).
     pub changes_queued: u64,
     /// Microseconds that writers were slowed down, all together.
@@ -155,6 +162,7 @@ impl Engine {
         };
         let pager = &self.pager.counters;
         let (nodes_cached, records_cached) = self.pager.cache.bytes();
+        let (pieces_scanned, pieces_cached) = self.pager.rents.pieces();
         let (live, used) = (version.live_bytes(), version.used_bytes());
         let logs = version.logs.totals();
         Stats {
@@ -196,7 +204,8 @@ impl Engine {
                 requests: get(&pager.reads),
                 bytes: get(&pager.bytes_read),
                 ahead: get(&pager.ahead),
-                pieces_scanned: get(&pager.pieces_scanned),
+                pieces_scanned,
+                pieces_cached,
             },
             writes: WriteStats {
                 changes_flushed: get(&self.flush.changes),
@@ -210,6 +219,8 @@ impl Engine {
                 portions: get(&self.flush.portions),
                 blocks_appended: get(&self.flush.blocks_appended),
                 blocks_cleansed: get(&self.flush.blocks_cleansed),
+                blocks_cleansed_for_scans: get(&self.flush.blocks_cleansed_for_scans),
+                moved_for_scans: get(&self.flush.moved_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
                 delayed_us: get(&self.pace.delayed_us),
                 stopped_us: get(&self.pace.stopped_us),

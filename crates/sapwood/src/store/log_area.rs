@@ -15,6 +15,7 @@
 
 use crate::node::NodeId;
 use crate::store::maplet::Maplet;
+use crate::store::rent::Rent;
 use std::sync::{Arc, OnceLock};
 
 /// Most pieces that a block gathers.
@@ -31,7 +32,7 @@ pub(crate) struct LogPiece {
 }
 
 /// The log area of one block; never empty.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct LogArea {
     /// Oldest first.
     pieces: Vec<LogPiece>,
@@ -39,6 +40,7 @@ pub(crate) struct LogArea {
     bytes: u64,
     /// Which piece may have a key. Made when the area is first looked into, if the flush that wrote the last piece did not.
     maplet: OnceLock<Arc<Maplet>>,
+    rent: Rent,
 }
 
 impl LogArea {
@@ -55,6 +57,11 @@ impl LogArea {
     /// Removals in the pieces.
     pub fn removals(&self) -> u64 {
         self.pieces.iter().map(|piece| u64::from(piece.removals)).sum()
+    }
+
+    /// What range searches have paid for the pieces.
+    pub fn rent(&self) -> &Rent {
+        &self.rent
     }
 
     /// The maplet, if it is known.
@@ -115,12 +122,13 @@ impl LogAreas {
                 let mut pieces = Vec::with_capacity(old.pieces.len() + 1);
                 pieces.extend_from_slice(&old.pieces);
                 pieces.push(piece);
-                let area = LogArea { pieces, bytes: old.bytes + u64::from(len), maplet: OnceLock::new() };
+                let (bytes, rent) = (old.bytes + u64::from(len), old.rent.carried_over());
+                let area = LogArea { pieces, bytes, rent, ..LogArea::default() };
                 chunk[at].1 = Arc::new(area);
             }
             Err(at) => {
                 self.totals.areas += 1;
-                let area = LogArea { pieces: vec![piece], bytes: u64::from(len), maplet: OnceLock::new() };
+                let area = LogArea { pieces: vec![piece], bytes: u64::from(len), ..LogArea::default() };
                 chunk.insert(at, (block, Arc::new(area)));
             }
         }

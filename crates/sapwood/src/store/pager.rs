@@ -7,11 +7,12 @@
 //! 2. Only checked nodes, and records of checked nodes, come into the cache.
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, PIECE, Refusal};
+use crate::node::{Node, NodeId, Refusal};
 use crate::operation::KeyspaceId;
 use crate::store::cache::Cache;
 use crate::store::frames::Frames;
 use crate::store::mapping_table::{Address, Position};
+use crate::store::rent::Rents;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
@@ -65,6 +66,8 @@ pub(crate) struct Pager {
     frames: Arc<Frames>,
     /// What is read ahead of the flush.
     pub stage: Stage,
+    /// What range searches pay for log pieces.
+    pub rents: Rents,
     pub counters: PagerCounters,
 }
 
@@ -82,8 +85,6 @@ pub(crate) struct PagerCounters {
     pub bytes_read: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
-    /// Log pieces that range searches have read from the device.
-    pub pieces_scanned: AtomicU64,
 }
 
 impl Pager {
@@ -99,6 +100,7 @@ impl Pager {
             buffers: BufferPool::new(room.buffers),
             frames: Frames::new(room.frames),
             stage: Stage::default(),
+            rents: Rents::default(),
             counters: PagerCounters::default(),
         }
     }
@@ -147,10 +149,16 @@ impl Pager {
         found
     }
 
+    /// As [`Pager::cached`], and counted: for whoever needs the node.
+    pub fn look_up(&self, address: Address) -> Option<Node> {
+        let node = self.cached(address);
+        self.counters.hits.fetch_add(u64::from(node.is_some()), Relaxed);
+        node
+    }
+
     /// One node.
     pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
-        if let Some(node) = self.cached(address) {
-            self.counters.hits.fetch_add(1, Relaxed);
+        if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
         let nodes = self.fetch(segments, &[(id, address)], Gather::Single)?;
@@ -263,13 +271,8 @@ impl Pager {
                 let node = verify(bytes, offset, id, address)?;
                 match gather {
                     Gather::Single => self.cache.offer(address.position, &node),
-                    Gather::Runs => {
-                        // Whether it is cached is for the search to say.
-                        self.cache.missed(address.position);
-                        if node.name().level == PIECE {
-                            self.counters.pieces_scanned.fetch_add(1, Relaxed);
-                        }
-                    }
+                    // Whether it is cached is for the search to say.
+                    Gather::Runs => drop(self.cache.missed(address.position)),
                     Gather::Staged | Gather::Ahead | Gather::Verify => {}
                 }
                 nodes[index] = Some(node);

@@ -5,14 +5,18 @@
 
 use crate::error::Result;
 use crate::node::{NodeId, PIECE};
-use crate::operation::OperationRef;
+use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LogArea;
-use crate::store::pager::Gather;
+use crate::store::pager::{Gather, Pager};
+use crate::store::rent::price;
+use crate::store::version::Version;
 use crate::tree::held::Held;
 use crate::tree::overlay;
+use crate::tree::route::Budget;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A block to be cleansed.
@@ -21,6 +25,14 @@ pub(crate) struct Cleansing<'q> {
     pub area: Option<Arc<LogArea>>,
     /// Changes that are newer than the log area, in key order.
     pub changes: Vec<OperationRef<'q>>,
+}
+
+/// A log area for which range searches have paid the price of its cleansing.
+#[derive(Debug)]
+pub(crate) struct Paid {
+    pub area: Arc<LogArea>,
+    /// Bytes of leaves and pieces that its cleansing reads and writes.
+    pub price: u64,
 }
 
 /// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
@@ -50,6 +62,53 @@ pub(crate) fn cleanse(
         logged.for_each(|(key, value)| out.push(&key, value.as_deref()));
     }
     Ok(())
+}
+
+/// Blocks of one tree that are cleansed together, in key order, each beside what was paid for it.
+#[derive(Default)]
+pub(crate) struct PaidBlocks {
+    pub cleansings: Vec<Cleansing<'static>>,
+    pub paid: Vec<Paid>,
+}
+
+/// Takes blocks from the front of `listed`, as many as the budget allows, and says which of them are to be cleansed: those
+/// that have a log area and have paid their price for it. The others were cleansed since, or are no more. One that is listed
+/// twice has one turn.
+pub(crate) fn paid(
+    pager: &Pager,
+    version: &Version,
+    listed: &mut impl Iterator<Item = NodeId>,
+    budget: Budget,
+) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
+    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Paid)> = BTreeMap::new();
+    let (mut written, mut held) = (0, 0);
+    while written < budget.write
+        && held < budget.hold
+        && let Some(id) = listed.next()
+    {
+        let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
+        let block = pager.fetch_one(&version.segments, id, address)?;
+        let view = TreeView { pager, version, keyspace: block.name().keyspace };
+        let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+        let price = price(leaves, area.bytes());
+        // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
+        // the sweep.
+        let last = block.count().saturating_sub(1);
+        if last > 0 && area.rent().has_reached(price) {
+            written += leaves + area.bytes();
+            held += area.bytes();
+            let paid = Paid { area: Arc::clone(area), price };
+            sorted.insert((view.keyspace, block.key_bytes(last)), (id, paid));
+        }
+    }
+    let mut blocks = BTreeMap::<_, PaidBlocks>::new();
+    for ((keyspace, _), (id, paid)) in sorted {
+        let of_tree = blocks.entry(keyspace).or_default();
+        let area = Some(Arc::clone(&paid.area));
+        of_tree.cleansings.push(Cleansing { block: id, area, changes: Vec::new() });
+        of_tree.paid.push(paid);
+    }
+    Ok(blocks)
 }
 
 /// Cleanses the blocks at and above `from` in which at least `share` percent of the leaves' bytes are logged, until so

@@ -1,6 +1,7 @@
 //! prange, the parallel range search: walks the leaves of a tree in either direction and reads them ahead, more at a
 //! time the longer it goes on. (PIO B-tree, VLDB 2011, section 3.1.3.) The log pieces of a block are read together with the
-//! first of its leaves, and what they say is laid over what the leaves say.
+//! first of its leaves, and what they say is laid over what the leaves say. As long as all that the walk comes to is in the cache,
+//! nothing is read ahead.
 //!
 //! Invariants: leaves outside of the bounds are not read; at most PioMax leaves are in memory, and the log pieces of
 //! their blocks.
@@ -10,6 +11,7 @@ use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::pager::{Gather, Pager};
+use crate::store::rent::price;
 use crate::store::version::Version;
 use crate::tree::overlay::Overlay;
 use crate::tree::view::TreeView;
@@ -32,6 +34,9 @@ pub(crate) enum Direction {
 /// and leaves the cache alone.
 const FIRST: usize = 24 << 10;
 
+/// Leaves that are looked for in the cache at a time.
+const CACHED: usize = 2;
+
 /// The records of one tree between two bounds, in one direction.
 pub(crate) struct Leaves {
     pager: Arc<Pager>,
@@ -49,8 +54,8 @@ pub(crate) struct Leaves {
     path: Vec<(Node, usize)>,
     state: State,
     leaves: VecDeque<Node>,
-    /// Log areas of blocks that the walk has entered since it read last.
-    entered: Vec<Arc<LogArea>>,
+    /// Blocks with a log area that the walk has entered since it read last.
+    entered: Vec<(Node, Arc<LogArea>)>,
     overlay: Overlay,
     /// In the front leaf: the next entry (up) or one more than it (down).
     at: usize,
@@ -165,9 +170,9 @@ impl Leaves {
     }
 
     /// Remembers that the walk enters a node's children, if those are leaves with a log area.
-    fn enter(&mut self, view: TreeView<'_>, level: u8, id: NodeId) {
+    fn enter(&mut self, view: TreeView<'_>, level: u8, node: &Node) {
         if level == 1 {
-            self.entered.extend(view.log(id).cloned());
+            self.entered.extend(view.log(node.name().id).map(|area| (node.clone(), Arc::clone(area))));
         }
     }
 
@@ -211,7 +216,7 @@ impl Leaves {
         for level in (1..=height).rev() {
             let node = view.node(id, level)?;
             let child = first_child(&node);
-            self.enter(view, level, id);
+            self.enter(view, level, &node);
             id = node.child(child);
             self.path.push((node, child));
         }
@@ -254,37 +259,42 @@ impl Leaves {
         }
         let (pager, version) = (Arc::clone(&self.pager), Arc::clone(&self.version));
         let view = TreeView { pager: &pager, version: &version, keyspace: self.keyspace };
-        let wanted = self.ahead.grow();
-        let mut ids = Vec::with_capacity(wanted);
-        while ids.len() < wanted {
-            match self.next_child(0) {
-                Some(id) => ids.push(id),
-                None if !ids.is_empty() => break,
-                None => {
-                    if !self.next_parent(view)? {
-                        break;
-                    }
-                }
-            }
-        }
-        if ids.is_empty() {
+        if self.peek_child(0).is_none() && !self.next_parent(view)? {
             self.finish();
             return Ok(());
         }
-        self.is_short = wanted <= self.first;
         let entered = std::mem::take(&mut self.entered);
-        let pieces = entered.iter().flat_map(|area| area.pieces()).map(|piece| (piece.id, PIECE));
-        let mut nodes = view.mixed(ids.iter().map(|id| (*id, 0)).chain(pieces), Gather::Runs)?;
-        let pieces = nodes.split_off(ids.len());
-        if self.is_short {
-            pieces.iter().for_each(|piece| self.keep(piece));
+        let pieces = entered.iter().flat_map(|(_, area)| area.pieces());
+        let mut pieces =
+            pieces.map(|piece| Ok((piece.id, view.cached(piece.id, PIECE)?))).collect::<Result<Vec<_>>>()?;
+        let missing: Vec<_> = pieces.iter().filter(|(_, node)| node.is_none()).map(|(id, _)| *id).collect();
+        self.pay(view, &entered, &pieces);
+        self.is_short = false;
+        self.leaves = if missing.is_empty() { self.cached_leaves(view)? } else { VecDeque::new() };
+        if self.leaves.is_empty() {
+            let wanted = self.ahead.grow();
+            self.is_short = wanted <= self.first;
+            let mut ids = Vec::with_capacity(wanted);
+            while ids.len() < wanted
+                && let Some(id) = self.next_child(0)
+            {
+                ids.push(id);
+            }
+            let leaves = ids.iter().map(|id| (*id, 0));
+            let mut nodes = view.mixed(leaves.chain(missing.iter().map(|id| (*id, PIECE))), Gather::Runs)?;
+            let read = nodes.split_off(ids.len());
+            self.leaves = nodes.into();
+            for ((_, piece), read) in pieces.iter_mut().filter(|(_, node)| node.is_none()).zip(read) {
+                if self.is_short {
+                    self.keep(&read);
+                }
+                *piece = Some(read);
+            }
         }
-        self.leaves = nodes.into();
-        let mut rest = &pieces[..];
-        for area in &entered {
-            let (block, others) = rest.split_at(area.pieces().len());
-            rest = others;
-            self.overlay.add(block, (&self.low, &self.high), self.direction == Direction::Up);
+        let mut pieces = pieces.into_iter().filter_map(|(_, node)| node);
+        for (_, area) in &entered {
+            let block: Vec<_> = pieces.by_ref().take(area.pieces().len()).collect();
+            self.overlay.add(&block, (&self.low, &self.high), self.direction == Direction::Up);
         }
         self.enter_leaf();
         if fresh {
@@ -293,11 +303,49 @@ impl Leaves {
         Ok(())
     }
 
+    /// Pays the rent for the pieces of some blocks, of which some were found in the cache.
+    fn pay(&self, view: TreeView<'_>, entered: &[(Node, Arc<LogArea>)], pieces: &[(NodeId, Option<Node>)]) {
+        let mut rest = pieces;
+        for (block, area) in entered {
+            let (pieces, others) = rest.split_at(area.pieces().len());
+            rest = others;
+            let cached = pieces.iter().filter(|(_, node)| node.is_some()).count() as u64;
+            let leaves = || view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            let begin = view.version.table.address(block.child(0)).map(|address| address.position);
+            self.pager.rents.pay(
+                area.rent(),
+                (pieces.len() as u64 - cached, cached),
+                || price(leaves(), area.bytes()),
+                (begin, block.name().id),
+            );
+        }
+    }
+
+    /// The next leaves of the block, as far as they are in the cache, and not many more than a short scan needs.
+    fn cached_leaves(&mut self, view: TreeView<'_>) -> Result<VecDeque<Node>> {
+        let mut leaves = VecDeque::new();
+        while leaves.len() < CACHED {
+            let Some((id, _)) = self.peek_child(0) else { break };
+            let Some(leaf) = view.cached(id, 0)? else { break };
+            self.next_child(0);
+            leaves.push_back(leaf);
+        }
+        Ok(leaves)
+    }
+
     /// The next child of the node `up` levels above level 1, if the walk needs one. Moves on behind it.
     fn next_child(&mut self, up: usize) -> Option<NodeId> {
+        let (child, behind) = self.peek_child(up)?;
         let index = self.path.len().checked_sub(1 + up)?;
-        let (node, next) = &mut self.path[index];
-        let child = *next;
+        self.path[index].1 = behind;
+        Some(child)
+    }
+
+    /// As [`Leaves::next_child`], without moving; also where one would be behind it.
+    fn peek_child(&self, up: usize) -> Option<(NodeId, usize)> {
+        let index = self.path.len().checked_sub(1 + up)?;
+        let (node, child) = &self.path[index];
+        let child = *child;
         if child >= node.count() {
             return None;
         }
@@ -306,7 +354,7 @@ impl Leaves {
                 if child > 0 && !below_high(node.key(child), &self.high) {
                     return None;
                 }
-                *next = child + 1;
+                Some((node.child(child), child + 1))
             }
             Direction::Down => {
                 // All keys below the child are less than the separator of the one above it.
@@ -316,10 +364,9 @@ impl Leaves {
                 {
                     return None;
                 }
-                *next = child.checked_sub(1).unwrap_or(usize::MAX);
+                Some((node.child(child), child.checked_sub(1).unwrap_or(usize::MAX)))
             }
         }
-        Some(node.child(child))
     }
 
     /// Replaces the level-1 node, of which all wanted children were visited, by the next one. False at the end.
@@ -345,7 +392,7 @@ impl Leaves {
             for level in (1..=(up as u8)).rev() {
                 let node = view.node(id, level)?;
                 let child = if self.direction == Direction::Up { 0 } else { node.count() - 1 };
-                self.enter(view, level, id);
+                self.enter(view, level, &node);
                 id = node.child(child);
                 self.path.push((node, child));
             }

@@ -24,7 +24,8 @@ use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::attempt::Attempt;
 use crate::store::log_area::PIECES_MAX;
 use crate::store::pager::Gather;
-use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::store::rent::price;
+use crate::tree::cleanse::{Cleansing, Paid, cleanse};
 use crate::tree::held::Held;
 use crate::tree::sweep::Sweep;
 use crate::tree::view::TreeView;
@@ -47,6 +48,8 @@ pub(crate) struct Routed {
     /// Blocks that got log pieces, and blocks that were cleansed.
     pub appended: u64,
     pub cleansed: u64,
+    /// Those of the latter for whose log pieces range searches had paid enough.
+    pub paid: Vec<Paid>,
     /// The first change that was looked at and not taken, because the budget did not reach for its block.
     pub left: Option<Bytes>,
 }
@@ -86,6 +89,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
             bytes: 0,
             appended: 0,
             cleansed: 0,
+            paid: Vec::new(),
             left: None,
         },
     };
@@ -245,7 +249,12 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let log = bytes + removals * self.record_bytes;
         let leaves = self.leaf_bytes(block, &changes, logged > 0);
         let is_next = self.sweep.is_next(keyspace, &low);
-        let cleanse = count + pieces.len() > PIECES_MAX || self.sweep.cursor().is_due(log, leaves, is_next);
+        let is_due = count + pieces.len() > PIECES_MAX || self.sweep.cursor().is_due(log, leaves, is_next);
+        // Who searches here has paid for it: no new piece, then.
+        let price = price(leaves, logged);
+        let paid = area.as_ref().filter(|area| !is_due && area.rent().has_reached(price));
+        let cleanse = is_due || paid.is_some();
+        self.routed.paid.extend(paid.map(|area| Paid { area: Arc::clone(area), price }));
         if is_next {
             self.sweep.cursor().pass(keyspace, fence, if cleanse { leaves } else { 0 });
         }

@@ -63,6 +63,12 @@ impl TreeView<'_> {
         self.check(node, level)
     }
 
+    /// One node, if it is in the cache.
+    pub fn cached(&self, id: NodeId, level: u8) -> Result<Option<Node>> {
+        let node = self.pager.look_up(self.address(id)?);
+        node.map(|node| self.check(node, level)).transpose()
+    }
+
     /// Several nodes of one level with one parallel read, in the order asked.
     pub fn nodes(&self, ids: impl Iterator<Item = NodeId>, level: u8, gather: Gather) -> Result<Vec<Node>> {
         self.mixed(ids.map(|id| (id, level)), gather)

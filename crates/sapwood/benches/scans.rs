@@ -1,0 +1,215 @@
+//! Measures what scans pay for log pieces, and how long: after zipfian and uniform updates beyond memory, short scans from
+//! zipfian starts with few inserts among them (as YCSB's workload E), then scans of 100 from uniform starts, slice by slice of time; and
+//! what scans cost whose nodes are all in memory, before and after `compact`. Prints a table; asserts nothing.
+//!
+//! `cargo bench -p sapwood --bench scans -- [--dir DIR] [--records N] [--memory-mib M] [--seconds S] [--threads T]`
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+struct Options {
+    dir: PathBuf,
+    records: u64,
+    memory: u64,
+    seconds: u64,
+    threads: u64,
+}
+
+fn options() -> Options {
+    let mut options =
+        Options { dir: std::env::temp_dir(), records: 3_000_000, memory: 40 << 20, seconds: 20, threads: 4 };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), arguments.next()) {
+            ("--dir", Some(dir)) => options.dir = dir.into(),
+            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
+            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
+            ("--seconds", Some(n)) => options.seconds = n.parse().expect("a number"),
+            ("--threads", Some(n)) => options.threads = n.parse().expect("a number"),
+            _ => {}
+        }
+    }
+    options
+}
+
+const BATCH: u64 = 1000;
+/// Room between the keys of two neighbours, for inserts.
+const GAP: u64 = 1 << 20;
+
+/// 16 bytes of key: sorted by number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Ranks by Zipf's law with the exponent 0.99 (Gray et al., SIGMOD 1994, as in YCSB), spread over all records.
+#[derive(Clone, Copy)]
+struct Zipfian {
+    records: u64,
+    zeta: f64,
+    eta: f64,
+}
+
+const THETA: f64 = 0.99;
+
+impl Zipfian {
+    fn new(records: u64) -> Self {
+        let zeta: f64 = (1..=records).map(|rank| (rank as f64).powf(-THETA)).sum();
+        let eta =
+            (1.0 - (2.0 / records as f64).powf(1.0 - THETA)) / (1.0 - (1.0 + 0.5f64.powf(THETA)) / zeta);
+        Self { records, zeta, eta }
+    }
+
+    fn number(&self, rng: &mut StdRng) -> u64 {
+        let (at, n) = (rng.random::<f64>(), self.records as f64);
+        let rank = match at * self.zeta {
+            first if first < 1.0 => 0,
+            second if second < 1.0 + 0.5f64.powf(THETA) => 1,
+            _ => (n * (self.eta * at - self.eta + 1.0).powf(1.0 / (1.0 - THETA))) as u64,
+        };
+        // The same rank is always the same record.
+        let spread = (rank + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (spread ^ (spread >> 32)) % self.records
+    }
+}
+
+fn value(rng: &mut StdRng) -> [u8; 100] {
+    let mut value = [0; 100];
+    rng.fill(&mut value[..]);
+    value
+}
+
+fn write(
+    db: &Database,
+    keyspace: &Keyspace,
+    count: u64,
+    rng: &mut StdRng,
+    mut next: impl FnMut(&mut StdRng) -> u64,
+) -> Outcome {
+    for _ in 0..count / BATCH {
+        let mut batch = db.batch();
+        for _ in 0..BATCH {
+            let number = next(rng);
+            batch.insert(keyspace, key(number * GAP), value(rng));
+        }
+        batch.durability(Durability::Buffered).commit()?;
+    }
+    Ok(())
+}
+
+fn scan(keyspace: &Keyspace, from: u64, len: usize) {
+    let from = key(from * GAP);
+    let mut found = 0;
+    for item in keyspace.range(&from[..]..).take(len) {
+        item.expect("reads");
+        found += 1;
+    }
+    assert!(found > 0, "nothing is there");
+}
+
+/// Runs `work` on some threads for so many seconds and prints what each slice of time came to. `work` says whether it
+/// was a scan.
+fn measure(
+    what: &str,
+    db: &Database,
+    options: &Options,
+    threads: u64,
+    work: impl Fn(&mut StdRng) -> bool + Sync,
+) {
+    let (scans, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (scans, stop, work) = (&scans, &stop, &work);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(100 + thread);
+                while !stop.load(Relaxed) {
+                    scans.fetch_add(u64::from(work(&mut rng)), Relaxed);
+                }
+            });
+        }
+        let slice = (options.seconds / 8).max(1);
+        for time in 1..=options.seconds / slice {
+            let (began, before, scans_before) = (Instant::now(), db.stats(), scans.load(Relaxed));
+            std::thread::sleep(Duration::from_secs(slice));
+            let (after, count) = (db.stats(), (scans.load(Relaxed) - scans_before) as f64);
+            let mib = |after: u64, before: u64| (after - before) as f64 / 1048576.0;
+            println!(
+                "{what} {:>3} s {:>7.0} scans/s, each {:.2} psyncs, {:.2} requests, {:.2} pieces, {:.1} KiB; written {:.1} MiB, of it collector {:.1}; {} pieces, space {:.2} x live",
+                time * slice,
+                count / began.elapsed().as_secs_f64(),
+                (after.reads.psync_groups - before.reads.psync_groups) as f64 / count,
+                (after.device.reads - before.device.reads) as f64 / count,
+                (after.reads.pieces_scanned - before.reads.pieces_scanned) as f64 / count,
+                mib(after.reads.bytes, before.reads.bytes) * 1024.0 / count,
+                mib(after.writes.data_bytes, before.writes.data_bytes),
+                mib(after.writes.collected_bytes, before.writes.collected_bytes),
+                after.space.log_pieces,
+                after.space.amplification,
+            );
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+/// Scans of 100 whose nodes are all in memory, by one thread.
+fn in_memory(what: &str, keyspace: &Keyspace, records: u64) {
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut next = || scan(keyspace, records / 2 + rng.random_range(0..5000), 100);
+    (0..2000).for_each(|_| next());
+    let began = Instant::now();
+    (0..20_000).for_each(|_| next());
+    let micros = began.elapsed().as_secs_f64() * 1e6 / 20_000.0;
+    println!("in memory, {what}: {micros:.1} us a scan of 100");
+}
+
+fn main() -> Outcome {
+    let options = options();
+    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
+    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let keyspace = db.keyspace("bench")?;
+    let mut rng = StdRng::seed_from_u64(1);
+    let (records, zipfian) = (options.records, Zipfian::new(options.records));
+    let mut at = 0;
+    write(&db, &keyspace, records, &mut rng, |_| {
+        at += 1;
+        at - 1
+    })?;
+    write(&db, &keyspace, records, &mut rng, |rng| zipfian.number(rng))?;
+    write(&db, &keyspace, records, &mut rng, |rng| rng.random_range(0..records))?;
+    db.flush()?;
+    let space = db.stats().space;
+    println!(
+        "{records} records of 116 bytes, {} MiB of memory; {} pieces, logged {:.2} of live, space {:.2} x live",
+        options.memory >> 20,
+        space.log_pieces,
+        space.logged as f64 / space.live as f64,
+        space.amplification
+    );
+    in_memory("with log pieces", &keyspace, records);
+    measure("zipfian", &db, &options, options.threads, |rng| {
+        let is_scan = rng.random_range(0..20) > 0;
+        if is_scan {
+            scan(&keyspace, zipfian.number(rng), rng.random_range(1..=100));
+        } else {
+            let mut batch = db.batch();
+            let number = rng.random_range(0..records) * GAP + rng.random_range(1..GAP);
+            batch.insert(&keyspace, key(number), value(rng));
+            batch.durability(Durability::Buffered).commit().expect("commits");
+        }
+        is_scan
+    });
+    measure("uniform", &db, &options, 1, |rng| {
+        scan(&keyspace, rng.random_range(0..records), 100);
+        true
+    });
+    db.compact()?;
+    in_memory("cleansed", &keyspace, records);
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Rent: what range searches pay for the log pieces of a block, and which blocks have paid the price of their cleansing.
+//!
+//! A search that comes through a block reads its pieces, from the device or from the cache, and merges them: that is rent.
+//! To cleanse the block costs its price once, and no more rent. Who buys when the rent paid so far has reached the price
+//! never spends more than twice what the best choice would have cost, however the searching goes on (the rule of ski rental).
+//! Each block has an account of its own, so that blocks where many search are cleansed first, and those where nobody does, never.
+//! (d-IPL B+-tree: eager cleansing, there begun by a threshold of reads.)
+//!
+//! Invariant: the list of blocks that have paid is bounded; one that finds it full is noted when it has paid its price again.
+
+use crate::node::NodeId;
+use crate::store::mapping_table::Position;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes that a device moves in long requests while it reads one log piece by itself among many (15 microseconds and 1 GB/s
+/// where we measured, see docs/performance.md).
+pub(crate) const BYTES_A_PIECE: u64 = 16 << 10;
+/// The same for a piece that is in the cache: to merge it with others takes 2 microseconds, and it is in the place of a leaf.
+pub(crate) const BYTES_A_CACHED_PIECE: u64 = 2 << 10;
+
+/// Most blocks that wait for their cleansing: one and a half GiB of leaves.
+const LISTED_MAX: usize = 8192;
+
+/// What it costs to cleanse a block, in bytes moved: leaves read and written again, pieces read.
+pub(crate) fn price(leaves: u64, pieces: u64) -> u64 {
+    2 * leaves + pieces
+}
+
+/// The account of one block.
+#[derive(Debug, Default)]
+pub(crate) struct Rent {
+    paid: AtomicU64,
+    /// Looked up by the first who pays.
+    price: OnceLock<u64>,
+}
+
+impl Rent {
+    /// The account of a block that has got one piece more.
+    pub fn carried_over(&self) -> Self {
+        Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
+    }
+
+    /// In bytes that a device could have moved instead.
+    pub fn paid(&self) -> u64 {
+        self.paid.load(Relaxed)
+    }
+
+    /// Whether the rent has reached a price.
+    pub fn has_reached(&self, price: u64) -> bool {
+        self.paid() >= price
+    }
+
+    /// Pays. Says whether the price is paid with it, or paid once more.
+    fn pay(&self, bytes: u64, price: impl FnOnce() -> u64) -> bool {
+        let price = (*self.price.get_or_init(price)).max(1);
+        let before = self.paid.fetch_add(bytes, Relaxed);
+        (before + bytes) / price > before / price
+    }
+}
+
+/// The accounts' book: sums, and who has paid.
+#[derive(Debug, Default)]
+pub(crate) struct Rents {
+    /// Pieces read from the device, and found in the cache.
+    read: AtomicU64,
+    cached: AtomicU64,
+    /// Rent of blocks that were cleansed because of it.
+    settled: AtomicU64,
+    /// Blocks that have paid, and where their leaves begin.
+    listed: Mutex<Vec<(Position, NodeId)>>,
+}
+
+impl Rents {
+    /// A search found so many pieces of a block in the cache and read the others from the device.
+    pub fn pay(
+        &self,
+        rent: &Rent,
+        (read, cached): (u64, u64),
+        price: impl FnOnce() -> u64,
+        place: (Option<Position>, NodeId),
+    ) {
+        self.read.fetch_add(read, Relaxed);
+        self.cached.fetch_add(cached, Relaxed);
+        let (Some(position), block) = place else { return };
+        if rent.pay(read * BYTES_A_PIECE + cached * BYTES_A_CACHED_PIECE, price) {
+            let mut listed = self.listed.lock();
+            if listed.len() < LISTED_MAX {
+                listed.push((position, block));
+            }
+        }
+    }
+
+    /// Pieces that were read from the device, and found in the cache.
+    pub fn pieces(&self) -> (u64, u64) {
+        (self.read.load(Relaxed), self.cached.load(Relaxed))
+    }
+
+    /// A block was cleansed because of its rent.
+    pub fn settle(&self, rent: &Rent) {
+        self.settled.fetch_add(rent.paid(), Relaxed);
+    }
+
+    /// Rent that was paid and for which nothing was cleansed, in bytes.
+    pub fn unsettled(&self) -> u64 {
+        let (read, cached) = self.pieces();
+        (read * BYTES_A_PIECE + cached * BYTES_A_CACHED_PIECE).saturating_sub(self.settled.load(Relaxed))
+    }
+
+    /// Those who have paid, in the order in which their leaves lie on the device: so these die side by side, and whole
+    /// segments with them. The list is empty afterwards.
+    pub fn take_listed(&self) -> Vec<(Position, NodeId)> {
+        let mut listed = std::mem::take(&mut *self.listed.lock());
+        listed.sort_unstable();
+        listed.dedup();
+        listed
+    }
+
+    /// Notes again what could not be cleansed now.
+    pub fn put_back(&self, blocks: impl Iterator<Item = (Position, NodeId)>) {
+        let mut listed = self.listed.lock();
+        let room = LISTED_MAX.saturating_sub(listed.len());
+        listed.extend(blocks.take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICE: u64 = 10 * BYTES_A_PIECE;
+
+    #[test]
+    fn who_has_paid_the_price_is_listed_once_and_again_after_another() {
+        let (rents, rent) = (Rents::default(), Rent::default());
+        let pay = |read, cached| rents.pay(&rent, (read, cached), || PRICE, (Some(Position(7)), NodeId(1)));
+        pay(9, 0);
+        assert!(rents.take_listed().is_empty() && !rent.has_reached(PRICE));
+        pay(0, 8);
+        assert!(rent.has_reached(PRICE));
+        pay(5, 0);
+        assert_eq!(rents.take_listed(), [(Position(7), NodeId(1))]);
+        pay(4, 0);
+        assert!(rents.take_listed().is_empty(), "not before it has paid once more");
+        pay(1, 0);
+        assert_eq!(rents.take_listed().len(), 1);
+        assert_eq!(rents.unsettled(), 19 * BYTES_A_PIECE + 8 * BYTES_A_CACHED_PIECE);
+        rents.settle(&rent);
+        assert_eq!(rents.unsettled(), 0);
+        assert_eq!(rent.carried_over().paid(), rent.paid());
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_in_the_order_of_the_device() {
+        let rents = Rents::default();
+        for block in 0..2 * LISTED_MAX as u64 {
+            let place = (Some(Position(1 << 30 >> (block % 20))), NodeId(block));
+            rents.pay(&Rent::default(), (10, 0), || PRICE, place);
+        }
+        let listed = rents.take_listed();
+        assert!(listed.len() == LISTED_MAX && listed.is_sorted());
+        rents.put_back(listed.iter().chain(&listed).copied());
+        assert_eq!(rents.take_listed(), listed);
+    }
+}
