@@ -87,6 +87,13 @@ fn write(
     Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest))
 }
 
+/// Bytes that this process has given to the device or will, without those of files that were removed before they were written. Linux only.
+fn given_to_device() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    let field = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    field("write_bytes:")?.checked_sub(field("cancelled_write_bytes:")?)
+}
+
 /// The memory that this process has had resident since the last call: the most, beside what the database says it uses.
 fn tell_memory(db: &Database) {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
@@ -139,19 +146,24 @@ fn main() -> Outcome {
         })?
     };
     db.flush()?;
-    let written = db.stats().device.bytes_written as f64 / (records * RECORD) as f64;
+    let loaded = (records * RECORD) as f64;
+    let (written, given) = (db.stats().device.bytes_written as f64 / loaded, given_to_device());
     tell_memory(&db);
     println!(
-        "load        {rate:>9.0} records/s, {written:.2} B written a byte, slowest commit {slowest:.0} ms"
+        "load        {rate:>9.0} records/s, {written:.2} B written a byte ({:.2} for the device), slowest commit {slowest:.0} ms",
+        given.map_or(f64::NAN, |given| given as f64 / loaded)
     );
+    println!("            space {:.2} x records", db.stats().space.used as f64 / loaded);
     for time in 1..=options.times {
-        let before = db.stats();
+        let (before, given) = (db.stats(), given_to_device());
         let (rate, slowest) = write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
         let after = db.stats();
         let bytes = (records * RECORD) as f64;
+        let given =
+            given_to_device().zip(given).map_or(f64::NAN, |(after, before)| (after - before) as f64 / bytes);
         let per_byte = |after: u64, before: u64| (after - before) as f64 / bytes;
         println!(
-            "overwrite {time} {rate:>9.0} records/s, a byte: {:.2} B written (log {:.2}, data {:.2}, of it collector {:.2}, manifest {:.2}), {:.2} B read; slowest {slowest:.0} ms",
+            "overwrite {time} {rate:>9.0} records/s, a byte: {:.2} B written, {given:.2} for the device (log {:.2}, data {:.2}, of it collector {:.2}, manifest {:.2}), {:.2} B read; slowest {slowest:.0} ms",
             per_byte(after.device.bytes_written, before.device.bytes_written),
             per_byte(after.writes.log_bytes, before.writes.log_bytes),
             per_byte(after.writes.data_bytes, before.writes.data_bytes),

@@ -2,32 +2,45 @@
 //! the space within its target. One thread at a time, in the background or within the commit that made it due.
 //!
 //! ```text
-//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )* ─▶ log shortened ─▶ idle
+//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log shortened ─▶ idle
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
 //! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
+//!
+//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable. Otherwise a power loss could leave a
+//! part of a batch in the trees whose other part the log has lost. A queue that goes to the trees with one edit needs no such thing: the edit
+//! is there after a crash, and then all of the queue is, or it is not, and then the log ends where it ends, as if nothing had been flushed. The
+//! log's file is removed then, mostly before the operating system has written any of it: such a load writes each byte once.
 
 use crate::advisor::Advisor;
+use crate::commit::Log;
 use crate::engine::{Engine, Frozen};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
+use crate::node::entry_len;
+use crate::operation::Operation;
 use crate::publish::With;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
+use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
 use crate::tree::sweep_ahead::sweep_ahead;
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+/// Bytes of memory that a new leaf takes until it is published, and what it takes in an edit at most.
+const LEAF_LISTED: u64 = 300;
+pub(crate) const LEAF_IN_EDIT: u64 = 24;
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -39,6 +52,8 @@ pub(crate) struct FlushControl {
     /// Which blocks are cleansed next, and when.
     sweep: Mutex<Sweep>,
     advisor: Mutex<Advisor>,
+    /// Whether the last flush had several portions, as the next one will have then.
+    in_portions: AtomicBool,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
@@ -65,6 +80,7 @@ impl FlushControl {
             changed: Condvar::new(),
             sweep: Mutex::default(),
             advisor: Mutex::default(),
+            in_portions: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -93,6 +109,38 @@ impl FlushControl {
     pub fn stop(&self) {
         self.inner.lock().stop = true;
         self.changed.notify_all();
+    }
+}
+
+/// The sync of the log that a frozen queue came from.
+enum SyncLog<'a> {
+    /// On its way, and to be waited for.
+    Begun(Box<dyn FnOnce() -> Result<()> + 'a>),
+    /// Only before a portion that is not all.
+    IfNeeded,
+    Done,
+}
+
+/// What went to the leaves without waiting in memory.
+#[derive(Default)]
+struct Taken {
+    changes: u64,
+    bytes: u64,
+    leaf_bytes: u64,
+}
+
+impl Taken {
+    /// How often it says so, in bytes of keys and values.
+    const STEP: u64 = 256 << 10;
+
+    /// Whether it is time to tell how far the flush has come.
+    fn add(&mut self, change: &Operation) -> bool {
+        let value = change.value.as_ref().map_or(0, Bytes::len);
+        let before = self.bytes / Self::STEP;
+        self.changes += 1;
+        self.bytes += (change.key.len() + value) as u64;
+        self.leaf_bytes += entry_len(change.key.len(), value) as u64;
+        self.bytes / Self::STEP > before
     }
 }
 
@@ -204,7 +252,7 @@ impl Engine {
         let scanned = self.pager.counters.pieces_scanned.load(Relaxed);
         let share = self.flush.advisor.lock().share(frozen.queue.bytes(), scanned);
         sweep.begin(frozen.queue.bytes(), share);
-        let sync_log = || self.sync_log_below(frozen.wal_low);
+        let wal_low = frozen.wal_low;
         if self.flush.in_background {
             let (limit, ahead) = (self.shares.stage, sweep.cursor().clone());
             std::thread::scope(|scope| {
@@ -217,9 +265,13 @@ impl Engine {
                 // Without a thread nothing is read ahead.
                 let spawn = || thread("sapwood-ahead").spawn_scoped(scope, work).ok();
                 let reader = if has_logs { spawn() } else { None };
-                let log = thread("sapwood-sync").spawn_scoped(scope, sync_log);
-                let sync_log =
-                    || log.map_or_else(|_| sync_log(), |log| log.join().unwrap_or(Err(Error::Closed)));
+                let sync =
+                    || thread("sapwood-sync").spawn_scoped(scope, || self.sync_log_below(wal_low)).ok();
+                let ahead = if self.is_log_synced_early(wal_low) { sync() } else { None };
+                let sync_log = match ahead {
+                    Some(sync) => SyncLog::Begun(Box::new(|| sync.join().unwrap_or(Err(Error::Closed)))),
+                    None => SyncLog::IfNeeded,
+                };
                 let flushed = self.flush_portions(writer, &frozen, &mut sweep, sync_log);
                 drop(open);
                 // If it panicked, nothing was read ahead.
@@ -228,27 +280,26 @@ impl Engine {
             })?;
         } else {
             // In the foreground everything happens in one order, always the same.
-            self.flush_portions(writer, &frozen, &mut sweep, sync_log)?;
+            self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded)?;
         }
         sweep.end();
         drop(sweep);
         self.flush.flushes.fetch_add(1, Relaxed);
-        let wal_low = frozen.wal_low;
         drop(frozen);
         self.balance_memory();
         self.shorten_log(wal_low);
         Ok(())
     }
 
-    /// `sync_log` is called before anything is published: see [`Engine::sync_log_below`].
     fn flush_portions(
         &self,
         writer: &mut Writer,
         frozen: &Frozen,
         sweep: &mut Sweep,
-        sync_log: impl FnOnce() -> Result<()>,
+        mut sync_log: SyncLog<'_>,
     ) -> Result<()> {
-        let mut sync_log = Some(sync_log);
+        // A flush that was interrupted has published something.
+        self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         // Most blocks are appended to; those that are cleansed take many times as long.
         let expected = frozen.queue.bytes() + sweep.expected();
         let mut written = 0;
@@ -258,6 +309,7 @@ impl Engine {
             let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let (mut portion_changes, mut portion_bytes) = (0, 0);
+            let mut tail_left = self.tail_max();
             let mut last_keyspace = None;
             let mut next = None;
             // A tree is touched once in an attempt.
@@ -272,10 +324,24 @@ impl Engine {
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
                 self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
                 next = routed.left.map(|key| (keyspace, key));
-                if !routed.rewrite.is_empty() {
-                    let changes = &mut routed.rewrite.into_iter().peekable();
-                    bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
+                let mut taken = Taken::default();
+                let tail = std::iter::from_fn(|| {
+                    let is_next =
+                        |next: &Operation| next.keyspace == keyspace && taken.leaf_bytes < tail_left;
+                    let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
+                    if taken.add(&change) {
+                        self.pace.report(written + portion_bytes + taken.bytes, expected);
+                    }
+                    Some(change)
+                });
+                let mut rewrite = routed.rewrite.into_iter().chain(tail).peekable();
+                if rewrite.peek().is_some() {
+                    bupdate(&mut attempt, keyspace, &mut rewrite, self.shares.node_len)?;
                 }
+                drop(rewrite);
+                tail_left = tail_left.saturating_sub(taken.leaf_bytes);
+                portion_changes += taken.changes;
+                portion_bytes += taken.bytes;
             }
             let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
             drop(changes);
@@ -285,8 +351,13 @@ impl Engine {
                 edit.wal_low = Some(frozen.wal_low);
             }
             written += attempt.bytes();
-            if let Some(sync_log) = sync_log.take() {
-                sync_log()?;
+            if next.is_some() {
+                self.flush.in_portions.store(true, Relaxed);
+            }
+            match std::mem::replace(&mut sync_log, SyncLog::Done) {
+                SyncLog::Begun(wait) => wait()?,
+                SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
+                SyncLog::IfNeeded | SyncLog::Done => {}
             }
             self.commit_attempt(attempt, next.is_none())?;
             self.pace.report(written, expected);
@@ -306,12 +377,29 @@ impl Engine {
         }
     }
 
-    /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
-    /// the trees whose other part the log has lost.
+    /// Bytes of leaves that are filled one after the other in one attempt. The list of them waits in memory, and has to fit into one edit.
+    fn tail_max(&self) -> u64 {
+        let nodes = (self.shares.memory / 32 / LEAF_LISTED).min(EDIT_MAX as u64 / 4 / LEAF_IN_EDIT);
+        nodes * self.shares.node_len.leaf as u64
+    }
+
+    /// Whether the log of the frozen queue is to be synced beside the first portion: others will follow, or commits are durable one by one,
+    /// and the next of them would have to wait for it.
+    fn is_log_synced_early(&self, wal_low: u64) -> bool {
+        let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
+        self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
+    }
+
+    /// Makes the log durable that the frozen queue came from.
     fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
         for (generation, file) in unsynced.into_iter().filter(|(generation, _)| *generation < wal_low) {
-            self.volume.sync(file).map_err(Error::undecided)?;
+            self.volume.sync(file).map_err(|error| {
+                let error = Error::undecided(error);
+                // Whatever becomes of the flush: another sync of the file would not tell of this any more.
+                self.poison(&error);
+                error
+            })?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(generation);
             }

@@ -49,6 +49,9 @@ pub(crate) struct Routed {
     pub cleansed: u64,
     /// The first change that was looked at and not taken, because the budget did not reach for its block.
     pub left: Option<Bytes>,
+    /// The other changes for the keyspace, none of which was taken, are for the tree's last block, which has no log area,
+    /// or its only leaf. So they can go to the leaves one by one, and however many they are, nothing else dies for them.
+    pub is_tail: bool,
 }
 
 /// How much one attempt may take on, in bytes.
@@ -84,7 +87,7 @@ pub(crate) fn route<I: Iterator<Item = Operation>>(
     };
     match view.root().filter(|(_, height)| *height > 0) {
         Some((root, height)) => router.by_blocks(root, height)?,
-        None => router.without_blocks(),
+        None => router.routed.is_tail = true,
     }
     Ok(router.routed)
 }
@@ -123,6 +126,7 @@ fn bytes_of(change: &Operation) -> u64 {
 impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
     fn has_budget(&self) -> bool {
         self.routed.left.is_none()
+            && !self.routed.is_tail
             && self.attempt.bytes() + self.promised < self.budget.write
             && self.held < self.budget.hold
     }
@@ -136,22 +140,6 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
         self.routed.changes += 1;
         self.routed.bytes += bytes_of(&change);
         Some(change)
-    }
-
-    /// A tree of one leaf, or none, takes everything at once.
-    fn without_blocks(&mut self) {
-        while self.has_budget()
-            && let Some(change) = self.next_change(None)
-        {
-            self.hold(change);
-        }
-    }
-
-    fn hold(&mut self, change: Operation) {
-        let bytes = bytes_of(&change);
-        self.held += bytes;
-        self.promised += bytes;
-        self.routed.rewrite.push(change);
     }
 
     fn by_blocks(&mut self, root: NodeId, height: u8) -> Result<()> {
@@ -226,6 +214,7 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
     fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing>> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
+        let is_last = fence.is_none();
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let pieces = cut(&changes);
@@ -245,6 +234,10 @@ impl<I: Iterator<Item = Operation>> Router<'_, '_, I> {
             self.routed.cleansed += 1;
             self.held += changes.iter().map(bytes_of).sum::<u64>() + logged;
             self.promised += leaves + bytes;
+            // What log pieces hold may lie above what comes next.
+            if is_last && area.is_none() && self.routed.left.take().is_some() {
+                self.routed.is_tail = true;
+            }
             return Ok(Some(Cleansing { block: id, area, changes }));
         }
         self.routed.appended += 1;
