@@ -2,7 +2,7 @@
 //! the space within its target. One thread at a time, in the background or within the commit that made it due.
 //!
 //! ```text
-//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log shortened ─▶ idle
+//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log shortened ─▶ cleanse_due ─▶ idle
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
@@ -29,18 +29,20 @@ use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
 use crate::tree::sweep::Sweep;
-use crate::tree::sweep_ahead::sweep_ahead;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
-/// Bytes of memory that a new leaf takes until it is published, and what it takes in an edit at most.
-const LEAF_LISTED: u64 = 300;
-pub(crate) const LEAF_IN_EDIT: u64 = 24;
+/// Bytes of memory that a new node takes until it is published, and what it takes in an edit at most.
+const NODE_LISTED: u64 = 300;
+pub(crate) const NODE_IN_EDIT: u64 = 24;
+/// How often a flush says how far it has come, in bytes of keys and values.
+const STEP: u64 = 256 << 10;
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -67,6 +69,8 @@ pub(crate) struct FlushControl {
 #[derive(Default)]
 struct Control {
     stop: bool,
+    /// A flush is at work, perhaps when its queue is in the trees already.
+    at_work: bool,
     /// Counts failed tries, so that whoever waits sees a new one.
     failures: u64,
     failure: Option<Error>,
@@ -121,27 +125,8 @@ enum SyncLog<'a> {
     Done,
 }
 
-/// What went to the leaves without waiting in memory.
-#[derive(Default)]
-struct Taken {
-    changes: u64,
-    bytes: u64,
-    leaf_bytes: u64,
-}
-
-impl Taken {
-    /// How often it says so, in bytes of keys and values.
-    const STEP: u64 = 256 << 10;
-
-    /// Whether it is time to tell how far the flush has come.
-    fn add(&mut self, change: &Operation) -> bool {
-        let value = change.value.as_ref().map_or(0, Bytes::len);
-        let before = self.bytes / Self::STEP;
-        self.changes += 1;
-        self.bytes += (change.key.len() + value) as u64;
-        self.leaf_bytes += entry_len(change.key.len(), value) as u64;
-        self.bytes / Self::STEP > before
-    }
+fn bytes_of(change: &Operation) -> u64 {
+    (change.key.len() + change.value.as_ref().map_or(0, Bytes::len)) as u64
 }
 
 impl Engine {
@@ -185,8 +170,10 @@ impl Engine {
     pub fn flush_now(&self) -> Result<()> {
         let mut guard = self.writer.lock();
         let writer = guard.as_mut().ok_or(Error::Closed)?;
+        self.flush.inner.lock().at_work = true;
         let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
         self.pace.end();
+        self.flush.inner.lock().at_work = false;
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
         if let Err(error) = &result {
             self.yield_to(error);
@@ -201,13 +188,22 @@ impl Engine {
 
     /// Waits until no queue is frozen. An error if the flush failed since.
     pub fn wait_for_flush(&self) -> Result<()> {
+        self.wait_until(|_| self.state.load().frozen.is_none())
+    }
+
+    /// As [`Engine::wait_for_flush`], and until the flush has cleansed what was due.
+    fn wait_for_whole_flush(&self) -> Result<()> {
+        self.wait_until(|control| !control.at_work && self.state.load().frozen.is_none())
+    }
+
+    fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
         if !self.flush.in_background {
             return self.flush_now();
         }
         let mut control = self.flush.inner.lock();
         let failures = control.failures;
         loop {
-            if self.state.load().frozen.is_none() {
+            if is_done(&control) {
                 return Ok(());
             }
             self.check_writable()?;
@@ -227,7 +223,7 @@ impl Engine {
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
-            self.wait_for_flush()?;
+            self.wait_for_whole_flush()?;
             let mut guard = self.log.lock();
             let log = guard.as_mut().ok_or(Error::Closed)?;
             let state = self.state.load();
@@ -242,7 +238,7 @@ impl Engine {
             self.freeze(log)?;
             break;
         }
-        self.wait_for_flush()
+        self.wait_for_whole_flush()
     }
 
     fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
@@ -253,63 +249,68 @@ impl Engine {
         let share = self.flush.advisor.lock().share(frozen.queue.bytes(), scanned);
         sweep.begin(frozen.queue.bytes(), share);
         let wal_low = frozen.wal_low;
-        if self.flush.in_background {
-            let (limit, ahead) = (self.shares.stage, sweep.cursor().clone());
+        let expected = frozen.queue.bytes() + sweep.expected();
+        // In the foreground everything happens in one order, always the same.
+        let written = if self.flush.in_background && self.is_log_synced_early(wal_low) {
             std::thread::scope(|scope| {
-                let (stage, queue) = (&self.pager.stage, &frozen.queue);
-                let open = stage.open(limit);
-                let version = || Arc::clone(&self.state.load().version);
-                let thread = |name: &str| std::thread::Builder::new().name(name.into());
-                let has_logs = version().logs.totals().bytes > 0;
-                let work = move || sweep_ahead(stage, &self.pager, queue, version, limit / 8, ahead);
-                // Without a thread nothing is read ahead.
-                let spawn = || thread("sapwood-ahead").spawn_scoped(scope, work).ok();
-                let reader = if has_logs { spawn() } else { None };
-                let sync =
-                    || thread("sapwood-sync").spawn_scoped(scope, || self.sync_log_below(wal_low)).ok();
-                let ahead = if self.is_log_synced_early(wal_low) { sync() } else { None };
-                let sync_log = match ahead {
-                    Some(sync) => SyncLog::Begun(Box::new(|| sync.join().unwrap_or(Err(Error::Closed)))),
-                    None => SyncLog::IfNeeded,
+                let thread = std::thread::Builder::new().name("sapwood-sync".into());
+                let sync_log = match thread.spawn_scoped(scope, || self.sync_log_below(wal_low)) {
+                    Ok(sync) => SyncLog::Begun(Box::new(|| sync.join().unwrap_or(Err(Error::Closed)))),
+                    Err(_) => SyncLog::IfNeeded,
                 };
-                let flushed = self.flush_portions(writer, &frozen, &mut sweep, sync_log);
-                drop(open);
-                // If it panicked, nothing was read ahead.
-                reader.map(std::thread::ScopedJoinHandle::join);
-                flushed
-            })?;
+                self.flush_portions(writer, &frozen, &mut sweep, sync_log, expected)
+            })?
         } else {
-            // In the foreground everything happens in one order, always the same.
-            self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded)?;
-        }
-        sweep.end();
-        drop(sweep);
+            self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded, expected)?
+        };
         self.flush.flushes.fetch_add(1, Relaxed);
         drop(frozen);
         self.balance_memory();
         self.shorten_log(wal_low);
+        // Whoever has waited for the queue goes on.
+        self.flush.notify();
+        let due = sweep.take_due();
+        let left = match self.cleanse_due(writer, &due, written) {
+            // The queue is in the trees; the rest has time.
+            Err(error) if error.is_disk_full() => {
+                self.reclaim(0);
+                0
+            }
+            left => left?,
+        };
+        sweep.end(&due[due.len() - left..]);
         Ok(())
     }
 
+    /// Takes the queue to the trees. Says how many bytes of nodes it wrote.
     fn flush_portions(
         &self,
         writer: &mut Writer,
         frozen: &Frozen,
         sweep: &mut Sweep,
         mut sync_log: SyncLog<'_>,
-    ) -> Result<()> {
+        expected: u64,
+    ) -> Result<u64> {
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
-        // Most blocks are appended to; those that are cleansed take many times as long.
-        let expected = frozen.queue.bytes() + sweep.expected();
         let mut written = 0;
         loop {
-            let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
+            let taken = Cell::new(0);
+            let tell = |change: &Operation| {
+                let before = taken.get();
+                taken.set(before + bytes_of(change));
+                if before / STEP < taken.get() / STEP {
+                    self.pace.report(written + taken.get(), expected);
+                }
+            };
+            let changes = frozen.queue.newest(frozen.resume.lock().clone());
+            let mut changes = changes.inspect(tell).peekable();
             let base = Arc::clone(&self.state.load().version);
             let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let (mut portion_changes, mut portion_bytes) = (0, 0);
-            let mut tail_left = self.tail_max();
+            let nodes = self.nodes_max();
+            let (mut tail_left, mut rewrite) = (nodes * self.shares.node_len.leaf as u64, budget);
             let mut last_keyspace = None;
             let mut next = None;
             // A tree is touched once in an attempt.
@@ -317,31 +318,30 @@ impl Engine {
                 && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
                 && last_keyspace.replace(keyspace) != Some(keyspace)
             {
-                let limits = Budget { write: budget, hold: self.shares.hold };
+                let limits = Budget { rewrite, hold: self.shares.hold, nodes: nodes as usize };
                 let routed = route(&mut attempt, keyspace, &mut changes, sweep, limits)?;
                 portion_changes += routed.changes;
                 portion_bytes += routed.bytes;
+                rewrite = rewrite.saturating_sub(routed.promised);
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
                 self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
                 next = routed.left.map(|key| (keyspace, key));
-                let mut taken = Taken::default();
+                let mut tail_changes = 0;
                 let tail = std::iter::from_fn(|| {
-                    let is_next =
-                        |next: &Operation| next.keyspace == keyspace && taken.leaf_bytes < tail_left;
+                    let is_next = |next: &Operation| next.keyspace == keyspace && tail_left > 0;
                     let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
-                    if taken.add(&change) {
-                        self.pace.report(written + portion_bytes + taken.bytes, expected);
-                    }
+                    let value = change.value.as_ref().map_or(0, Bytes::len);
+                    tail_left = tail_left.saturating_sub(entry_len(change.key.len(), value) as u64);
+                    tail_changes += 1;
+                    portion_bytes += bytes_of(&change);
                     Some(change)
                 });
-                let mut rewrite = routed.rewrite.into_iter().chain(tail).peekable();
-                if rewrite.peek().is_some() {
-                    bupdate(&mut attempt, keyspace, &mut rewrite, self.shares.node_len)?;
+                let mut to_leaves = routed.rewrite.into_iter().chain(tail).peekable();
+                if to_leaves.peek().is_some() {
+                    bupdate(&mut attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
                 }
-                drop(rewrite);
-                tail_left = tail_left.saturating_sub(taken.leaf_bytes);
-                portion_changes += taken.changes;
-                portion_bytes += taken.bytes;
+                drop(to_leaves);
+                portion_changes += tail_changes;
             }
             let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
             drop(changes);
@@ -364,23 +364,19 @@ impl Engine {
             self.flush.portions.fetch_add(1, Relaxed);
             self.flush.changes.fetch_add(portion_changes, Relaxed);
             self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
-            if let Some(next) = &next {
-                self.pager.stage.pass(next.clone());
-            }
             let through = next.is_none();
             *frozen.resume.lock() = next;
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
             if through {
-                return Ok(());
+                return Ok(written);
             }
         }
     }
 
-    /// Bytes of leaves that are filled one after the other in one attempt. The list of them waits in memory, and has to fit into one edit.
-    fn tail_max(&self) -> u64 {
-        let nodes = (self.shares.memory / 32 / LEAF_LISTED).min(EDIT_MAX as u64 / 4 / LEAF_IN_EDIT);
-        nodes * self.shares.node_len.leaf as u64
+    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
+    fn nodes_max(&self) -> u64 {
+        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 
     /// Whether the log of the frozen queue is to be synced beside the first portion: others will follow, or commits are durable one by one,

@@ -8,7 +8,7 @@
 use crate::batch::check_key;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::flush::LEAF_IN_EDIT;
+use crate::flush::NODE_IN_EDIT;
 use crate::operation::{KeyspaceId, Operation};
 use crate::store::attempt::Attempt;
 use crate::store::manifest::EDIT_MAX;
@@ -76,7 +76,7 @@ impl Engine {
         if let Some(error) = sorted.failed.take() {
             return Err(error);
         }
-        let list = attempt.edit_mut().set.len() as u64 * LEAF_IN_EDIT;
+        let list = attempt.edit_mut().set.len() as u64 * NODE_IN_EDIT;
         if list > EDIT_MAX as u64 {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }
