@@ -28,6 +28,7 @@ use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
 use crate::tree::route::{Budget, route};
+use crate::tree::sample::Sample;
 use crate::tree::sweep::Sweep;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -294,9 +295,13 @@ impl Engine {
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let mut written = 0;
+        let mut sample = Some(Sample::of(frozen.queue.count()));
         loop {
             let taken = Cell::new(0);
             let tell = |change: &Operation| {
+                if let Some(sample) = &mut sample {
+                    sample.see(change);
+                }
                 let before = taken.get();
                 taken.set(before + bytes_of(change));
                 if before / STEP < taken.get() / STEP {
@@ -345,6 +350,12 @@ impl Engine {
             }
             let next = next.or_else(|| changes.peek().map(|next| (next.keyspace, next.key.clone())));
             drop(changes);
+            let base = attempt.base();
+            if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
+                && let Ok(percent) = sample.new_percent(&self.pager, base)
+            {
+                self.flush.advisor.lock().note_new(percent);
+            }
             if next.is_none() {
                 let edit = attempt.edit_mut();
                 edit.flushed_seq = Some(frozen.last_seq);

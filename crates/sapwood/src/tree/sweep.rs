@@ -3,7 +3,8 @@
 //!
 //! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / the share that
 //! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
-//! leave behind dies in the order in which it was written. A block that grows its log faster does not wait for the cursor,
+//! leave behind dies in the order in which it was written. When the share falls, the cursor goes faster, but what has more already waits for it, for
+//! a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
 //! and one that has hardly any is passed by. When writers are so fast that the next queue is frozen before all of that is cleansed, the rest
 //! waits for the next flush.
 //!
@@ -60,15 +61,18 @@ struct Cursor {
     quota: u64,
     /// Log bytes per leaf byte that it aims at, in percent.
     share: u64,
+    /// The greatest of this round and the last: what blocks may have that the cursor has not come to since.
+    highest: [u64; 2],
 }
 
 impl Cursor {
     /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
     fn urgency(&self, log: u64, leaves: u64, is_next: bool) -> Urgency {
-        let reaches = |most: u64| log * 10_000 >= leaves * self.share * most;
-        if reaches(OVERDUE) {
+        let reaches = |share: u64, most: u64| log * 10_000 >= leaves * share * most;
+        let highest = self.highest[0].max(self.highest[1]);
+        if reaches(highest, OVERDUE) {
             Urgency::Overdue
-        } else if reaches(if is_next { LEAST } else { MOST }) {
+        } else if reaches(highest, MOST) || (is_next && reaches(self.share, LEAST)) {
             Urgency::Due
         } else {
             Urgency::NotDue
@@ -90,6 +94,7 @@ impl Sweep {
     pub fn begin(&mut self, bytes: u64, share: u64) {
         let cursor = &mut self.cursor;
         cursor.share = share.max(1);
+        cursor.highest[0] = cursor.highest[0].max(cursor.share);
         let round = bytes * 100 / cursor.share;
         cursor.quota = cursor.quota.min(round) + round;
         self.begun_with = cursor.quota;
@@ -135,6 +140,7 @@ impl Sweep {
             self.cursor.quota += left.map(|due| due.leaves).sum::<u64>();
         } else if self.cursor.quota > 0 {
             self.cursor.at = Default::default();
+            self.cursor.highest = [self.cursor.share, self.cursor.highest[0]];
         }
     }
 
