@@ -64,17 +64,17 @@ fn value(rng: &mut StdRng) -> [u8; 100] {
     value
 }
 
-/// Commits `count` batches of records that `next` names; says how many records a second, and how long the slowest commit
-/// took in milliseconds.
+/// Commits `count` batches of records that `next` names; says how many records a second, how long the slowest commit
+/// took in milliseconds, and how many bytes of space the database took at most.
 fn write(
     db: &Database,
     keyspace: &Keyspace,
     count: u64,
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
-) -> Outcome<(f64, f64)> {
-    let (began, mut slowest) = (Instant::now(), 0f64);
-    for _ in 0..count {
+) -> Outcome<(f64, f64, u64)> {
+    let (began, mut slowest, mut most) = (Instant::now(), 0f64, 0);
+    for number in 0..count {
         let mut batch = db.batch();
         for _ in 0..BATCH {
             let number = next(rng);
@@ -83,8 +83,18 @@ fn write(
         let commit = Instant::now();
         batch.durability(Durability::Buffered).commit()?;
         slowest = slowest.max(commit.elapsed().as_secs_f64() * 1e3);
+        if number % 50 == 0 {
+            most = most.max(db.stats().space.used);
+        }
     }
-    Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest))
+    Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest, most))
+}
+
+/// Bytes that this process has given to the device or will, without those of files that were removed before they were written. Linux only.
+fn given_to_device() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/self/io").ok()?;
+    let field = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    field("write_bytes:")?.checked_sub(field("cancelled_write_bytes:")?)
 }
 
 /// The memory that this process has had resident since the last call: the most, beside what the database says it uses.
@@ -123,7 +133,7 @@ fn main() -> Outcome {
         options.memory >> 20,
         options.dir.display()
     );
-    let (rate, slowest) = if options.random_load {
+    let (rate, slowest, _) = if options.random_load {
         // A permutation: a multiplier without a common factor with the number of records.
         let step = (7_046_029_254_386_353_131u128..).find(|step| divisor(*step, u128::from(records)) == 1);
         let (mut at, step) = (0, step.expect("one of any few numbers is a prime"));
@@ -139,19 +149,25 @@ fn main() -> Outcome {
         })?
     };
     db.flush()?;
-    let written = db.stats().device.bytes_written as f64 / (records * RECORD) as f64;
+    let loaded = (records * RECORD) as f64;
+    let (written, given) = (db.stats().device.bytes_written as f64 / loaded, given_to_device());
     tell_memory(&db);
     println!(
-        "load        {rate:>9.0} records/s, {written:.2} B written a byte, slowest commit {slowest:.0} ms"
+        "load        {rate:>9.0} records/s, {written:.2} B written a byte ({:.2} for the device), slowest commit {slowest:.0} ms",
+        given.map_or(f64::NAN, |given| given as f64 / loaded)
     );
+    println!("            space {:.2} x records", db.stats().space.used as f64 / loaded);
     for time in 1..=options.times {
-        let before = db.stats();
-        let (rate, slowest) = write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
+        let (before, given) = (db.stats(), given_to_device());
+        let (rate, slowest, most) =
+            write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
         let after = db.stats();
         let bytes = (records * RECORD) as f64;
+        let given =
+            given_to_device().zip(given).map_or(f64::NAN, |(after, before)| (after - before) as f64 / bytes);
         let per_byte = |after: u64, before: u64| (after - before) as f64 / bytes;
         println!(
-            "overwrite {time} {rate:>9.0} records/s, a byte: {:.2} B written (log {:.2}, data {:.2}, of it collector {:.2}, manifest {:.2}), {:.2} B read; slowest {slowest:.0} ms",
+            "overwrite {time} {rate:>9.0} records/s, a byte: {:.2} B written, {given:.2} for the device (log {:.2}, data {:.2}, of it collector {:.2}, manifest {:.2}), {:.2} B read; slowest {slowest:.0} ms",
             per_byte(after.device.bytes_written, before.device.bytes_written),
             per_byte(after.writes.log_bytes, before.writes.log_bytes),
             per_byte(after.writes.data_bytes, before.writes.data_bytes),
@@ -160,8 +176,9 @@ fn main() -> Outcome {
             per_byte(after.device.bytes_read, before.device.bytes_read),
         );
         println!(
-            "            space {:.2} x records, {:.2} x live; logged {:.2} of live in {} pieces",
+            "            space {:.2} x records, at most {:.2}; {:.2} x live; logged {:.2} of live in {} pieces",
             after.space.used as f64 / bytes,
+            most as f64 / bytes,
             after.space.amplification,
             after.space.logged as f64 / after.space.live as f64,
             after.space.log_pieces,

@@ -1,5 +1,6 @@
 //! Backpressure: when flushing lags behind writing, writers are slowed smoothly, so that the active queue is full just
-//! when the flush is through, instead of being stopped for the whole of it.
+//! when the flush is through, instead of being stopped for the whole of it. A flush is through when it has cleansed what was due; should
+//! that take longer than foreseen, nobody is stopped for it.
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, a writer of `n` bytes
 //! owes `n × rest / room` seconds. Small debts are gathered: nobody sleeps for less than a millisecond.
@@ -60,12 +61,10 @@ impl Engine {
     /// Delays a writer of `bytes` as the flush needs it, and stops it while there is no room at all.
     pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let state = self.state.load();
-        if state.frozen.is_none() {
-            return Ok(());
-        }
         let (used, capacity) = (state.active.fill(), self.shares.queue);
+        let is_frozen = state.frozen.is_some();
         drop(state);
-        if used >= capacity {
+        if used >= capacity && is_frozen {
             let began = Instant::now();
             let result = self.wait_for_flush();
             self.pace.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);

@@ -78,7 +78,7 @@ impl State {
             return Ok(Some(Value(value)));
         }
         let view = TreeView { pager, version: &self.version, keyspace };
-        Ok(search::get(view, self.number, key)?.map(Value))
+        Ok(search::get(view, Some(self.number), key)?.map(Value))
     }
 }
 

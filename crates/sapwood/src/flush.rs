@@ -2,37 +2,53 @@
 //! the space within its target. One thread at a time, in the background or within the commit that made it due.
 //!
 //! ```text
-//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )* ─▶ log shortened ─▶ idle
+//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log shortened ─▶ cleanse_due ─▶ idle
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
 //! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
+//!
+//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable. Otherwise a power loss could leave a
+//! part of a batch in the trees whose other part the log has lost. A queue that goes to the trees with one edit needs no such thing: the edit
+//! is there after a crash, and then all of the queue is, or it is not, and then the log ends where it ends, as if nothing had been flushed. The
+//! log's file is removed then, mostly before the operating system has written any of it: such a load writes each byte once.
 
 use crate::advisor::Advisor;
+use crate::beside::{Wait, beside};
+use crate::commit::Log;
 use crate::engine::{Engine, Frozen};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
+use crate::node::entry_len;
 use crate::operation::OperationRef;
 use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
+use crate::store::manifest::EDIT_MAX;
 use crate::store::rent::Rents;
 use crate::store::writer::{Writer, segment_capacity};
 use crate::tree::bupdate::bupdate;
 use crate::tree::cleanse::Paid;
-use crate::tree::route::{Budget, route};
+use crate::tree::held::Copies;
+use crate::tree::route::{Budget, bytes_of, route};
+use crate::tree::sample::Sample;
 use crate::tree::sweep::Sweep;
-use crate::tree::sweep_ahead::sweep_ahead;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+/// Bytes of memory that a new node takes until it is published, and what it takes in an edit at most.
+const NODE_LISTED: u64 = 300;
+pub(crate) const NODE_IN_EDIT: u64 = 24;
+/// How often a flush says how far it has come, in bytes of keys and values.
+const STEP: u64 = 256 << 10;
 /// How long to wait before a flush that found the disk full is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -44,6 +60,8 @@ pub(crate) struct FlushControl {
     /// Which blocks are cleansed next, and when.
     sweep: Mutex<Sweep>,
     advisor: Mutex<Advisor>,
+    /// Whether the last flush had several portions, as the next one will have then.
+    in_portions: AtomicBool,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
@@ -59,6 +77,8 @@ pub(crate) struct FlushControl {
 #[derive(Default)]
 struct Control {
     stop: bool,
+    /// A flush is at work, perhaps when its queue is in the trees already.
+    at_work: bool,
     /// Counts failed tries, so that whoever waits sees a new one.
     failures: u64,
     failure: Option<Error>,
@@ -72,6 +92,7 @@ impl FlushControl {
             changed: Condvar::new(),
             sweep: Mutex::default(),
             advisor: Mutex::default(),
+            in_portions: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -112,6 +133,15 @@ impl FlushControl {
         self.inner.lock().stop = true;
         self.changed.notify_all();
     }
+}
+
+/// The sync of the log that a frozen queue came from.
+enum SyncLog<'a> {
+    /// On its way, and to be waited for.
+    Begun(Wait<'a>),
+    /// Only before a portion that is not all.
+    IfNeeded,
+    Done,
 }
 
 impl Engine {
@@ -155,8 +185,10 @@ impl Engine {
     pub fn flush_now(&self) -> Result<()> {
         let mut guard = self.writer()?;
         let writer = guard.get()?;
+        self.flush.inner.lock().at_work = true;
         let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
         self.pace.end();
+        self.flush.inner.lock().at_work = false;
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
         if let Err(error) = &result {
             self.yield_to(error);
@@ -171,13 +203,22 @@ impl Engine {
 
     /// Waits until no queue is frozen. An error if the flush failed since.
     pub fn wait_for_flush(&self) -> Result<()> {
+        self.wait_until(|_| self.state.load().frozen.is_none())
+    }
+
+    /// As [`Engine::wait_for_flush`], and until the flush has cleansed what was due.
+    fn wait_for_whole_flush(&self) -> Result<()> {
+        self.wait_until(|control| !control.at_work && self.state.load().frozen.is_none())
+    }
+
+    fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
         if !self.flush.in_background {
             return self.flush_now();
         }
         let mut control = self.flush.inner.lock();
         let failures = control.failures;
         loop {
-            if self.state.load().frozen.is_none() {
+            if is_done(&control) {
                 return Ok(());
             }
             self.check_writable()?;
@@ -197,7 +238,7 @@ impl Engine {
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
-            self.wait_for_flush()?;
+            self.wait_for_whole_flush()?;
             let mut guard = self.log.lock();
             let log = guard.as_mut().ok_or(Error::Closed)?;
             let state = self.state.load();
@@ -212,7 +253,7 @@ impl Engine {
             self.freeze(log)?;
             break;
         }
-        self.wait_for_flush()
+        self.wait_for_whole_flush()
     }
 
     fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
@@ -222,62 +263,81 @@ impl Engine {
         let rent = self.pager.rents.unsettled();
         let share = self.flush.advisor.lock().share(frozen.queue.bytes(), rent);
         sweep.begin(frozen.queue.bytes(), share);
-        let sync_log = || {
-            self.renew_records(&frozen.queue);
-            self.sync_log_below(frozen.wal_low)
-        };
-        if self.flush.in_background {
-            let (limit, ahead) = (self.shares.stage, sweep.cursor().clone());
-            std::thread::scope(|scope| {
-                let (stage, queue) = (&self.pager.stage, &frozen.queue);
-                let open = stage.open(limit);
-                let version = || Arc::clone(&self.state.load().version);
-                let thread = |name: &str| std::thread::Builder::new().name(name.into());
-                let has_logs = version().logs.totals().bytes > 0;
-                let work = move || sweep_ahead(stage, &self.pager, queue, version, limit / 8, ahead);
-                // Without a thread nothing is read ahead.
-                let spawn = || thread("sapwood-ahead").spawn_scoped(scope, work).ok();
-                let reader = if has_logs { spawn() } else { None };
-                let log = thread("sapwood-sync").spawn_scoped(scope, sync_log);
-                let sync_log =
-                    || log.map_or_else(|_| sync_log(), |log| log.join().unwrap_or(Err(Error::Closed)));
-                let flushed = self.flush_portions(writer, &frozen, &mut sweep, sync_log);
-                drop(open);
-                // If it panicked, nothing was read ahead.
-                reader.map(std::thread::ScopedJoinHandle::join);
-                flushed
-            })?;
-        } else {
-            // In the foreground everything happens in one order, always the same.
-            self.flush_portions(writer, &frozen, &mut sweep, sync_log)?;
-        }
-        sweep.end();
-        drop(sweep);
-        self.flush.flushes.fetch_add(1, Relaxed);
         let wal_low = frozen.wal_low;
+        let expected = frozen.queue.bytes() + sweep.expected();
+        // In the foreground everything happens in one order, always the same.
+        let sync = || self.sync_log_below(wal_low);
+        let renew = || self.renew_records(&frozen.queue);
+        let written = if self.flush.in_background {
+            std::thread::scope(|scope| {
+                let is_early = self.is_log_synced_early(wal_low);
+                let sync_log = if is_early {
+                    SyncLog::Begun(beside(scope, "sapwood-sync", sync))
+                } else {
+                    SyncLog::IfNeeded
+                };
+                let is_used = self.pager.cache.records().is_used();
+                let renewal: Wait<'_> =
+                    if is_used { beside(scope, "sapwood-records", renew) } else { Box::new(|| Ok(())) };
+                self.flush_portions(writer, &frozen, &mut sweep, sync_log, renewal, expected)
+            })?
+        } else {
+            let renewal = Box::new(renew);
+            self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
+        };
+        self.flush.flushes.fetch_add(1, Relaxed);
         drop(frozen);
+        self.balance_memory();
         self.shorten_log(wal_low);
+        // Whoever has waited for the queue goes on.
+        self.flush.notify();
+        let due = sweep.take_due();
+        let left = match self.cleanse_due(writer, &due, written) {
+            // The queue is in the trees; the rest has time.
+            Err(error) if error.is_disk_full() => {
+                self.reclaim(0);
+                0
+            }
+            left => left?,
+        };
+        sweep.end(&due[due.len() - left..]);
         Ok(())
     }
 
-    /// `sync_log` is called before anything is published: see [`Engine::sync_log_below`].
+    /// Takes the queue to the trees. Says how many bytes of nodes it wrote.
     fn flush_portions(
         &self,
         writer: &mut Writer,
         frozen: &Frozen,
         sweep: &mut Sweep,
-        sync_log: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let mut sync_log = Some(sync_log);
-        // Most blocks are appended to; those that are cleansed take many times as long.
-        let expected = frozen.queue.bytes() + sweep.expected();
-        let mut written = 0;
+        mut sync_log: SyncLog<'_>,
+        renewal: Wait<'_>,
+        expected: u64,
+    ) -> Result<u64> {
+        // A flush that was interrupted has published something.
+        self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
+        let (mut written, mut renewal) = (0, Some(renewal));
+        let mut sample = Some(Sample::of(frozen.queue.count()));
         loop {
-            let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
+            let taken = Cell::new(0);
+            let tell = |change: &OperationRef<'_>| {
+                if let Some(sample) = &mut sample {
+                    sample.see(change);
+                }
+                let before = taken.get();
+                taken.set(before + bytes_of(change));
+                if before / STEP < taken.get() / STEP {
+                    self.pace.report(written + taken.get(), expected);
+                }
+            };
+            let changes = frozen.queue.newest(frozen.resume.lock().clone());
+            let mut changes = changes.inspect(tell).peekable();
             let base = Arc::clone(&self.state.load().version);
             let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), *PORTION.end());
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let (mut portion_changes, mut portion_bytes) = (0, 0);
+            let nodes = self.nodes_max();
+            let (mut tail_left, mut rewrite) = (nodes * self.shares.node_len.leaf as u64, budget);
             let mut last_keyspace = None;
             let mut next = None;
             // A tree is touched once in an attempt.
@@ -285,65 +345,103 @@ impl Engine {
                 && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
                 && last_keyspace.replace(keyspace) != Some(keyspace)
             {
-                let limits = Budget { write: budget, hold: self.shares.hold };
+                let limits = Budget { rewrite, hold: self.shares.hold, nodes: nodes as usize };
                 let routed = route(&mut attempt, keyspace, &mut changes, sweep, limits)?;
                 portion_changes += routed.changes;
                 portion_bytes += routed.bytes;
+                rewrite = rewrite.saturating_sub(routed.promised);
                 self.flush.blocks_appended.fetch_add(routed.appended, Relaxed);
                 self.flush.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
-                self.flush.cleansed_for_scans(&self.pager.rents, &routed.paid);
                 next = routed.left.map(|key| (keyspace, key));
-                if !routed.rewrite.is_empty() {
-                    let changes = &mut routed.rewrite.into_iter().peekable();
-                    bupdate(&mut attempt, keyspace, changes, self.shares.node_len)?;
+                let (mut tail_changes, mut copies) = (0, Copies::default());
+                let tail = std::iter::from_fn(|| {
+                    let is_next = |next: &OperationRef<'_>| next.keyspace == keyspace && tail_left > 0;
+                    let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
+                    let value = change.value.map_or(0, <[u8]>::len);
+                    tail_left = tail_left.saturating_sub(entry_len(change.key.len(), value) as u64);
+                    tail_changes += 1;
+                    portion_bytes += bytes_of(&change);
+                    Some(copies.copy(change))
+                });
+                let mut to_leaves = routed.rewrite.into_iter().chain(tail).peekable();
+                if to_leaves.peek().is_some() {
+                    bupdate(&mut attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
                 }
+                drop(to_leaves);
+                portion_changes += tail_changes;
             }
             let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
             let next = next.or_else(rest);
             drop(changes);
+            let base = attempt.base();
+            if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
+                && let Ok(percent) = sample.new_percent(&self.pager, base)
+            {
+                self.flush.advisor.lock().note_new(percent);
+            }
             if next.is_none() {
+                renewal.take().map_or(Ok(()), |wait| wait())?;
                 let edit = attempt.edit_mut();
                 edit.flushed_seq = Some(frozen.last_seq);
                 edit.wal_low = Some(frozen.wal_low);
             }
             written += attempt.bytes();
-            if let Some(sync_log) = sync_log.take() {
-                sync_log()?;
+            if next.is_some() {
+                self.flush.in_portions.store(true, Relaxed);
+            }
+            match std::mem::replace(&mut sync_log, SyncLog::Done) {
+                SyncLog::Begun(wait) => wait()?,
+                SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
+                SyncLog::IfNeeded | SyncLog::Done => {}
             }
             self.commit_attempt(attempt, next.is_none())?;
             self.pace.report(written, expected);
             self.flush.portions.fetch_add(1, Relaxed);
             self.flush.changes.fetch_add(portion_changes, Relaxed);
             self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
-            if let Some(next) = &next {
-                self.pager.stage.pass(next.clone());
-            }
             let through = next.is_none();
             *frozen.resume.lock() = next;
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
             if through {
-                return Ok(());
+                return Ok(written);
             }
         }
     }
 
-    /// Tells the record cache of all that is about to come to the trees.
-    fn renew_records(&self, queue: &Opq) {
+    /// Tells the record cache of all that comes to the trees, before readers look there for it.
+    fn renew_records(&self, queue: &Opq) -> Result<()> {
         let records = self.pager.cache.records();
         if records.is_used() {
             for OperationRef { keyspace, key, value } in queue.newest(None) {
                 records.renew(keyspace, key, value);
             }
         }
+        Ok(())
     }
 
-    /// Makes the log durable that the frozen queue came from. Otherwise a power loss could leave a part of a batch in
-    /// the trees whose other part the log has lost.
+    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
+    fn nodes_max(&self) -> u64 {
+        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
+    }
+
+    /// Whether the log of the frozen queue is to be synced beside the first portion: others will follow, or commits are durable one by one,
+    /// and the next of them would have to wait for it.
+    fn is_log_synced_early(&self, wal_low: u64) -> bool {
+        let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
+        self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
+    }
+
+    /// Makes the log durable that the frozen queue came from.
     fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
         for (generation, file) in unsynced.into_iter().filter(|(generation, _)| *generation < wal_low) {
-            self.volume.sync(file).map_err(Error::undecided)?;
+            self.volume.sync(file).map_err(|error| {
+                let error = Error::undecided(error);
+                // Whatever becomes of the flush: another sync of the file would not tell of this any more.
+                self.poison(&error);
+                error
+            })?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(generation);
             }

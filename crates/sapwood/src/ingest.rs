@@ -8,6 +8,7 @@
 use crate::batch::check_key;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::flush::NODE_IN_EDIT;
 use crate::operation::{KeyspaceId, Operation};
 use crate::store::attempt::Attempt;
 use crate::store::manifest::EDIT_MAX;
@@ -17,11 +18,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of keys and values that one call takes ...
+/// Bytes of keys and values that one call takes.
 const MAX: u64 = 8 << 30;
-
-/// ... and what a leaf takes in the edit at most, all of which have to fit into one.
-const LISTED: u64 = 24;
 
 fn too_large(len: u64, max: u64) -> Error {
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -78,7 +76,7 @@ impl Engine {
         if let Some(error) = sorted.failed.take() {
             return Err(error);
         }
-        let list = attempt.edit_mut().set.len() as u64 * LISTED;
+        let list = attempt.edit_mut().set.len() as u64 * NODE_IN_EDIT;
         if list > EDIT_MAX as u64 {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }

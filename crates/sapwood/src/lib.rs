@@ -40,6 +40,7 @@
 mod advisor;
 mod backpressure;
 mod batch;
+mod beside;
 mod bytecode;
 mod check;
 mod commit;

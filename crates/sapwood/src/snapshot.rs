@@ -85,7 +85,7 @@ impl Snapshot {
             }
         }
         let view = TreeView { pager, version: &self.state.version, keyspace: keyspace.id() };
-        search::multi_get(view, self.state.number, &sorted, &mut |index, value| {
+        search::multi_get(view, Some(self.state.number), &sorted, &mut |index, value| {
             values[askers[index]] = Some(Value(value))
         })?;
         for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {

@@ -8,6 +8,7 @@ pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
 pub(crate) mod route;
+pub(crate) mod sample;
 pub(crate) mod search;
 pub(crate) mod sweep;
 pub(crate) mod sweep_ahead;

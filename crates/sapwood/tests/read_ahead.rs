@@ -88,3 +88,38 @@ fn a_device_that_fails_while_it_is_read_ahead_ends_the_flush() {
     }
     assert!(fired > 30, "{fired} faults");
 }
+
+/// Writers that are faster than the cleansing: the next queue is frozen before what was due is through, and the rest has to wait.
+#[test]
+fn a_queue_that_is_full_before_all_is_cleansed_goes_first() {
+    let volume = Simulated::new(5);
+    let db = in_background(&volume).expect("opens");
+    let keyspace = db.keyspace("main").expect("is made");
+    let (mut model, mut rng) = (Contents::new(), StdRng::seed_from_u64(5));
+    let mut most: f64 = 0.0;
+    for number in 0..1200 {
+        let mut batch = db.batch();
+        for _ in 0..200 {
+            let key = format!("key{:06}", rng.random_range(0..10 * RECORDS)).into_bytes();
+            let value = vec![number as u8; rng.random_range(20..100)];
+            batch.insert(&keyspace, &key, &value);
+            model.insert(key, value);
+        }
+        batch.durability(Durability::Buffered).commit().expect("commits");
+        let space = db.stats().space;
+        if number > 400 {
+            most = most.max(space.logged as f64 / space.live as f64);
+        }
+        if number % 300 == 0 {
+            let all = keyspace.iter().map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("reads"));
+            assert!(all.eq(model.clone()), "batch {number}");
+        }
+    }
+    db.flush().expect("flushes");
+    let writes = db.stats().writes;
+    assert!(writes.flushes > 10 && writes.blocks_cleansed > 1000, "{writes:?}");
+    assert!(most < 0.45, "{most:.2} of what lives was log pieces");
+    let all = keyspace.iter().map(|item| item.map(|(k, v)| (k.to_vec(), v.to_vec())).expect("reads"));
+    assert!(all.eq(model), "at the end");
+    db.check().unwrap_or_else(|damage| panic!("{damage}"));
+}

@@ -142,3 +142,29 @@ fn trees_shrink_when_records_go() {
     db.flush().expect("flushes");
     assert_eq!(db.check().expect("sound").records, 5000);
 }
+
+/// While a database grows its log areas may be longer, since new records take no space twice in them; when it is overwritten
+/// afterwards they become short again before their space is felt.
+#[test]
+fn a_database_that_grows_at_random_writes_less_and_takes_no_more_space_later() {
+    let volume = Simulated::new(4);
+    let db = open(&volume);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(4);
+    let records = 2 * RECORDS;
+    // A permutation: 7919 is a prime and no factor of the number of records.
+    let at = |number: u32| (u64::from(number) * 7919 % u64::from(records)) as u32;
+    for start in (0..records).step_by(1000) {
+        commit(&db, &keyspace, (start..start + 1000).map(at), &mut rng);
+    }
+    db.flush().expect("flushes");
+    let written = db.stats().writes.data_bytes as f64 / (2 * BYTES) as f64;
+    assert!(written < 4.6, "{written:.2} bytes of data written for a byte");
+    let mut worst: f64 = 0.0;
+    for _ in 0..2 * records / 1000 {
+        let numbers: Vec<u32> = (0..1000).map(|_| rng.random_range(0..records)).collect();
+        commit(&db, &keyspace, numbers.into_iter(), &mut rng);
+        worst = worst.max(db.stats().space.used as f64 / (2 * BYTES) as f64);
+    }
+    assert!(worst <= 1.4, "{worst:.2} bytes of space for a byte of records");
+}

@@ -66,13 +66,6 @@ impl Opq {
         self.entries.front().is_none()
     }
 
-    /// Keyspace and key of the first change at or above these.
-    pub fn first_at_or_after(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<(KeyspaceId, Bytes)> {
-        let entry = self.entries.at_or_after((keyspace, key, SeqNo::MAX))?;
-        let (keyspace, key, _) = entry.key();
-        Some((keyspace, Bytes::copy_from_slice(key)))
-    }
-
     /// What the queue says about the key to a reader at `seq`; `None` if nothing.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
         let entry = self.entries.at_or_after((keyspace, key, seq))?;

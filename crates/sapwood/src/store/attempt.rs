@@ -89,6 +89,11 @@ impl<'a> Attempt<'a> {
         self.bytes
     }
 
+    /// Nodes written so far.
+    pub fn nodes(&self) -> usize {
+        self.edit.set.len()
+    }
+
     /// An id for a node that is new.
     pub fn allocate(&mut self) -> NodeId {
         self.ids.allocate()

@@ -174,7 +174,7 @@ impl RecordCache {
 
     /// From now on the cache is for readers of states with this number, if it is not yet for later ones.
     pub fn serve(&self, number: u64) {
-        self.serves.fetch_max(number, Ordering::AcqRel);
+        self.serves.fetch_max(number, Ordering::SeqCst);
     }
 
     /// Does something with the bucket of a key, under its lock, if there is one.
@@ -205,7 +205,11 @@ impl RecordCache {
             return Kept::TooLong;
         }
         self.with((keyspace, key), |mut bucket, name| {
-            if self.serves.load(Ordering::Acquire) != number {
+            // Before the look at the number: whoever has changed it and then sees an unused cache finds nothing in it to be renewed.
+            if !self.is_used.load(Ordering::Acquire) {
+                self.is_used.store(true, Ordering::SeqCst);
+            }
+            if self.serves.load(Ordering::SeqCst) != number {
                 return Kept::No;
             }
             let mut kept = Kept::Yes;
@@ -214,16 +218,15 @@ impl RecordCache {
                     kept = Kept::Again;
                 }
                 bucket.insert(name, value, false);
-                self.is_used.store(true, Ordering::Release);
             }
             kept
         })
         .unwrap_or(Kept::No)
     }
 
-    /// Whether anything was ever put here.
+    /// Whether anybody ever wanted to put something here.
     pub fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Acquire)
+        self.is_used.load(Ordering::SeqCst)
     }
 
     /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say. Called

@@ -13,7 +13,6 @@ use crate::store::rent::price;
 use crate::store::version::Version;
 use crate::tree::held::Held;
 use crate::tree::overlay;
-use crate::tree::route::Budget;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -71,19 +70,20 @@ pub(crate) struct PaidBlocks {
     pub paid: Vec<Paid>,
 }
 
-/// Takes blocks from the front of `listed`, as many as the budget allows, and says which of them are to be cleansed: those
+/// Takes blocks from the front of `listed`, as long as they come to no more than `write` bytes of leaves and `hold` bytes of pieces, and says which of them are to be cleansed: those
 /// that have a log area and have paid their price for it. The others were cleansed since, or are no more. One that is listed
 /// twice has one turn.
 pub(crate) fn paid(
     pager: &Pager,
     version: &Version,
     listed: &mut impl Iterator<Item = NodeId>,
-    budget: Budget,
+    write: u64,
+    hold: u64,
 ) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
     let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Paid)> = BTreeMap::new();
     let (mut written, mut held) = (0, 0);
-    while written < budget.write
-        && held < budget.hold
+    while written < write
+        && held < hold
         && let Some(id) = listed.next()
     {
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };

@@ -2,8 +2,8 @@
 //! *cleansed*: its log pieces and the new changes go to the leaves together, and the log area is empty again.
 //!
 //! ```text
-//! changes ─MPSearch─▶ blocks ─┬─ the log is short ─▶ one log piece more
-//!                             └─ the log is long ──▶ pieces + changes ─▶ bupdate of the leaves
+//! changes ─MPSearch─▶ blocks ─┬─ sparse ──────────▶ one log piece more; is the log long, the block is noted as due
+//!                             └─ dense, or overdue ▶ pieces + changes ─▶ bupdate of the leaves
 //! ```
 //!
 //! Rewriting B bytes of leaves for L bytes of changes costs B/L bytes written a byte, so a block waits until L is a good
@@ -11,6 +11,10 @@
 //! leaves at once. Blocks that are cleansed in key order, one after the other through all flushes ([`Sweep`]), leave
 //! segments behind in which everything dies together, and the collector has little to copy.
 //! (d-IPL B+-tree: log area, cleansing. The sweep is ours.)
+//!
+//! What is due is cleansed by the flush when its queue is published: a piece more is written and read for it, some
+//! eighth of the changes, but as long as nothing is rewritten nothing dies, and the whole queue is one edit: its log
+//! is never synced, and writers get its memory back before the long part of the work begins.
 //!
 //! Invariants:
 //! 1. A block is either appended to or cleansed in one attempt, and only once.
@@ -25,9 +29,9 @@ use crate::store::attempt::Attempt;
 use crate::store::log_area::PIECES_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
-use crate::tree::cleanse::{Cleansing, Paid, cleanse};
+use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::held::Held;
-use crate::tree::sweep::Sweep;
+use crate::tree::sweep::{Due, Sweep, Urgency};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
@@ -48,19 +52,24 @@ pub(crate) struct Routed {
     /// Blocks that got log pieces, and blocks that were cleansed.
     pub appended: u64,
     pub cleansed: u64,
-    /// Those of the latter for whose log pieces range searches had paid enough.
-    pub paid: Vec<Paid>,
+    /// Bytes that the rewriting writes.
+    pub promised: u64,
     /// The first change that was looked at and not taken, because the budget did not reach for its block.
     pub left: Option<Bytes>,
+    /// The other changes for the keyspace, none of which was taken, are for the tree's last block, which has no log area,
+    /// or its only leaf. So they can go to the leaves one by one, and however many they are, nothing else dies for them.
+    pub is_tail: bool,
 }
 
 /// How much one attempt may take on, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// Written to the device.
-    pub write: u64,
+    /// Written in the place of what dies for it.
+    pub rewrite: u64,
     /// Keys and values that wait in memory for the leaves.
     pub hold: u64,
+    /// Nodes that the attempt has written, log pieces among them (count): it lists them in memory, and in one edit.
+    pub nodes: usize,
 }
 
 /// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
@@ -81,7 +90,6 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         budget,
         record_bytes: base.record_bytes(),
         chunk: Vec::new(),
-        promised: 0,
         held: 0,
         routed: Routed {
             rewrite: Held::new(keyspace, view.pager.buffers().clone()),
@@ -89,13 +97,14 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
             bytes: 0,
             appended: 0,
             cleansed: 0,
-            paid: Vec::new(),
+            promised: 0,
             left: None,
+            is_tail: false,
         },
     };
     match view.root().filter(|(_, height)| *height > 0) {
         Some((root, height)) => router.by_blocks(root, height)?,
-        None => router.without_blocks(),
+        None => router.routed.is_tail = true,
     }
     Ok(router.routed)
 }
@@ -120,22 +129,22 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     record_bytes: u64,
     /// What goes down now.
     chunk: Vec<OperationRef<'q>>,
-    /// Bytes that the rewriting of blocks will write.
-    promised: u64,
     /// Bytes that wait for it.
     held: u64,
     routed: Routed,
 }
 
-fn bytes_of(change: &OperationRef<'_>) -> u64 {
+pub(crate) fn bytes_of(change: &OperationRef<'_>) -> u64 {
     (change.key.len() + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
 impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     fn has_budget(&self) -> bool {
         self.routed.left.is_none()
-            && self.attempt.bytes() + self.promised < self.budget.write
+            && !self.routed.is_tail
+            && self.routed.promised < self.budget.rewrite
             && self.held < self.budget.hold
+            && self.attempt.nodes() < self.budget.nodes
     }
 
     /// The next change if it is for this tree and below `fence`.
@@ -147,22 +156,6 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         self.routed.changes += 1;
         self.routed.bytes += bytes_of(&change);
         Some(change)
-    }
-
-    /// A tree of one leaf, or none, takes everything at once.
-    fn without_blocks(&mut self) {
-        while self.has_budget()
-            && let Some(change) = self.next_change(None)
-        {
-            self.hold(change);
-        }
-    }
-
-    fn hold(&mut self, change: OperationRef<'_>) {
-        let bytes = bytes_of(&change);
-        self.held += bytes;
-        self.promised += bytes;
-        self.routed.rewrite.push(change.key, change.value);
     }
 
     fn by_blocks(&mut self, root: NodeId, height: u8) -> Result<()> {
@@ -238,6 +231,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing<'q>>> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
+        let is_last = fence.is_none();
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let pieces = cut(&changes);
@@ -248,20 +242,21 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
         let log = bytes + removals * self.record_bytes;
         let leaves = self.leaf_bytes(block, &changes, logged > 0);
-        let is_next = self.sweep.is_next(keyspace, &low);
-        let is_due = count + pieces.len() > PIECES_MAX || self.sweep.cursor().is_due(log, leaves, is_next);
-        // Who searches here has paid for it: no new piece, then.
-        let price = price(leaves, logged);
-        let paid = area.as_ref().filter(|area| !is_due && area.rent().has_reached(price));
-        let cleanse = is_due || paid.is_some();
-        self.routed.paid.extend(paid.map(|area| Paid { area: Arc::clone(area), price }));
-        if is_next {
-            self.sweep.cursor().pass(keyspace, fence, if cleanse { leaves } else { 0 });
-        }
-        if cleanse {
+        let is_dense = logged == 0 && self.sweep.is_dense(log, leaves);
+        let urgency = if is_dense {
+            Urgency::Overdue
+        } else {
+            let is_paid = area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged)));
+            self.sweep.at_block(Due::new(keyspace, low, leaves, is_paid), fence, log)
+        };
+        if count + pieces.len() > PIECES_MAX || urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
             self.held += changes.iter().map(bytes_of).sum::<u64>() + logged;
-            self.promised += leaves + bytes;
+            self.routed.promised += leaves + bytes;
+            // What log pieces hold may lie above what comes next.
+            if is_last && area.is_none() && self.routed.left.take().is_some() {
+                self.routed.is_tail = true;
+            }
             return Ok(Some(Cleansing { block: id, area, changes }));
         }
         self.routed.appended += 1;

@@ -13,8 +13,8 @@ use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
 
-/// The value of a key, for a reader of a state with this number.
-pub(crate) fn get(view: TreeView<'_>, number: u64, key: &[u8]) -> Result<Option<Bytes>> {
+/// The value of a key, for a reader of a state with this number, if it is to be remembered.
+pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result<Option<Bytes>> {
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
         let node = view.node(id, level)?;
@@ -34,7 +34,7 @@ pub(crate) fn get(view: TreeView<'_>, number: u64, key: &[u8]) -> Result<Option<
 }
 
 /// What a log area says about a key: the newest change, or nothing.
-fn logged(view: TreeView<'_>, number: u64, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
+fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
     for index in view.maplet(area)?.candidates(key) {
         let piece = view.node(area.pieces()[index].id, crate::node::PIECE)?;
         if let Ok(at) = piece.search(key) {
@@ -48,11 +48,11 @@ fn logged(view: TreeView<'_>, number: u64, area: &LogArea, key: &[u8]) -> Result
     Ok(None)
 }
 
-/// The values of `keys`, which ascend strictly, for a reader of a state with this number: `found(i, value)` is called for each that
-/// exists.
+/// The values of `keys`, which ascend strictly, for a reader of a state with this number, if what is found is to be remembered: `found(i, value)` is called
+/// for each that exists.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     view: TreeView<'_>,
-    number: u64,
+    number: Option<u64>,
     keys: &[K],
     found: &mut dyn FnMut(usize, Bytes),
 ) -> Result<()> {
@@ -77,7 +77,7 @@ enum Place {
 
 struct Search<'a, K> {
     view: TreeView<'a>,
-    number: u64,
+    number: Option<u64>,
     keys: &'a [K],
     found: &'a mut dyn FnMut(usize, Bytes),
     /// Keys that a log piece should have.

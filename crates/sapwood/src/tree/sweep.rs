@@ -1,19 +1,48 @@
-//! The sweep: a cursor that goes through all blocks in key order, flush by flush, and says where cleansing is due.
+//! The sweep: a cursor that goes through all blocks in key order, flush by flush, and says where cleansing is due. It is done when the flush
+//! has published its queue.
 //!
 //! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / the share that
 //! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
-//! leave behind dies in the order in which it was written. A block that grows its log faster does not wait for the cursor,
-//! and one that has hardly any is passed by.
+//! leave behind dies in the order in which it was written. When the share falls, the cursor goes faster, but what has more already waits for it, for
+//! a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
+//! and one that has hardly any is passed by. When writers are so fast that the next queue is frozen before all of that is cleansed, the rest
+//! waits for the next flush.
 //!
-//! Invariant: the cursor is never beyond the block that the flush works on, so a block is considered once a round.
+//! Invariants:
+//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round.
+//! 2. What is due is in key order.
 
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
 /// Shares of the log in the leaves, in percent of what the sweep aims at: what it passes by ...
 const LEAST: u64 = 36;
-/// ... and what is not left to wait for it.
+/// ... what is not left to wait for it,
 const MOST: u64 = 180;
+/// ... and what does not even wait until the queue is published.
+const OVERDUE: u64 = 360;
+
+/// How urgently a block is to be cleansed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    NotDue,
+    Due,
+    Overdue,
+}
+
+/// A block that is to be cleansed.
+#[derive(Clone, Debug)]
+pub(crate) struct Due {
+    pub keyspace: KeyspaceId,
+    /// The smallest key that may be in it.
+    pub low: Bytes,
+    /// Bytes of its leaves.
+    pub leaves: u64,
+    /// Whether range searches have paid for it.
+    pub is_paid: bool,
+    /// Whether it is the cursor's doing.
+    by_cursor: bool,
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,26 +52,37 @@ pub(crate) struct Sweep {
     begun_with: u64,
     /// Thousandths of their quotas that the last two flushes used. Two, since where the cursor comes to its end one flush uses little.
     used: [u64; 2],
+    due: Vec<Due>,
 }
 
-/// Where the sweep is; or, in a copy, where it will be.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cursor {
-    pub at: (KeyspaceId, Bytes),
+/// Where the sweep is.
+#[derive(Debug, Default)]
+struct Cursor {
+    at: (KeyspaceId, Bytes),
     /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
-    pub quota: u64,
+    quota: u64,
     /// Log bytes per leaf byte that it aims at, in percent.
     share: u64,
+    /// The greatest of this round and the last: what blocks may have that the cursor has not come to since.
+    highest: [u64; 2],
 }
 
 impl Cursor {
     /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
-    pub fn is_due(&self, log: u64, leaves: u64, is_next: bool) -> bool {
-        log * 10_000 >= leaves * self.share * if is_next { LEAST } else { MOST }
+    fn urgency(&self, log: u64, leaves: u64, is_next: bool) -> Urgency {
+        let reaches = |share: u64, most: u64| log * 10_000 >= leaves * share * most;
+        let highest = self.highest[0].max(self.highest[1]);
+        if reaches(highest, OVERDUE) {
+            Urgency::Overdue
+        } else if reaches(highest, MOST) || (is_next && reaches(self.share, LEAST)) {
+            Urgency::Due
+        } else {
+            Urgency::NotDue
+        }
     }
 
-    /// Moves it behind a block, which ends below `fence`, and whose leaves were cleansed, so many bytes of them.
-    pub fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
+    /// Moves it behind a block, which ends below `fence`, and whose leaves are cleansed, so many bytes of them.
+    fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
         self.quota = self.quota.saturating_sub(cleansed);
         self.at = match fence {
             Some(fence) => (keyspace, fence),
@@ -56,9 +96,35 @@ impl Sweep {
     pub fn begin(&mut self, bytes: u64, share: u64) {
         let cursor = &mut self.cursor;
         cursor.share = share.max(1);
+        cursor.highest[0] = cursor.highest[0].max(cursor.share);
         let round = bytes * 100 / cursor.share;
         cursor.quota = cursor.quota.min(round) + round;
         self.begun_with = cursor.quota;
+        self.due.clear();
+    }
+
+    /// Whether so many changes are so much beside the leaves that they touch that they go there at once.
+    pub fn is_dense(&self, changes: u64, leaves: u64) -> bool {
+        self.cursor.urgency(changes, leaves, false) >= Urgency::Due
+    }
+
+    /// The flush is at a block, in key order, which has or would have so many bytes of log above so many bytes of leaves. Says whether it
+    /// is to be cleansed: at once, or after the flush, which is noted then.
+    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: u64) -> Urgency {
+        let is_next = self.is_next(due.keyspace, &due.low);
+        let urgency = self.cursor.urgency(log, due.leaves, is_next);
+        if is_next {
+            self.cursor.pass(due.keyspace, fence, if urgency == Urgency::NotDue { 0 } else { due.leaves });
+        }
+        if urgency == Urgency::Due || (urgency == Urgency::NotDue && due.is_paid) {
+            self.due.push(Due { by_cursor: is_next && urgency == Urgency::Due, ..due });
+        }
+        urgency
+    }
+
+    /// What the flush has left to be cleansed.
+    pub fn take_due(&mut self) -> Vec<Due> {
+        std::mem::take(&mut self.due)
     }
 
     /// Bytes of leaves that this flush will probably cleanse because of the cursor.
@@ -66,22 +132,28 @@ impl Sweep {
         self.begun_with / 1000 * self.used[0].max(self.used[1])
     }
 
-    /// The flush is through. If the cursor came to the end it begins anew.
-    pub fn end(&mut self) {
+    /// The flush is through, but for the blocks that are `left`. If the cursor came to the end it begins anew.
+    pub fn end(&mut self, left: &[Due]) {
         let used = (self.begun_with - self.cursor.quota) * 1000;
         self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
-        if self.cursor.quota > 0 {
+        let mut left = left.iter().filter(|due| due.by_cursor).peekable();
+        if let Some(first) = left.peek() {
+            self.cursor.at = (first.keyspace, first.low.clone());
+            self.cursor.quota += left.map(|due| due.leaves).sum::<u64>();
+        } else if self.cursor.quota > 0 {
             self.cursor.at = Default::default();
+            self.cursor.highest = [self.cursor.share, self.cursor.highest[0]];
         }
     }
 
-    /// The cursor, to move it on or to guess with a copy what comes next.
-    pub fn cursor(&mut self) -> &mut Cursor {
-        &mut self.cursor
-    }
-
     /// Whether the cursor is at the block that begins at `low`.
-    pub fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
+    fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
         self.cursor.quota > 0 && (keyspace, low) >= (self.cursor.at.0, &self.cursor.at.1)
+    }
+}
+
+impl Due {
+    pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_paid: bool) -> Self {
+        Self { keyspace, low, leaves, is_paid, by_cursor: false }
     }
 }

@@ -85,9 +85,11 @@ impl TreeView<'_> {
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
     }
 
-    /// Keeps a record that a reader of a state with this number has found in a node of the tree.
-    pub fn remember(&self, number: u64, key: &[u8], value: &[u8], node: &Node) {
-        if let Some(address) = self.version.table.address(node.name().id) {
+    /// Keeps a record that a reader of a state with this number has found in a node of the tree; without a number nothing is kept.
+    pub fn remember(&self, number: Option<u64>, key: &[u8], value: &[u8], node: &Node) {
+        if let Some(number) = number
+            && let Some(address) = self.version.table.address(node.name().id)
+        {
             self.pager.cache.remember(number, key, value, (address.position, node));
         }
     }

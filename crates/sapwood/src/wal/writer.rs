@@ -2,7 +2,8 @@
 //!
 //! Invariants (with those of [`super`]):
 //! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
-//! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well.
+//! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well; or the generation was removed,
+//!    since the manifest says durably that it is not needed.
 //! 3. `write` is all or nothing: for want of space everything stays pending and the file is as it was.
 //! 4. What lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)): zeros that nobody
 //!    misses. A generation that is closed is cut back to its length.
@@ -389,6 +390,11 @@ impl WalWriter {
     pub fn unsynced(&self) -> Vec<(u64, FileId)> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
         unsynced.map(|old| (old.number, old.file)).collect()
+    }
+
+    /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
+    pub fn has_synced_below(&self, low: u64) -> bool {
+        self.older.iter().any(|old| old.number < low && old.synced > HEADER_LEN as u64)
     }
 
     /// Notes that an older generation was synced by somebody else.

@@ -1,0 +1,55 @@
+//! A sample of a queue's changes: how many of them are records that the trees do not have. Where most are new, a database grows, and what
+//! its log areas hold takes the place of nothing.
+//!
+//! Invariant: at most [`SIZE`] keys, copied, so that they keep nothing else in memory.
+
+use crate::error::Result;
+use crate::operation::{KeyspaceId, OperationRef};
+use crate::store::pager::Pager;
+use crate::store::version::Version;
+use crate::tree::search::multi_get;
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+
+/// Keys of a sample (count): as many reads, which go to the device together.
+const SIZE: u64 = 64;
+
+/// See the module.
+pub(crate) struct Sample {
+    every: u64,
+    seen: u64,
+    removals: u64,
+    keys: Vec<(KeyspaceId, Bytes)>,
+}
+
+impl Sample {
+    /// Of a queue with so many changes.
+    pub fn of(count: u64) -> Self {
+        Self { every: count.div_ceil(SIZE).max(1), seen: 0, removals: 0, keys: Vec::new() }
+    }
+
+    /// Looks at a change, the next in key order.
+    pub fn see(&mut self, change: &OperationRef<'_>) {
+        self.seen += 1;
+        if !self.seen.is_multiple_of(self.every) {
+            return;
+        }
+        match change.value {
+            Some(_) => self.keys.push((change.keyspace, Bytes::copy_from_slice(change.key))),
+            None => self.removals += 1,
+        }
+    }
+
+    /// Percent of the changes that insert what `version` does not have. Zero if nothing was seen.
+    pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<u64> {
+        let mut old = self.removals;
+        for keys in self.keys.chunk_by(|a, b| a.0 == b.0) {
+            let Some((keyspace, _)) = keys.first() else { continue };
+            let view = TreeView { pager, version, keyspace: *keyspace };
+            let keys: Vec<_> = keys.iter().map(|(_, key)| key).collect();
+            multi_get(view, None, &keys, &mut |_, _| old += 1)?;
+        }
+        let all = self.removals + self.keys.len() as u64;
+        Ok(((all - old.min(all)) * 100).checked_div(all).unwrap_or(0))
+    }
+}
