@@ -24,7 +24,7 @@
 //!
 //! Invariants:
 //! 1. What is found is what the tree says to every reader of a state with the number that is served.
-//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only what was touched.
+//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only of buckets that records came into: no other is looked at.
 
 use crate::operation::KeyspaceId;
 use crate::store::bucket::{BUCKET, Bucket, Name, fits};
@@ -35,6 +35,7 @@ use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// As many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
 /// Buckets that come or go while readers wait.
 const STEP: usize = 32;
@@ -61,8 +62,30 @@ pub(crate) struct RecordCache {
 
 #[derive(Default)]
 struct Buckets {
-    chunks: Vec<Mutex<MmapMut>>,
+    chunks: Vec<Mutex<Chunk>>,
     count: usize,
+}
+
+struct Chunk {
+    memory: MmapMut,
+    /// A bit for each bucket that has records.
+    filled: u64,
+}
+
+impl Chunk {
+    fn has(&self, index: usize) -> bool {
+        self.filled & (1 << (index % BUCKETS_A_CHUNK)) != 0
+    }
+
+    fn bucket(&mut self, index: usize) -> Bucket<'_> {
+        let start = index % BUCKETS_A_CHUNK * BUCKET;
+        Bucket(&mut self.memory[start..start + BUCKET])
+    }
+
+    fn insert(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
+        self.filled |= 1 << (index % BUCKETS_A_CHUNK);
+        self.bucket(index).insert(name, value, asked);
+    }
 }
 
 /// The bucket among `count` for a hash.
@@ -81,36 +104,36 @@ fn tag(hash: u64) -> u16 {
     (hash >> 48) as u16
 }
 
-fn bucket(chunk: &mut MmapMut, index: usize) -> Bucket<'_> {
-    let start = index % BUCKETS_A_CHUNK * BUCKET;
-    Bucket(&mut chunk[start..start + BUCKET])
-}
-
 impl Buckets {
-    /// The records of a bucket, which is empty afterwards.
-    fn take(&mut self, index: usize) -> Vec<u8> {
+    /// The bucket with its records, if it has any; its place is empty afterwards.
+    fn take(&mut self, index: usize) -> Option<Vec<u8>> {
         let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
-        let mut bucket = bucket(chunk, index);
+        if !chunk.has(index) {
+            return None;
+        }
+        let mut bucket = chunk.bucket(index);
         let taken = bucket.0.to_vec();
         bucket.clear();
-        taken
+        chunk.filled &= !(1 << (index % BUCKETS_A_CHUNK));
+        Some(taken)
     }
 
     fn put(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
-        bucket(self.chunks[index / BUCKETS_A_CHUNK].get_mut(), index).insert(name, value, asked);
+        self.chunks[index / BUCKETS_A_CHUNK].get_mut().insert(index, name, value, asked);
     }
 
     /// Whether there was memory for one more.
     fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
         if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
             match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
-                Ok(chunk) => self.chunks.push(Mutex::new(chunk)),
+                Ok(memory) => self.chunks.push(Mutex::new(Chunk { memory, filled: 0 })),
                 Err(_) => return false,
             }
         }
         self.count += 1;
-        if self.count > 1 {
-            let mut taken = self.take(twin(self.count - 1));
+        if self.count > 1
+            && let Some(mut taken) = self.take(twin(self.count - 1))
+        {
             for (name, value, asked) in Bucket(&mut taken).records() {
                 self.put(index(hash(name.keyspace, name.key), self.count), name, value, asked);
             }
@@ -119,9 +142,11 @@ impl Buckets {
     }
 
     fn shrink(&mut self) {
-        let mut taken = self.take(self.count - 1);
+        let taken = self.take(self.count - 1);
         self.count -= 1;
-        if self.count > 0 {
+        if self.count > 0
+            && let Some(mut taken) = taken
+        {
             for (name, value, asked) in Bucket(&mut taken).records() {
                 self.put(twin(self.count), name, value, asked);
             }
@@ -177,8 +202,12 @@ impl RecordCache {
         self.serves.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Does something with the bucket of a key, under its lock, if there is one.
-    fn with<T>(&self, name: (KeyspaceId, &[u8]), work: impl FnOnce(Bucket<'_>, Name<'_>) -> T) -> Option<T> {
+    /// Does something with the chunk that has the bucket of a key, under its lock, if there is one.
+    fn with<T>(
+        &self,
+        name: (KeyspaceId, &[u8]),
+        work: impl FnOnce(&mut Chunk, usize, Name<'_>) -> T,
+    ) -> Option<T> {
         let hash = self.hash(name.0, name.1);
         let buckets = self.buckets.read();
         if buckets.count == 0 {
@@ -186,14 +215,18 @@ impl RecordCache {
         }
         let index = index(hash, buckets.count);
         let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
-        Some(work(bucket(&mut chunk, index), Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
+        Some(work(&mut chunk, index, Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
     }
 
     /// The value of a key, for a reader of a state with this number.
     pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
-        self.with((keyspace, key), |mut bucket, name| {
-            let served = self.serves.load(Ordering::Acquire) == number;
-            let place = bucket.find(name).filter(|_| served)?;
+        self.with((keyspace, key), |chunk, index, name| {
+            let served = self.serves.load(Ordering::SeqCst) == number && chunk.has(index);
+            if !served {
+                return None;
+            }
+            let mut bucket = chunk.bucket(index);
+            let place = bucket.find(name)?;
             Some(Bytes::copy_from_slice(bucket.ask(place)))
         })
         .flatten()
@@ -204,7 +237,7 @@ impl RecordCache {
         if !fits(key, value) {
             return Kept::TooLong;
         }
-        self.with((keyspace, key), |mut bucket, name| {
+        self.with((keyspace, key), |chunk, index, name| {
             // Before the look at the number: whoever has changed it and then sees an unused cache finds nothing in it to be renewed.
             if !self.is_used.load(Ordering::Acquire) {
                 self.is_used.store(true, Ordering::SeqCst);
@@ -213,12 +246,16 @@ impl RecordCache {
                 return Kept::No;
             }
             let mut kept = Kept::Yes;
-            if bucket.find(name).is_none() {
+            if chunk.has(index) {
+                let mut bucket = chunk.bucket(index);
+                if bucket.find(name).is_some() {
+                    return kept;
+                }
                 if bucket.take_ghost(name.tag) {
                     kept = Kept::Again;
                 }
-                bucket.insert(name, value, false);
             }
+            chunk.insert(index, name, value, false);
             kept
         })
         .unwrap_or(Kept::No)
@@ -232,7 +269,11 @@ impl RecordCache {
     /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say. Called
     /// while the frozen queue with that change answers all readers that are served.
     pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) {
-        self.with((keyspace, key), |mut bucket, name| {
+        self.with((keyspace, key), |chunk, index, name| {
+            if !chunk.has(index) {
+                return;
+            }
+            let mut bucket = chunk.bucket(index);
             let Some(place) = bucket.find(name) else { return };
             match value {
                 Some(value) if bucket.overwrite(place, value) => {}
