@@ -16,9 +16,9 @@
 //! areas; docs/cost-model.md has prediction and measurement.)
 
 /// Shares in percent: more would take too much space,
-const SHARE_MAX: u64 = 31;
+const SHARE_MAX: u64 = 28;
 /// ... even for new records too many reads of whoever searches ranges,
-const SHARE_MAX_GROWING: u64 = 62;
+const SHARE_MAX_GROWING: u64 = 45;
 /// ... less would be no log area.
 const SHARE_MIN: u64 = 6;
 

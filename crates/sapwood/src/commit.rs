@@ -186,7 +186,7 @@ impl Engine {
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
-            self.balance_memory();
+            self.try_balance_memory();
         }
         if queue.fill() >= self.shares.queue && self.state.load().frozen.is_none() {
             // If this fails for want of space it is tried again by the next commit.
@@ -217,10 +217,10 @@ impl Engine {
     /// Exchanges the queues only.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
         let fresh: Arc<Opq> = Arc::default();
-        // Before anybody can flush the queue: nobody may any more keep what the trees said before.
-        let number = self.state.load().number + 1;
-        self.pager.cache.records().serve(number);
         self.state.rcu(|state| {
+            // Before anybody can flush the queue: nobody may any more keep what the trees said before.
+            let number = state.number + 1;
+            self.pager.cache.records().serve(number);
             let frozen =
                 Frozen { queue: Arc::clone(&state.active), wal_low, last_seq, resume: Mutex::new(None) };
             State {

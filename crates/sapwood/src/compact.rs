@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::flush::PORTION;
 use crate::node::NodeId;
 use crate::operation::KeyspaceId;
+use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Position;
 use crate::store::rent::price;
@@ -21,9 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Brings all changes of log areas to their leaves, if they are at least `share` percent of the leaves' bytes, and
-    /// gives back the space that this sets free.
-    pub fn cleanse_all(&self, share: u64) -> Result<()> {
+    /// Brings all changes of log areas to their leaves, and gives back the space that this sets free.
+    pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.work();
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
         for keyspace in keyspaces {
@@ -31,8 +31,7 @@ impl Engine {
             while let Some(at) = from.take() {
                 let mut guard = self.writer()?;
                 let writer = guard.get()?;
-                let cleansed =
-                    self.check_writable().and_then(|()| self.cleanse_some(writer, keyspace, at, share));
+                let cleansed = self.check_writable().and_then(|()| self.cleanse_some(writer, keyspace, at));
                 from = cleansed.inspect_err(|error| self.yield_to(error))?;
             }
         }
@@ -45,16 +44,15 @@ impl Engine {
         writer: &mut Writer,
         keyspace: KeyspaceId,
         from: Bytes,
-        share: u64,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
         let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), self.shares.hold.max(*PORTION.start()));
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
-        let (changes, next) = cleanse::next(view, &mut attempt, from, share, budget)?;
+        let (changes, next) = cleanse::next(view, &mut attempt, from, budget)?;
         if !changes.is_empty() {
             bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
-            self.commit_attempt(attempt, false)?;
+            self.commit_attempt(attempt, Trees::Same)?;
             self.tidy_up(writer)?;
         }
         Ok(next)
@@ -116,7 +114,7 @@ impl Engine {
                     blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
                 }
             }
-            self.flush.blocks_cleansed.fetch_add(blocks.len() as u64, Relaxed);
+            let count = blocks.len() as u64;
             let mut changes = Held::new(first.keyspace, self.pager.buffers().clone());
             cleanse::cleanse(view, &mut attempt, blocks, &mut changes)?;
             if changes.is_empty() {
@@ -125,7 +123,8 @@ impl Engine {
                 let changes = &mut changes.into_iter().peekable();
                 bupdate(&mut attempt, first.keyspace, changes, self.shares.node_len)?;
                 written += attempt.bytes();
-                self.commit_attempt(attempt, false)?;
+                self.commit_attempt(attempt, Trees::Same)?;
+                self.flush.blocks_cleansed.fetch_add(count, Relaxed);
                 self.flush.cleansed_for_scans(&self.pager.rents, &paid);
                 self.flush.portions.fetch_add(1, Relaxed);
             }
@@ -168,7 +167,8 @@ impl Engine {
             paid.extend(blocks.paid);
         }
         if !paid.is_empty() {
-            self.commit_attempt(attempt, false)?;
+            self.commit_attempt(attempt, Trees::Same)?;
+            self.flush.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
             self.flush.cleansed_for_scans(&self.pager.rents, &paid);
             self.tidy_up(writer)?;
         }

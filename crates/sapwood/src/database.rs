@@ -130,7 +130,7 @@ impl Database {
     /// As [`Database::flush`].
     pub fn compact(&self) -> Result<()> {
         self.handle.engine.flush_all()?;
-        self.handle.engine.cleanse_all(0)
+        self.handle.engine.cleanse_all()
     }
 
     /// Makes all commits so far durable, whatever durability they had.

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What readers look at.
 #[derive(Clone)]
 pub(crate) struct State {
-    /// Grows when a queue is frozen and when it is in the trees: what trees say to those who have asked the queues is the same in
+    /// Grows when a queue is frozen, when it is in the trees, and when records were ingested: what trees say to those who have asked the queues is the same in
     /// all states with a number ([`crate::store::record_cache`]).
     pub number: u64,
     pub active: Arc<Opq>,
@@ -216,6 +216,13 @@ impl Engine {
     /// it back; and see [`Engine::work`].
     pub fn balance_memory(&self) {
         self.balance(&self.works.lock());
+    }
+
+    /// The same, if nobody else is at it: whoever is may be at it for long.
+    pub fn try_balance_memory(&self) {
+        if let Some(works) = self.works.try_lock() {
+            self.balance(&works);
+        }
     }
 
     fn balance(&self, works: &usize) {

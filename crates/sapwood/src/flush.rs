@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::idle::Idle;
 use crate::node::entry_len;
 use crate::operation::OperationRef;
-use crate::publish::With;
+use crate::publish::{Trees, With};
 use crate::queue::opq::Opq;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::garbage_collection;
@@ -40,7 +40,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
@@ -79,6 +79,8 @@ struct Control {
     stop: bool,
     /// A flush is at work, perhaps when its queue is in the trees already.
     at_work: bool,
+    /// Counts flushes that are over with all that belongs to them, and have succeeded.
+    ended: u64,
     /// Counts failed tries, so that whoever waits sees a new one.
     failures: u64,
     failure: Option<Error>,
@@ -147,14 +149,19 @@ enum SyncLog<'a> {
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
-        let mut idle = Idle::default();
+        let (mut idle, mut looked) = (Idle::default(), Instant::now());
         loop {
             {
                 let mut control = self.flush.inner.lock();
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
-                    if self.flush.changed.wait_for(&mut control, idle.pause).timed_out() && !control.stop {
+                    // However often it is woken in between.
+                    let left = idle.pause.saturating_sub(looked.elapsed());
+                    if left.is_zero() {
                         MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
+                        looked = Instant::now();
+                    } else {
+                        self.flush.changed.wait_for(&mut control, left);
                     }
                 }
                 if control.stop {
@@ -188,7 +195,11 @@ impl Engine {
         self.flush.inner.lock().at_work = true;
         let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
         self.pace.end();
-        self.flush.inner.lock().at_work = false;
+        {
+            let mut control = self.flush.inner.lock();
+            control.at_work = false;
+            control.ended += u64::from(result.is_ok());
+        }
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
         if let Err(error) = &result {
             self.yield_to(error);
@@ -206,9 +217,10 @@ impl Engine {
         self.wait_until(|_| self.state.load().frozen.is_none())
     }
 
-    /// As [`Engine::wait_for_flush`], and until the flush has cleansed what was due.
-    fn wait_for_whole_flush(&self) -> Result<()> {
-        self.wait_until(|control| !control.at_work && self.state.load().frozen.is_none())
+    /// How many flushes will have ended when the one that is at work is over.
+    fn flushes_begun(&self) -> u64 {
+        let control = self.flush.inner.lock();
+        control.ended + u64::from(control.at_work)
     }
 
     fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
@@ -238,22 +250,31 @@ impl Engine {
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
-            self.wait_for_whole_flush()?;
-            let mut guard = self.log.lock();
-            let log = guard.as_mut().ok_or(Error::Closed)?;
+            self.wait_for_flush()?;
+            let guard = self.log.lock();
             let state = self.state.load();
             if state.frozen.is_some() {
                 continue;
             }
             if state.active.is_empty() {
                 drop(guard);
+                let end = self.flushes_begun();
+                self.wait_until(|control| control.ended >= end)?;
                 return self.sync();
             }
             drop(state);
-            self.freeze(log)?;
-            break;
+            return self.freeze_and_wait(guard);
         }
-        self.wait_for_whole_flush()
+    }
+
+    /// Freezes the active queue, and waits until it is in the trees and what is due is cleansed.
+    fn freeze_and_wait(&self, mut guard: MutexGuard<'_, Option<Log>>) -> Result<()> {
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        // No queue is frozen, and nobody else can freeze one: the next flush that begins is that of this queue.
+        let end = self.flushes_begun() + 1;
+        self.freeze(log)?;
+        drop(guard);
+        self.wait_until(|control| control.ended >= end)
     }
 
     fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
@@ -292,7 +313,8 @@ impl Engine {
         // Whoever has waited for the queue goes on.
         self.flush.notify();
         let due = sweep.take_due();
-        let left = match self.cleanse_due(writer, &due, written) {
+        let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep()));
+        let left = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
                 self.reclaim(0);
@@ -375,7 +397,7 @@ impl Engine {
             drop(changes);
             let base = attempt.base();
             if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
-                && let Ok(percent) = sample.new_percent(&self.pager, base)
+                && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
             {
                 self.flush.advisor.lock().note_new(percent);
             }
@@ -394,18 +416,18 @@ impl Engine {
                 SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
                 SyncLog::IfNeeded | SyncLog::Done => {}
             }
-            self.commit_attempt(attempt, next.is_none())?;
+            let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
+            self.commit_attempt(attempt, trees)?;
             self.pace.report(written, expected);
             self.flush.portions.fetch_add(1, Relaxed);
             self.flush.changes.fetch_add(portion_changes, Relaxed);
             self.flush.change_bytes.fetch_add(portion_bytes, Relaxed);
-            let through = next.is_none();
+            if next.is_none() {
+                return Ok(written);
+            }
             *frozen.resume.lock() = next;
             self.collect(writer)?;
             self.reclaim(self.slots_to_keep());
-            if through {
-                return Ok(written);
-            }
         }
     }
 
@@ -450,7 +472,7 @@ impl Engine {
     }
 
     /// Makes an attempt durable and visible.
-    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, flushed: bool) -> Result<()> {
+    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
         let Sealed { edit, begun, maplets } = attempt.seal()?;
         if !edit.set.is_empty() {
             self.volume.sync(self.data).map_err(|error| {
@@ -459,7 +481,7 @@ impl Engine {
                 error
             })?;
         }
-        self.publish(edit, With { begun: &begun, maplets: &maplets, flushed })?;
+        self.publish(edit, With { begun: &begun, maplets: &maplets, trees })?;
         attempt.committed();
         Ok(())
     }
@@ -476,7 +498,7 @@ impl Engine {
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
-            self.commit_attempt(attempt, false)?;
+            self.commit_attempt(attempt, Trees::Same)?;
             self.reclaim(self.slots_to_keep());
         }
     }
@@ -514,9 +536,13 @@ impl Engine {
 
     /// Removes generations of the log that are no longer needed.
     fn shorten_log(&self, low: u64) {
-        if let Some(log) = self.log.lock().as_mut()
-            && let Err(error) = log.wal.remove_below(low)
-        {
+        let Some(old) = self.log.lock().as_mut().map(|log| log.wal.take_below(low)) else { return };
+        // Nobody waits for the log meanwhile: what goes may have many pages that are not written.
+        let (left, result) = old.remove(&*self.volume);
+        if let Some(log) = self.log.lock().as_mut() {
+            log.wal.put_back(left);
+        }
+        if let Err(error) = result {
             tracing::warn!(%error, "an old part of the log was not removed; the next open does it");
         }
     }

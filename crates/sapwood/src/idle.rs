@@ -21,7 +21,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(64);
 const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
-const RESTS: u32 = 1;
+const RESTS: u32 = 2;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -42,7 +42,11 @@ impl Engine {
         let (visible, misses) = (self.visible(), self.pager.counters.misses.load(Relaxed));
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
-        idle.pause = if quiet && missed == 0 { (2 * idle.pause).min(PAUSE_MAX) } else { PAUSE };
+        idle.pause = if quiet && missed == 0 && !self.pager.rents.has_listed() {
+            (2 * idle.pause).min(PAUSE_MAX)
+        } else {
+            PAUSE
+        };
         if self.check_writable().is_err() {
             return;
         }
@@ -82,8 +86,12 @@ impl Engine {
                 work.get_or_insert_with(|| self.work());
                 let mut guard = self.writer()?;
                 let began = Instant::now();
-                self.cleanse_listed_or_poison(guard.get()?, &mut listed)?;
+                let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);
                 drop(guard);
+                if cleansed.is_err() {
+                    self.pager.rents.put_back(listed);
+                    return cleansed;
+                }
                 self.rest(RESTS * began.elapsed());
             }
         }

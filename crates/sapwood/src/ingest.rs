@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::flush::NODE_IN_EDIT;
 use crate::operation::{KeyspaceId, Operation};
+use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::Writer;
@@ -63,7 +64,7 @@ impl Engine {
         // No log area may lie above leaves that are rewritten: the last one's, and those of what was removed behind it.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.cleanse_some(writer, keyspace, at, 0)?;
+            from = self.cleanse_some(writer, keyspace, at)?;
         }
         let base = Arc::clone(&self.state.load().version);
         let mut attempt = Attempt::begin(base, &self.pager, writer);
@@ -81,7 +82,7 @@ impl Engine {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }
         if sorted.count > 0 {
-            self.commit_attempt(attempt, false)?;
+            self.commit_attempt(attempt, Trees::Grown)?;
         }
         Ok(sorted.count)
     }

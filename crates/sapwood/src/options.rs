@@ -50,7 +50,7 @@ impl Default for Builder {
 
 impl Builder {
     /// Memory budget in bytes, 4 MiB and more; 256 MiB unless told. Covers what was written and not yet flushed
-    /// (about a third), the cache of nodes, the mapping table and all buffers.
+    /// (up to a half), the cache of nodes, the mapping table and all buffers.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self

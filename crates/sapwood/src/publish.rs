@@ -8,6 +8,18 @@ use crate::store::maplet::Maplet;
 use crate::store::segment::Segment;
 use std::sync::Arc;
 
+/// What an edit does to what the trees say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Trees {
+    /// They say the same, or what the frozen queue says.
+    #[default]
+    Same,
+    /// All of the frozen queue is in them now, and the queue goes.
+    Flushed,
+    /// They have records that were in no queue.
+    Grown,
+}
+
 /// What comes with an edit that the manifest need not know.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct With<'a> {
@@ -15,8 +27,7 @@ pub(crate) struct With<'a> {
     pub begun: &'a [Arc<Segment>],
     /// Maplets of log areas as they are after it.
     pub maplets: &'a [(NodeId, Arc<Maplet>)],
-    /// Whether the frozen queue is in the trees with it.
-    pub flushed: bool,
+    pub trees: Trees,
 }
 
 impl Engine {
@@ -32,7 +43,7 @@ impl Engine {
         result
     }
 
-    fn publish_inner(&self, edit: &Edit, With { begun, maplets, flushed }: With<'_>) -> Result<()> {
+    fn publish_inner(&self, edit: &Edit, With { begun, maplets, trees }: With<'_>) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         let mut version = (*self.state.load().version).clone();
@@ -61,15 +72,15 @@ impl Engine {
         let version = Arc::new(version);
         let mut number = 0;
         self.state.rcu(|state| {
-            number = state.number + u64::from(flushed);
+            number = state.number + u64::from(trees != Trees::Same);
             State {
                 number,
                 active: Arc::clone(&state.active),
-                frozen: if flushed { None } else { state.frozen.clone() },
+                frozen: if trees == Trees::Flushed { None } else { state.frozen.clone() },
                 version: Arc::clone(&version),
             }
         });
-        if flushed {
+        if trees != Trees::Same {
             self.pager.cache.records().serve(number);
         }
         if manifest.checkpoint_due()

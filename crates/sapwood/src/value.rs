@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 /// A value. Derefs to `[u8]`; a clone costs a counter, not a copy.
 ///
-/// A value keeps alive the node that it came from (4 KiB or so), or the batch that wrote it. To keep many small ones for
+/// A value may keep alive the node that it came from (4 KiB or so). To keep many small ones for
 /// long, copy them: `value.to_vec()`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Value(pub(crate) Bytes);

@@ -138,3 +138,15 @@ fn hot_records_in_many_leaves_are_found_without_a_read() {
     let then = read(20_000);
     assert!(then < 0.02, "{then} reads a get after a flush");
 }
+
+#[test]
+fn a_snapshot_does_not_see_what_was_ingested_after_it() {
+    let (db, keyspace) = open(4 << 20);
+    keyspace.ingest((0..100).map(|number| (key(number), value(number)))).expect("ingests");
+    let before = db.snapshot();
+    keyspace.ingest((100..200).map(|number| (key(number), value(number)))).expect("ingests");
+    assert!(keyspace.get(key(150)).expect("gets").is_some());
+    assert!(before.get(&keyspace, key(150)).expect("gets").is_none());
+    assert_eq!(before.multi_get(&keyspace, [key(50), key(150)]).expect("gets")[1], None);
+    assert!(keyspace.get(key(150)).expect("gets").is_some());
+}

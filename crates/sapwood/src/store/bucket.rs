@@ -214,6 +214,11 @@ impl Bucket<'_> {
         self.set(4, (used + len) as u16);
     }
 
+    /// Whether those of another bucket fit beside those of this one.
+    pub fn has_room_for(&self, other: &Bucket<'_>) -> bool {
+        SLOTS_AT + SLOT * (self.count() + other.count()) + self.used() + other.used() <= BUCKET
+    }
+
     /// All records, oldest first: name, value, and whether it was asked for.
     pub fn records(&self) -> impl Iterator<Item = (Name<'_>, &[u8], bool)> {
         let mut start = BUCKET;

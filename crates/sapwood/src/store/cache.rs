@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use quick_cache::Lifecycle;
 use quick_cache::sync::Cache as NodeCache;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
 const OVERHEAD: usize = 160;
@@ -54,9 +54,12 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
     }
 }
 
-/// Makes ghosts of what is evicted.
+/// Makes ghosts of what is evicted, and notes that something was.
 #[derive(Clone)]
-struct Haunting(Arc<Ghosts>);
+struct Haunting {
+    ghosts: Arc<Ghosts>,
+    is_full: Arc<AtomicBool>,
+}
 
 impl Lifecycle<Position, Node> for Haunting {
     /// One that is dropped when the cache is no longer locked.
@@ -67,7 +70,8 @@ impl Lifecycle<Position, Node> for Haunting {
     }
 
     fn on_evict(&self, state: &mut Self::RequestState, position: Position, node: Node) {
-        self.0.add(position, memory_of(&node));
+        self.ghosts.add(position, memory_of(&node));
+        self.is_full.store(true, Relaxed);
         *state = Some(node);
     }
 }
@@ -78,6 +82,8 @@ type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder
 pub(crate) struct Cache {
     nodes: Nodes,
     ghosts: Arc<Ghosts>,
+    /// Whether the nodes' side has had to let one go since it had room.
+    is_full: Arc<AtomicBool>,
     records: RecordCache,
     /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
     records_bytes: AtomicU64,
@@ -91,10 +97,12 @@ impl Cache {
     pub fn new(capacity: u64) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
         let ghosts = Arc::new(Ghosts::new(entries * 4));
-        let haunting = Haunting(Arc::clone(&ghosts));
+        let is_full = Arc::new(AtomicBool::new(false));
+        let haunting = Haunting { ghosts: Arc::clone(&ghosts), is_full: Arc::clone(&is_full) };
         let cache = Self {
             nodes: NodeCache::with(entries, capacity, ByMemory, Default::default(), haunting),
             ghosts,
+            is_full,
             records: RecordCache::default(),
             records_bytes: AtomicU64::new(0),
             capacity: AtomicU64::new(0),
@@ -124,9 +132,13 @@ impl Cache {
         let before = self.records_bytes.swap(records, Relaxed);
         if records < before {
             self.records.set_capacity(records);
-            self.nodes.set_capacity(capacity - records);
-        } else {
-            self.nodes.set_capacity(capacity - records);
+        }
+        let nodes = capacity - records;
+        if nodes > self.nodes.capacity() {
+            self.is_full.store(false, Relaxed);
+        }
+        self.nodes.set_capacity(nodes);
+        if records > before {
             self.records.set_capacity(records);
         }
     }
@@ -160,7 +172,11 @@ impl Cache {
 
     /// Takes a node away. Says whether it was here.
     pub fn remove(&self, position: Position) -> bool {
-        self.nodes.remove(&position).is_some()
+        let was_here = self.nodes.remove(&position).is_some();
+        if was_here {
+            self.is_full.store(false, Relaxed);
+        }
+        was_here
     }
 
     /// A reader had to read a node. Says whether it comes again soon.
@@ -174,9 +190,7 @@ impl Cache {
 
     /// A reader had to read this node for something in it.
     pub fn offer(&self, position: Position, node: &Node) {
-        // The shards of the cache are never all of them full to the brim.
-        let has_room = || self.nodes.weight() + self.nodes.capacity() / 16 < self.nodes.capacity();
-        if self.missed(position) || node.name().is_inner() || has_room() {
+        if self.missed(position) || node.name().is_inner() || !self.is_full.load(Relaxed) {
             self.insert(position, node.clone());
         } else {
             self.ghosts.add(position, memory_of(node));

@@ -6,7 +6,7 @@
 //! ```text
 //! buckets  0 … s-1 │ s … 2^k-1 │ 2^k … n-1      n = 2^k + s:  the first s are split, each with its twin at the end
 //! grow:    bucket s hands half of its records to a new bucket n
-//! shrink:  bucket n-1 gives its records back to its twin; the oldest go
+//! shrink:  bucket n-1 gives its records back to its twin, or lets them go if they do not fit
 //! memory:  chunks of 64 buckets, taken from the operating system and given back whole
 //! ```
 //!
@@ -118,6 +118,12 @@ impl Buckets {
         Some(taken)
     }
 
+    /// Whether the bucket has room for those of another one.
+    fn have_room(&mut self, index: usize, others: &mut [u8]) -> bool {
+        let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
+        !chunk.has(index) || chunk.bucket(index).has_room_for(&Bucket(others))
+    }
+
     fn put(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
         self.chunks[index / BUCKETS_A_CHUNK].get_mut().insert(index, name, value, asked);
     }
@@ -144,8 +150,10 @@ impl Buckets {
     fn shrink(&mut self) {
         let taken = self.take(self.count - 1);
         self.count -= 1;
+        // Where both do not fit into one, half of them go anyway: those that need not be moved stay.
         if self.count > 0
             && let Some(mut taken) = taken
+            && self.have_room(twin(self.count), &mut taken)
         {
             for (name, value, asked) in Bucket(&mut taken).records() {
                 self.put(twin(self.count), name, value, asked);
@@ -327,7 +335,7 @@ mod tests {
         }
         cache.set_capacity(BUCKET as u64);
         let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)).is_some()).count();
-        assert!((30..=40).contains(&left), "{left} are left");
+        assert!((8..=36).contains(&left), "{left} are left, of what fits into one bucket");
         cache.set_capacity(0);
         assert_eq!((cache.get(0, KS, &key(1)), cache.capacity()), (None, 0));
     }

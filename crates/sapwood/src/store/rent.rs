@@ -117,6 +117,11 @@ impl Rents {
         listed
     }
 
+    /// Whether anybody has paid.
+    pub fn has_listed(&self) -> bool {
+        !self.listed.lock().is_empty()
+    }
+
     /// Notes again what could not be cleansed now.
     pub fn put_back(&self, blocks: impl Iterator<Item = (Position, NodeId)>) {
         let mut listed = self.listed.lock();

@@ -1,5 +1,5 @@
 //! Cleansing: the log pieces of a block and the newest changes become one sorted batch for its leaves, and its log area is
-//! emptied. (d-IPL B+-tree: block cleansing, and eager cleansing in [`next`].)
+//! emptied. (d-IPL B+-tree: block cleansing, and eager cleansing in [`paid`].)
 //!
 //! Invariant: whoever cleanses a block brings all that comes out of it to the leaves in the same attempt.
 
@@ -111,13 +111,11 @@ pub(crate) fn paid(
     Ok(blocks)
 }
 
-/// Cleanses the blocks at and above `from` in which at least `share` percent of the leaves' bytes are logged, until so
-/// many bytes of leaves are concerned. Says what goes to the leaves, and where to go on, if there is more of the tree.
+/// Cleanses the blocks at and above `from` until so many bytes of leaves and log pieces are concerned. Says what goes to the leaves, and where to go on, if there is more of the tree.
 pub(crate) fn next(
     view: TreeView<'_>,
     attempt: &mut Attempt<'_>,
     mut from: Bytes,
-    share: u64,
     budget: u64,
 ) -> Result<(Held, Option<Bytes>)> {
     let mut out = Held::new(view.keyspace, view.pager.buffers().clone());
@@ -128,10 +126,8 @@ pub(crate) fn next(
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
             let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-            if area.bytes() * 100 >= leaves * share {
-                blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
-                bytes += leaves + area.bytes();
-            }
+            blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
+            bytes += leaves + area.bytes();
         }
         match fence {
             None => break None,

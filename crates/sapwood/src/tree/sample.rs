@@ -13,6 +13,8 @@ use bytes::Bytes;
 
 /// Keys of a sample (count): as many reads, which go to the device together.
 const SIZE: u64 = 64;
+/// Fewer say nothing.
+const ENOUGH: u64 = SIZE / 4;
 
 /// See the module.
 pub(crate) struct Sample {
@@ -40,8 +42,8 @@ impl Sample {
         }
     }
 
-    /// Percent of the changes that insert what `version` does not have. Zero if nothing was seen.
-    pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<u64> {
+    /// Percent of the changes that insert what `version` does not have. `None` if too few were seen.
+    pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<Option<u64>> {
         let mut old = self.removals;
         for keys in self.keys.chunk_by(|a, b| a.0 == b.0) {
             let Some((keyspace, _)) = keys.first() else { continue };
@@ -50,6 +52,6 @@ impl Sample {
             multi_get(view, None, &keys, &mut |_, _| old += 1)?;
         }
         let all = self.removals + self.keys.len() as u64;
-        Ok(((all - old.min(all)) * 100).checked_div(all).unwrap_or(0))
+        Ok((all >= ENOUGH).then(|| (all - old.min(all)) * 100 / all))
     }
 }

@@ -101,6 +101,33 @@ impl Pending {
     }
 }
 
+/// Generations that are not needed any more.
+#[must_use]
+pub(crate) struct Old {
+    open: Vec<FileId>,
+    generations: BTreeSet<u64>,
+}
+
+impl Old {
+    /// Removes their files. Says which are left, and the first error; nothing depends on them.
+    pub fn remove(self, volume: &dyn Volume) -> (Vec<u64>, Result<()>) {
+        for file in self.open {
+            let _ = volume.close(file);
+        }
+        let (mut left, mut result) = (Vec::new(), Ok(()));
+        for generation in self.generations {
+            match volume.remove(&file_name(generation)) {
+                Ok(()) | Err(psync::Error::NotFound { .. }) => {}
+                Err(error) => {
+                    left.push(generation);
+                    result = result.and(Err(error.into()));
+                }
+            }
+        }
+        (left, result)
+    }
+}
+
 impl WalWriter {
     /// Starts the first generation of a new database, or the next one after recovery. What `after` tells of is made
     /// durable first.
@@ -442,25 +469,25 @@ impl WalWriter {
     ///
     /// # Errors
     /// The first file that could not be removed. It will be tried again with the next call; nothing depends on it.
+    #[cfg(test)]
     pub fn remove_below(&mut self, low: u64) -> Result<()> {
-        let low = low.min(self.current.number);
-        self.older.retain(|old| {
-            if old.number < low {
-                let _ = self.volume.close(old.file);
-            }
-            old.number >= low
-        });
-        let mut result = Ok(());
-        let old: Vec<u64> = self.on_disk.range(..low).copied().collect();
-        for generation in old {
-            match self.volume.remove(&file_name(generation)) {
-                Ok(()) | Err(psync::Error::NotFound { .. }) => {
-                    self.on_disk.remove(&generation);
-                }
-                Err(error) => result = result.and(Err(error.into())),
-            }
-        }
+        let (left, result) = self.take_below(low).remove(&*self.volume);
+        self.put_back(left);
         result
+    }
+
+    /// Lets go of all generations below `low`, which the manifest does not need any more; see [`Old::remove`].
+    pub fn take_below(&mut self, low: u64) -> Old {
+        let low = low.min(self.current.number);
+        let open = self.older.extract_if(.., |old| old.number < low).map(|old| old.file).collect();
+        let kept = self.on_disk.split_off(&low);
+        let generations = std::mem::replace(&mut self.on_disk, kept);
+        Old { open, generations }
+    }
+
+    /// Takes generations back that could not be removed, for another time.
+    pub fn put_back(&mut self, left: Vec<u64>) {
+        self.on_disk.extend(left);
     }
 
     /// Bytes written to log files by this writer, without attempts that failed.
