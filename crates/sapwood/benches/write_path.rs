@@ -108,11 +108,12 @@ fn tell_memory(db: &Database) {
     let memory = db.stats().memory;
     let mib = |bytes: u64| bytes as f64 / 1048576.0;
     println!(
-        "            peak memory {:.1} MiB, now {:.1} MiB in heaps; told: queues {:.1}, cache {:.1}, tables {:.1}, buffers {:.1}",
+        "            peak memory {:.1} MiB, now {:.1} MiB in heaps; told: queues {:.1}, cached nodes {:.1}, records {:.1}, tables {:.1}, buffers {:.1}",
         peak / 1024.0,
         anon / 1024.0,
         mib(memory.queues),
         mib(memory.cache),
+        mib(memory.records),
         mib(memory.mapping_table + memory.log_areas),
         mib(memory.buffers),
     );

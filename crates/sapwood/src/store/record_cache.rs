@@ -11,8 +11,8 @@
 //! ```
 //!
 //! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the queues. What the
-//! trees say about a key changes only when a frozen queue with that key is flushed. States are numbered: a new one begins when a
-//! queue is frozen, and when it has been flushed. The cache serves one number at a time, and looks at it under the lock of the key's chunk:
+//! trees say about a key changes only when a frozen queue with that key is flushed, or records are ingested. States are numbered: a new
+//! number begins when a queue is frozen, when it has been flushed, and with an ingestion, whose keys are in no cache. The cache serves one number at a time, and looks at it under the lock of the key's chunk:
 //!
 //! ```text
 //! state n   { active Q }            whoever misses in Q as of his time may put the tree's answer here
