@@ -62,6 +62,8 @@ pub(crate) struct FlushControl {
     advisor: Mutex<Advisor>,
     /// Whether the last flush had several portions, as the next one will have then.
     in_portions: AtomicBool,
+    /// Thousandths of the last queue's bytes that came to the trees: the newest version of each key.
+    newest: AtomicU64,
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub data_bytes: AtomicU64,
@@ -95,6 +97,7 @@ impl FlushControl {
             sweep: Mutex::default(),
             advisor: Mutex::default(),
             in_portions: AtomicBool::new(false),
+            newest: AtomicU64::new(1000),
             flushes: AtomicU64::new(0),
             portions: AtomicU64::new(0),
             data_bytes: AtomicU64::new(0),
@@ -282,10 +285,14 @@ impl Engine {
         self.pace.begin();
         let mut sweep = self.flush.sweep.lock();
         let rent = self.pager.rents.unsettled();
-        let share = self.flush.advisor.lock().share(frozen.queue.bytes(), rent);
-        sweep.begin(frozen.queue.bytes(), share);
+        // Of a key that was changed several times only the newest version comes to the trees.
+        let bytes = frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed);
+        let share = self.flush.advisor.lock().share(bytes, rent);
+        sweep.begin(bytes, share);
         let wal_low = frozen.wal_low;
-        let expected = frozen.queue.bytes() + sweep.expected();
+        let expected = bytes + sweep.expected();
+        let before = self.flush.change_bytes.load(Relaxed);
+        let is_whole = frozen.resume.lock().is_none();
         // In the foreground everything happens in one order, always the same.
         let sync = || self.sync_log_below(wal_low);
         let renew = || self.renew_records(&frozen.queue);
@@ -307,6 +314,11 @@ impl Engine {
             self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
         };
         self.flush.flushes.fetch_add(1, Relaxed);
+        let newest = (self.flush.change_bytes.load(Relaxed) - before) * 1000;
+        let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
+        if is_whole {
+            self.flush.newest.store(newest, Relaxed);
+        }
         drop(frozen);
         self.balance_memory();
         self.shorten_log(wal_low);
