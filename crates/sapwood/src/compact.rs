@@ -31,8 +31,7 @@ impl Engine {
             while let Some(at) = from.take() {
                 let mut guard = self.writer()?;
                 let writer = guard.get()?;
-                let cleansed = self.check_writable().and_then(|()| self.cleanse_some(writer, keyspace, at));
-                from = cleansed.inspect_err(|error| self.yield_to(error))?;
+                from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
             }
         }
         Ok(())
@@ -144,8 +143,7 @@ impl Engine {
         writer: &mut Writer,
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
-        let cleansed = self.check_writable().and_then(|()| self.cleanse_listed(writer, listed));
-        cleansed.inspect_err(|error| self.yield_to(error))
+        self.or_poison(|| self.cleanse_listed(writer, listed))
     }
 
     fn cleanse_listed(
@@ -173,6 +171,11 @@ impl Engine {
             self.tidy_up(writer)?;
         }
         Ok(())
+    }
+
+    /// Work that is refused where writes are, and after whose failure, a full disk aside, they are.
+    fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
 
     /// After an attempt has made nodes dead.

@@ -304,9 +304,7 @@ impl Engine {
                 } else {
                     SyncLog::IfNeeded
                 };
-                let is_used = self.pager.cache.records().is_used();
-                let renewal: Wait<'_> =
-                    if is_used { beside(scope, "sapwood-records", renew) } else { Box::new(|| Ok(())) };
+                let renewal = beside(scope, "sapwood-records", renew);
                 self.flush_portions(writer, &frozen, &mut sweep, sync_log, renewal, expected)
             })?
         } else {
