@@ -4,6 +4,8 @@
 //!
 //! `cargo bench -p sapwood --bench scans -- [--dir DIR] [--records N] [--memory-mib M] [--seconds S] [--threads T]`
 
+mod records;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
@@ -38,7 +40,6 @@ fn options() -> Options {
     options
 }
 
-const BATCH: u64 = 1000;
 /// Room between the keys of two neighbours, for inserts.
 const GAP: u64 = 1 << 20;
 
@@ -80,12 +81,7 @@ impl Zipfian {
     }
 }
 
-fn value(rng: &mut StdRng) -> [u8; 100] {
-    let mut value = [0; 100];
-    rng.fill(&mut value[..]);
-    value
-}
-
+/// Writes `count` records, whose numbers `next` says.
 fn write(
     db: &Database,
     keyspace: &Keyspace,
@@ -93,14 +89,7 @@ fn write(
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome {
-    for _ in 0..count / BATCH {
-        let mut batch = db.batch();
-        for _ in 0..BATCH {
-            let number = next(rng);
-            batch.insert(keyspace, key(number * GAP), value(rng));
-        }
-        batch.durability(Durability::Buffered).commit()?;
-    }
+    records::write(db, keyspace, count / records::BATCH, rng, |rng| key(next(rng) * GAP), |_, _| {})?;
     Ok(())
 }
 
@@ -200,7 +189,7 @@ fn main() -> Outcome {
         } else {
             let mut batch = db.batch();
             let number = rng.random_range(0..records) * GAP + rng.random_range(1..GAP);
-            batch.insert(&keyspace, key(number), value(rng));
+            batch.insert(&keyspace, key(number), records::value(rng));
             batch.durability(Durability::Buffered).commit().expect("commits");
         }
         is_scan

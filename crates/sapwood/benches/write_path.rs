@@ -4,9 +4,12 @@
 //!
 //! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--random-load yes]`
 
+mod records;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace};
+use records::BATCH;
+use sapwood::{Database, Keyspace};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -43,7 +46,6 @@ fn options() -> Options {
 }
 
 const RECORD: u64 = 116;
-const BATCH: u64 = 1000;
 
 /// 16 bytes of key: sorted by number.
 fn key(number: u64) -> [u8; 16] {
@@ -58,12 +60,6 @@ fn divisor(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { divisor(b, a % b) }
 }
 
-fn value(rng: &mut StdRng) -> [u8; 100] {
-    let mut value = [0; 100];
-    rng.fill(&mut value[..]);
-    value
-}
-
 /// Commits `count` batches of records that `next` names; says how many records a second, how long the slowest commit
 /// took in milliseconds, and how many bytes of space the database took at most.
 fn write(
@@ -74,19 +70,13 @@ fn write(
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome<(f64, f64, u64)> {
     let (began, mut slowest, mut most) = (Instant::now(), 0f64, 0);
-    for number in 0..count {
-        let mut batch = db.batch();
-        for _ in 0..BATCH {
-            let number = next(rng);
-            batch.insert(keyspace, key(number), value(rng));
-        }
-        let commit = Instant::now();
-        batch.durability(Durability::Buffered).commit()?;
-        slowest = slowest.max(commit.elapsed().as_secs_f64() * 1e3);
+    let key = |rng: &mut StdRng| key(next(rng));
+    records::write(db, keyspace, count, rng, key, |number, took| {
+        slowest = slowest.max(took.as_secs_f64() * 1e3);
         if number % 50 == 0 {
             most = most.max(db.stats().space.used);
         }
-    }
+    })?;
     Ok(((count * BATCH) as f64 / began.elapsed().as_secs_f64(), slowest, most))
 }
 
