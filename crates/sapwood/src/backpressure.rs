@@ -4,6 +4,10 @@
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, a writer of `n` bytes
 //! owes `n × rest / room` seconds. Small debts are gathered: nobody sleeps for less than a millisecond.
+//!
+//! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
+//! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
+//! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -17,6 +21,10 @@ pub(crate) struct Pace {
     started: Mutex<Option<Instant>>,
     /// Thousandths of what the flush writes that are written.
     progress: AtomicU64,
+    /// Thousandths of the queue by which it may be ahead of the flush.
+    lead: AtomicU64,
+    /// What `delayed_us` was when the flush began.
+    delayed_before: AtomicU64,
     debt_us: AtomicU64,
     /// Microseconds that writers were delayed, in all.
     pub delayed_us: AtomicU64,
@@ -26,11 +34,24 @@ pub(crate) struct Pace {
 
 const SLEEP_MIN_US: u64 = 1000;
 const SLEEP_MAX_US: u64 = 50_000;
+/// Thousandths of the queue.
+const LEAD_MAX: u64 = 500;
 
 impl Pace {
     pub fn begin(&self) {
         *self.started.lock() = Some(Instant::now());
         self.progress.store(0, Relaxed);
+        self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
+    }
+
+    /// The flush is over. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
+    pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
+        let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
+        let room = 1000 - share(used, capacity).min(1000);
+        let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
+        let more = if was_delayed && left == 0 { room / 4 } else { 0 };
+        let lead = (self.lead.load(Relaxed) + more).saturating_sub(share(left, due) / 4);
+        self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
     pub fn report(&self, done: u64, total: u64) {
@@ -47,7 +68,7 @@ impl Pace {
         let Some(started) = *self.started.lock() else { return 0 };
         let progress = self.progress.load(Relaxed);
         let fill = (used as u64 * 1000) / capacity.max(1) as u64;
-        if fill <= progress || progress == 0 {
+        if fill <= progress + self.lead.load(Relaxed) || progress == 0 {
             return 0;
         }
         let elapsed = started.elapsed().as_micros() as u64;
@@ -96,5 +117,26 @@ mod tests {
         let more = pace.owed(1000, 900_000, 1_000_000);
         assert!((2_400..=2_700).contains(&some), "1000 bytes of 400,000 in a second: {some} us");
         assert!(more > 3 * some, "{more} us");
+    }
+
+    #[test]
+    fn the_lead_follows_what_was_left_of_the_room_or_of_the_work() {
+        let pace = Pace::default();
+        let lead = |used, left| {
+            pace.begin();
+            pace.delayed_us.fetch_add(1, Relaxed);
+            pace.learn((used, 1000), (left, 100));
+            pace.end();
+            pace.lead.load(Relaxed)
+        };
+        assert_eq!(lead(600, 0), 100, "the flush was through with 400 of 1000 left");
+        assert_eq!(lead(800, 0), 150);
+        assert_eq!(lead(1000, 0), 150, "just in time");
+        assert_eq!(lead(1000, 40), 50, "40 of 100 blocks were left");
+        assert_eq!(lead(1000, 100), 0);
+        pace.begin();
+        pace.learn((0, 1000), (0, 100));
+        assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
+        assert_eq!((0..20).map(|_| lead(0, 0)).last(), Some(LEAD_MAX));
     }
 }

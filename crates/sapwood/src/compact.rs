@@ -181,7 +181,7 @@ impl Engine {
     /// After an attempt has made nodes dead.
     fn tidy_up(&self, writer: &mut Writer) -> Result<()> {
         self.collect(writer)?;
-        self.reclaim(self.slots_to_keep());
+        self.reclaim(self.slots_to_keep(false));
         self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
         Ok(())
     }

@@ -40,7 +40,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
@@ -152,17 +152,16 @@ enum SyncLog<'a> {
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
-        let (mut idle, mut looked) = (Idle::default(), Instant::now());
+        let mut idle = Idle::default();
         loop {
             {
                 let mut control = self.flush.inner.lock();
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
                     // However often it is woken in between.
-                    let left = idle.pause.saturating_sub(looked.elapsed());
+                    let left = idle.left();
                     if left.is_zero() {
                         MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
-                        looked = Instant::now();
                     } else {
                         self.flush.changed.wait_for(&mut control, left);
                     }
@@ -179,6 +178,7 @@ impl Engine {
                     self.flush.changed.wait_for(&mut control, RETRY);
                 }
             }
+            idle.flushed(self.visible());
         }
     }
 
@@ -283,6 +283,7 @@ impl Engine {
     fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.pace.begin();
+        self.slots.begin_round();
         let mut sweep = self.flush.sweep.lock();
         let rent = self.pager.rents.unsettled();
         // Of a key that was changed several times only the newest version comes to the trees.
@@ -323,7 +324,7 @@ impl Engine {
         // Whoever has waited for the queue goes on.
         self.flush.notify();
         let due = sweep.take_due();
-        let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep()));
+        let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep(false)));
         let left = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
@@ -333,6 +334,7 @@ impl Engine {
             left => left?,
         };
         sweep.end(&due[due.len() - left..]);
+        self.pace.learn((self.state.load().active.fill(), self.shares.queue), (left, due.len()));
         Ok(())
     }
 
@@ -437,7 +439,7 @@ impl Engine {
             }
             *frozen.resume.lock() = next;
             self.collect(writer)?;
-            self.reclaim(self.slots_to_keep());
+            self.reclaim(self.slots_to_keep(false));
         }
     }
 
@@ -509,16 +511,18 @@ impl Engine {
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
-            self.reclaim(self.slots_to_keep());
+            self.reclaim(self.slots_to_keep(false));
         }
     }
 
-    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again: a 128th of what lives,
-    /// since a segment has a 1024th of it.
-    pub fn slots_to_keep(&self) -> usize {
+    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again, for which both the
+    /// collector and the writer would wait: a 128th of what lives, since a segment has a 1024th of it; and, unless nobody writes, as many
+    /// as this flush or the one before had in use at some time.
+    pub fn slots_to_keep(&self, is_idle: bool) -> usize {
         let version = &self.state.load().version;
         let live = version.live_bytes();
-        (live / 128 / segment_capacity(live, version.span)) as usize
+        let again = if is_idle || !self.flush.in_background { 0 } else { self.slots.below_peak() };
+        (live / 128 / segment_capacity(live, version.span)) as usize + again
     }
 
     /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are

@@ -1,6 +1,7 @@
 //! What the background thread does between two flushes: it makes the database better for those who read.
 //!
 //! ```text
+//! nobody writes since the last flush ─▶ give back the space that the next one would write to
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
 //! scans paid the price of blocks with log pieces ─▶ cleanse these blocks, whoever writes meanwhile
 //! ```
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 /// How often the thread looks, when something happens, and when nothing does.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(64);
+/// How long nobody is to have written before the space is given back that is kept for the next flush.
+const STILL: Duration = Duration::from_millis(250);
 /// Reads from the device in a pause that are worth a flush.
 const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
@@ -25,20 +28,50 @@ const RESTS: u32 = 2;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
-    pub pause: Duration,
+    pause: Duration,
+    looked: Instant,
+    /// When a flush was over, or when somebody had written after that, and what was visible then.
+    flushed: Option<(Instant, SeqNo)>,
     visible: SeqNo,
     misses: u64,
 }
 
 impl Default for Idle {
     fn default() -> Self {
-        Self { pause: PAUSE, visible: 0, misses: 0 }
+        Self { pause: PAUSE, looked: Instant::now(), flushed: None, visible: 0, misses: 0 }
+    }
+}
+
+impl Idle {
+    /// How long there is nothing to look for.
+    pub fn left(&self) -> Duration {
+        let left = self.pause.saturating_sub(self.looked.elapsed());
+        self.flushed.map_or(left, |(at, _)| left.min(STILL.saturating_sub(at.elapsed())))
+    }
+
+    /// A flush is over.
+    pub fn flushed(&mut self, visible: SeqNo) {
+        self.flushed = Some((Instant::now(), visible));
     }
 }
 
 impl Engine {
     /// After a pause in which no queue was frozen. Errors have been noted where they happened.
     pub fn idle(&self, idle: &mut Idle) {
+        if let Some((at, visible)) = idle.flushed
+            && at.elapsed() >= STILL
+        {
+            if self.visible() == visible {
+                idle.flushed = None;
+                self.reclaim(self.slots_to_keep(true));
+            } else {
+                idle.flushed(self.visible());
+            }
+        }
+        if idle.looked.elapsed() < idle.pause {
+            return;
+        }
+        idle.looked = Instant::now();
         let (visible, misses) = (self.visible(), self.pager.counters.misses.load(Relaxed));
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);

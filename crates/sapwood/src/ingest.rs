@@ -49,7 +49,7 @@ impl Engine {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
                 self.yield_to(error);
             } else {
-                self.reclaim(self.slots_to_keep());
+                self.reclaim(self.slots_to_keep(false));
             }
         })
     }

@@ -179,7 +179,7 @@ impl Builder {
         Shares {
             memory,
             queue: queue as usize,
-            writer: (memory / 64).clamp(256 << 10, 4 << 20) as usize,
+            writer: (memory / 128).clamp(256 << 10, 2 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
             stage: (memory / 32).clamp(256 << 10, 16 << 20),

@@ -25,12 +25,24 @@ struct SlotState {
     dirty: BTreeSet<u32>,
     /// Free slots whose space was given back.
     clean: BTreeSet<u32>,
+    /// Slots in use, the most of them in this round, and in those before (of which it remembers the less the longer they are over).
+    used: usize,
+    peak: usize,
+    peak_before: usize,
+}
+
+impl SlotState {
+    fn count_used(&mut self) {
+        self.used += 1;
+        self.peak = self.peak.max(self.used);
+    }
 }
 
 impl Slots {
     /// Takes a slot, one that has disk space already if there is one.
     pub fn take(&self) -> u32 {
         let mut state = self.state.lock();
+        state.count_used();
         if let Some(slot) = state.dirty.pop_first().or_else(|| state.clean.pop_first()) {
             return slot;
         }
@@ -43,16 +55,37 @@ impl Slots {
     pub fn claim(&self, slot: u32) -> bool {
         let mut state = self.state.lock();
         if slot < state.next {
-            return state.dirty.remove(&slot) || state.clean.remove(&slot);
+            let was_free = state.dirty.remove(&slot) || state.clean.remove(&slot);
+            if was_free {
+                state.count_used();
+            }
+            return was_free;
         }
         let fresh = state.next..slot;
         state.dirty.extend(fresh);
         state.next = slot + 1;
+        state.count_used();
         true
     }
 
     fn give_back(&self, slot: u32) {
-        self.state.lock().dirty.insert(slot);
+        let mut state = self.state.lock();
+        state.dirty.insert(slot);
+        state.used -= 1;
+    }
+
+    /// A flush begins, and will need about as many slots as the one before.
+    pub fn begin_round(&self) {
+        let mut state = self.state.lock();
+        let forgotten = state.peak_before.saturating_sub(state.peak) / 4;
+        state.peak_before = state.peak.max(state.peak_before - forgotten);
+        state.peak = state.used;
+    }
+
+    /// How many slots fewer are in use than there were at the most in this round and those before.
+    pub fn below_peak(&self) -> usize {
+        let state = self.state.lock();
+        state.peak.max(state.peak_before) - state.used
     }
 
     /// Free slots whose disk space should be given back to the file system, `keep` of them aside. They are out of
@@ -187,6 +220,27 @@ mod tests {
         assert_eq!(slots.dirty_count(), 0, "a snapshot still reads from it");
         drop(snapshot);
         assert_eq!((slots.dirty_count(), slots.take()), (1, 0));
+    }
+
+    #[test]
+    fn the_peak_is_forgotten_slowly() {
+        let slots = Arc::new(Slots::default());
+        let take =
+            |count| (0..count).map(|number| Segment::new(number, slots.take(), &slots)).collect::<Vec<_>>();
+        let lasting = take(3);
+        let passing = take(16);
+        assert_eq!(slots.below_peak(), 0);
+        drop(passing);
+        assert_eq!(slots.below_peak(), 16);
+        slots.begin_round();
+        drop(take(4));
+        assert_eq!(slots.below_peak(), 16, "the round before had more");
+        slots.begin_round();
+        assert_eq!(slots.below_peak(), 13, "a quarter of what it had more");
+        drop(lasting);
+        assert_eq!(slots.below_peak(), 16);
+        (0..20).for_each(|_| slots.begin_round());
+        assert!(slots.below_peak() <= 3);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 /// Bytes of one request of a psync write set.
 const REQUEST: usize = 256 << 10;
 /// One is filled, and one is written.
-pub(crate) const BUFFERS: usize = 2;
+pub(crate) const BUFFERS: usize = 4;
 
 /// See the module.
 pub(crate) struct WriteBehind {
