@@ -44,6 +44,8 @@ const HEIGHT_MAX: usize = 12;
 const HEIGHT_BITS: u32 = 4;
 /// `vlen` of a removal.
 const NONE: u32 = u32::MAX;
+/// Levels below its own from which a walk has the next node brought into the cache.
+const BELOW: usize = 2;
 /// Entries that are sorted, searched for and linked together.
 const ROUND: usize = 1024;
 
@@ -228,15 +230,38 @@ impl SkipList {
     /// The last entry for which `is_before` holds, and the one that was found behind it; it must hold for a first part of
     /// the list only. What is inserted between the two meanwhile is not looked at, as if it came later.
     fn divide(&self, is_before: impl Fn(Key<'_>) -> bool) -> (Option<Entry<'_>>, Option<Entry<'_>>) {
+        self.descend(is_before, |_, _| ())
+    }
+
+    /// As [`SkipList::divide`]; tells of each level, from the highest on, behind which entry the walk left it.
+    #[inline]
+    fn descend<'a>(
+        &'a self,
+        is_before: impl Fn(Key<'_>) -> bool,
+        mut leaves: impl FnMut(usize, Option<Entry<'a>>),
+    ) -> (Option<Entry<'a>>, Option<Entry<'a>>) {
         let (mut at, mut behind) = (None, None);
         for level in (0..self.height.load(Acquire)).rev() {
             loop {
-                behind = load(self.link_of(at, level));
-                match behind.filter(|next| is_before(next.key())) {
+                let next = load(self.link_of(at, level));
+                if next == behind {
+                    break;
+                }
+                // Whether the walk goes on or down is known when the next node has come. Where it goes down to comes meanwhile.
+                for below in (0..level).rev().take(BELOW) {
+                    if let Some(below_next) = load(self.link_of(at, below)) {
+                        parallel::prefetch(below_next, below);
+                    }
+                }
+                match next.filter(|next| is_before(next.key())) {
                     Some(next) => at = Some(next),
-                    None => break,
+                    None => {
+                        behind = next;
+                        break;
+                    }
                 }
             }
+            leaves(level, at);
         }
         (at, behind)
     }

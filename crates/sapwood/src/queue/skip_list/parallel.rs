@@ -149,14 +149,35 @@ impl<'a> Finger<'a> {
 }
 
 impl SkipList {
+    /// A key that comes alone has nothing to wait beside, and is walked to without turns.
+    fn seek_one(&self, fresh: &Fresh, writer: &Writer) {
+        let new = fresh.entry(self);
+        let (key, levels) = (new.key(), new.height());
+        let last = NonNull::new(writer.last[0]).map(|node| Entry { node, list: PhantomData });
+        if last.is_none_or(|last| compare(last.key(), key).is_lt()) {
+            (0..levels).for_each(|level| new.link(level).store(writer.last[level], Relaxed));
+            return;
+        }
+        self.descend(
+            |other| compare(other, key).is_lt(),
+            |level, at| {
+                if level < levels {
+                    new.link(level).store(address(at), Relaxed);
+                }
+            },
+        );
+    }
+
     /// Finds where the nodes of the round belong: their links then hold what they are to stand behind.
     pub(super) fn seek(&self, writer: &Writer) {
+        if let [fresh] = &writer.round[..] {
+            return self.seek_one(fresh, writer);
+        }
         let height = self.height.load(Relaxed);
         let last = NonNull::new(writer.last[0]).map(|node| Entry { node, list: PhantomData });
         let round = writer.round.len();
-        // Levels with fewer nodes than the round are walked along once, at less cost than down through them for each key. A key
-        // that comes alone has nothing to wait beside, and is walked to without turns.
-        let few = |level: &usize| round == 1 || writer.count >> (2 * level) <= round;
+        // Levels with fewer nodes than the round are walked along once, at less cost than down through them for each key.
+        let few = |level: &usize| writer.count >> (2 * level) <= round;
         let low = (0..height).find(few).unwrap_or(height);
         let mut finger = Finger { low, height, at: [None; HEIGHT_MAX] };
         let mut rest = writer.round.iter();
