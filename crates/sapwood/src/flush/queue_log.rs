@@ -5,7 +5,7 @@
 use crate::beside::Wait;
 use crate::commit::Log;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The sync of the log that a frozen queue came from.
@@ -28,15 +28,11 @@ impl Engine {
     /// Makes the log durable that the frozen queue came from.
     pub(super) fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
-        for (generation, file) in unsynced.into_iter().filter(|(generation, _)| *generation < wal_low) {
-            self.volume.sync(file).map_err(|error| {
-                let error = Error::undecided(error);
-                // Whatever becomes of the flush: another sync of the file would not tell of this any more.
-                self.poison(&error);
-                error
-            })?;
+        for old in unsynced.into_iter().filter(|old| old.generation() < wal_low) {
+            // Whatever becomes of the flush: no other sync would tell of this any more.
+            old.sync().inspect_err(|error| self.poison(error))?;
             if let Some(log) = self.log.lock().as_mut() {
-                log.wal.mark_synced(generation);
+                log.wal.mark_synced(old.generation());
             }
         }
         Ok(())
