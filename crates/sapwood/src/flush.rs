@@ -8,12 +8,13 @@
 //!                       └ any other error: poison
 //! ```
 //! Here is one flush from its beginning to its end. [`turns`] says whose turn it is: who is woken, and who waits for what; [`portions`] is
-//! the way of a queue to the trees; [`queue_log`] what becomes of its log; [`control`] what flushes, and those who wait for them, know of
+//! the way of a queue to the trees; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`control`] what flushes, and those who wait for them, know of
 //! one another.
 
 mod control;
 mod portions;
 mod queue_log;
+mod shortage;
 mod turns;
 
 pub(crate) use control::FlushControl;
@@ -38,6 +39,9 @@ impl Engine {
         self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         if let Err(error) = &result {
             self.yield_to(error);
+            if error.is_disk_full() {
+                self.flush.shortage.failed(self.state.load().active.fill());
+            }
         }
         self.flush.end(result.as_ref().err());
         drop(guard);
@@ -96,7 +100,10 @@ impl Engine {
                 self.reclaim(0);
                 0
             }
-            left => left?,
+            left => {
+                self.flush.shortage.over();
+                left?
+            }
         };
         sweep.end(&due[due.len() - left..]);
         self.pace.learn((self.state.load().active.fill(), self.shares.queue), (left, due.len()));

@@ -23,7 +23,7 @@ impl Engine {
     pub fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
-            let budget = portion(base.live_bytes());
+            let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
             let victims = garbage_collection::choose(&base, budget);
             if victims.is_empty() {
                 return Ok(());

@@ -4,6 +4,7 @@
 //! Invariant: whoever changes what somebody may wait for does it under `inner`, or takes that lock afterwards to tell
 //! ([`FlushControl::notify`]); so nobody sleeps on what has happened.
 
+use super::shortage::Shortage;
 use crate::advisor::Advisor;
 use crate::error::Error;
 use crate::store::rent::Rents;
@@ -24,12 +25,15 @@ pub(crate) struct FlushControl {
     pub(super) in_portions: AtomicBool,
     /// Thousandths of the last queue's bytes that came to the trees: the newest version of each key.
     pub(super) newest: AtomicU64,
+    pub shortage: Shortage,
     pub counters: Counters,
 }
 
 #[derive(Default)]
 pub(super) struct Control {
     pub stop: bool,
+    /// Somebody asks for a flush, and is not to wait for a pause to end.
+    pub asked: bool,
     /// A flush is at work, perhaps when its queue is in the trees already.
     pub at_work: bool,
     /// Counts flushes that are over with all that belongs to them, and have succeeded.
@@ -75,6 +79,7 @@ impl FlushControl {
             advisor: Mutex::default(),
             in_portions: AtomicBool::new(false),
             newest: AtomicU64::new(1000),
+            shortage: Shortage::default(),
             counters: Counters::default(),
         }
     }
@@ -98,9 +103,17 @@ impl FlushControl {
         self.changed.notify_all();
     }
 
+    /// Ends a pause.
+    pub(super) fn ask(&self) {
+        self.inner.lock().asked = true;
+        self.changed.notify_all();
+    }
+
     /// A flush is at work.
     pub(super) fn begin(&self) {
-        self.inner.lock().at_work = true;
+        let mut control = self.inner.lock();
+        control.at_work = true;
+        control.asked = false;
     }
 
     /// It is over, or has failed.

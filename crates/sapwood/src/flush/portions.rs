@@ -75,10 +75,11 @@ impl Engine {
             let changes = frozen.queue.newest(frozen.resume.lock().clone());
             let mut changes = changes.inspect(tell).peekable();
             let base = Arc::clone(&self.state.load().version);
-            let budget = portion(base.live_bytes());
+            let limit = self.flush.shortage.limit();
+            let budget = portion(base.live_bytes()).min(limit);
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let Portion { changes: count, bytes, next } =
-                self.fill_portion(&mut attempt, &mut changes, sweep, budget)?;
+                self.fill_portion(&mut attempt, &mut changes, sweep, budget, limit)?;
             drop(changes);
             let base = attempt.base();
             if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
@@ -112,29 +113,37 @@ impl Engine {
                 return Ok(written);
             }
             *frozen.resume.lock() = next;
-            self.collect(writer)?;
-            self.reclaim(self.slots_to_keep(false));
+            self.flush.shortage.eased();
+            match self.collect(writer) {
+                // Perhaps there is space for what waits.
+                Err(error) if error.is_disk_full() => self.reclaim(0),
+                collected => {
+                    collected?;
+                    self.reclaim(self.slots_to_keep(false));
+                }
+            }
         }
     }
 
-    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows.
+    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones.
     fn fill_portion<'q>(
         &self,
         attempt: &mut Attempt<'_>,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
         sweep: &mut Sweep,
         budget: u64,
+        limit: u64,
     ) -> Result<Portion> {
         let mut portion = Portion::default();
         let nodes = self.nodes_max();
-        let (mut tail_left, mut rewrite) = (nodes * self.shares.node_len.leaf as u64, budget);
+        let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
         // A tree is touched once in an attempt.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
-            let limits = Budget { rewrite, hold: self.shares.hold, nodes: nodes as usize };
+            let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
             let routed = route(attempt, keyspace, changes, sweep, limits)?;
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;

@@ -8,10 +8,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::idle::Idle;
 use parking_lot::MutexGuard;
-use std::time::Duration;
-
-/// How long to wait before a flush that found the disk full is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+use std::time::{Duration, Instant};
 
 impl Engine {
     /// What the background thread does until it is told to stop.
@@ -37,12 +34,18 @@ impl Engine {
             if let Err(error) = self.flush_now()
                 && error.is_disk_full()
             {
-                let mut control = self.flush.inner.lock();
-                if !control.stop {
-                    self.flush.changed.wait_for(&mut control, RETRY);
-                }
+                self.pause_for_space();
             }
             idle.flushed(self.visible());
+        }
+    }
+
+    /// Waits after a flush that found the disk full, unless somebody asks for another.
+    fn pause_for_space(&self) {
+        let until = Instant::now() + self.flush.shortage.pause();
+        let mut control = self.flush.inner.lock();
+        while !control.stop && !control.asked && Instant::now() < until {
+            self.flush.changed.wait_until(&mut control, until);
         }
     }
 
@@ -87,6 +90,7 @@ impl Engine {
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
+            self.flush.ask();
             self.wait_for_flush()?;
             let guard = self.log.lock();
             let state = self.state.load();
