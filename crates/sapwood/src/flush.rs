@@ -20,23 +20,24 @@ mod turns;
 pub(crate) use control::FlushControl;
 
 use crate::beside::beside;
-use crate::engine::Engine;
+use crate::engine::{Engine, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
-use crate::store::writer::Writer;
+use crate::store::garbage_collection::allowance;
 use queue_log::SyncLog;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        let mut guard = self.writer()?;
-        let writer = guard.get()?;
+        let mut guard = self.writer(0)?;
         self.flush.begin();
-        let result = self.check_writable().and_then(|()| self.flush_frozen(writer));
+        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard));
         self.pace.end();
-        self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+        if let Ok(writer) = guard.get() {
+            self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+        }
         if let Err(error) = &result {
             self.yield_to(error);
             if error.is_disk_full() {
@@ -49,10 +50,11 @@ impl Engine {
         result
     }
 
-    fn flush_frozen(&self, writer: &mut Writer) -> Result<()> {
+    fn flush_frozen(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.pace.begin();
         self.slots.begin_round();
+        at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
         let mut sweep = self.flush.sweep.lock();
         let rent = self.pager.rents.unsettled();
         // Of a key that was changed several times only the newest version comes to the trees.
@@ -75,11 +77,11 @@ impl Engine {
                     SyncLog::IfNeeded
                 };
                 let renewal = beside(scope, "sapwood-records", renew);
-                self.flush_portions(writer, &frozen, &mut sweep, sync_log, renewal, expected)
+                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, renewal, expected)
             })?
         } else {
             let renewal = Box::new(renew);
-            self.flush_portions(writer, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
+            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
@@ -93,6 +95,8 @@ impl Engine {
         // Whoever has waited for the queue goes on.
         self.flush.notify();
         let due = sweep.take_due();
+        let (writer, work) = at_work.parts()?;
+        work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep(false)));
         let left = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
             // The queue is in the trees; the rest has time.
@@ -108,6 +112,21 @@ impl Engine {
         sweep.end(&due[due.len() - left..]);
         self.pace.learn((self.state.load().active.fill(), self.shares.queue), (left, due.len()));
         Ok(())
+    }
+
+    /// Bytes of memory that a queue of so many takes on its way to the trees. A block whose log area is too long for another piece has
+    /// got as much of it from this queue as from all before, or the last flush would have found it due; and what changes are dense beside is
+    /// some times as long as they.
+    fn flushing(&self, bytes: u64) -> u64 {
+        self.shares.work(2 * bytes, 0, 10 * bytes)
+    }
+
+    /// Bytes of memory that cleansing takes, after a flush that has found so many bytes of leaves due, or else the collector. Logs are shorter
+    /// than their leaves.
+    fn tidying(&self, leaves: u64) -> u64 {
+        let version = &self.state.load().version;
+        let is_collected = version.used_bytes() > allowance(version.live_bytes());
+        self.shares.work(leaves, 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })
     }
 
     /// Tells the record cache of all that comes to the trees, before readers look there for it.

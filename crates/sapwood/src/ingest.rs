@@ -36,7 +36,7 @@ impl Engine {
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
         self.flush_all()?;
-        let mut guard = self.writer()?;
+        let mut guard = self.writer(self.shares.work_max())?;
         let writer = guard.get()?;
         self.check_writable()?;
         let mut sorted =

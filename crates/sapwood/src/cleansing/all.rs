@@ -14,14 +14,20 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl Engine {
+    /// Bytes of memory that a cleansing takes now, at most: no more is held back than log areas have.
+    pub fn cleansing_max(&self) -> u64 {
+        let logged = self.state.load().version.logs.totals().bytes;
+        self.shares.work(logged, u64::MAX, u64::MAX)
+    }
+
     /// Brings all changes of log areas to their leaves, and gives back the space that this sets free.
     pub fn cleanse_all(&self) -> Result<()> {
-        let _work = self.work();
+        let _work = self.work(self.cleansing_max());
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
             while let Some(at) = from.take() {
-                let mut guard = self.writer()?;
+                let mut guard = self.writer(0)?;
                 let writer = guard.get()?;
                 from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
             }

@@ -10,7 +10,7 @@
 
 use super::queue_log::SyncLog;
 use crate::beside::Wait;
-use crate::engine::{Engine, Frozen};
+use crate::engine::{Engine, Frozen, Work, WriterAtWork};
 use crate::error::Result;
 use crate::node::entry_len;
 use crate::operation::{KeyspaceId, OperationRef};
@@ -18,7 +18,6 @@ use crate::publish::Trees;
 use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::manifest::{EDIT_MAX, NODE_IN_EDIT};
-use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use crate::tree::copies::Copies;
 use crate::tree::route::{Budget, bytes_of, route};
@@ -49,13 +48,14 @@ impl Engine {
     /// Takes the queue to the trees. Says how many bytes of nodes it wrote.
     pub(super) fn flush_portions(
         &self,
-        writer: &mut Writer,
+        at_work: &mut WriterAtWork<'_>,
         frozen: &Frozen,
         sweep: &mut Sweep,
         mut sync_log: SyncLog<'_>,
         renewal: Wait<'_>,
         expected: u64,
     ) -> Result<u64> {
+        let (writer, work) = at_work.parts()?;
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let (mut written, mut renewal) = (0, Some(renewal));
@@ -79,7 +79,7 @@ impl Engine {
             let budget = portion(base.live_bytes()).min(limit);
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let Portion { changes: count, bytes, next } =
-                self.fill_portion(&mut attempt, &mut changes, sweep, budget, limit)?;
+                self.fill_portion(&mut attempt, work, &mut changes, sweep, [budget, limit])?;
             drop(changes);
             let base = attempt.base();
             if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
@@ -129,10 +129,10 @@ impl Engine {
     fn fill_portion<'q>(
         &self,
         attempt: &mut Attempt<'_>,
+        work: &Work<'_>,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
         sweep: &mut Sweep,
-        budget: u64,
-        limit: u64,
+        [budget, limit]: [u64; 2],
     ) -> Result<Portion> {
         let mut portion = Portion::default();
         let nodes = self.nodes_max();
@@ -145,6 +145,8 @@ impl Engine {
         {
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
             let routed = route(attempt, keyspace, changes, sweep, limits)?;
+            // More than was foreseen, where areas of many tiny pieces have become full at the same time.
+            work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
             rewrite = rewrite.saturating_sub(routed.promised);

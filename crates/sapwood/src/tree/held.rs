@@ -56,6 +56,11 @@ impl Held {
         self.last.filled == 0
     }
 
+    /// Bytes of changes.
+    pub fn bytes(&self) -> u64 {
+        self.full.iter().chain([&self.last]).map(|buffer| buffer.filled as u64).sum()
+    }
+
     /// Adds a change, whose key lies above all before.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
         let bytes = value.unwrap_or_default();
