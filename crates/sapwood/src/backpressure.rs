@@ -137,6 +137,6 @@ mod tests {
         pace.begin();
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
-        assert_eq!((0..20).map(|_| lead(0, 0)).last(), Some(LEAD_MAX));
+        assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
     }
 }
