@@ -1,6 +1,6 @@
 //! What a flush writes while the disk is full, who is told, and how soon it goes on when there is space again.
 
-use psync::{Access, FileId, PassThrough, Simulated, Volume, Write};
+use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume, Write};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Error, Keyspace};
@@ -171,4 +171,51 @@ fn a_commit_does_not_write_the_queue_anew_on_a_full_disk() {
     assert!(tried < 8 << 20, "{tried} bytes of data that came to nothing");
     volume.room.store(u64::MAX, SeqCst);
     writer.goes_on();
+}
+
+/// A file system may have no room for another file, as when it has no inodes left, and still have some for those there are: the queue, which
+/// cannot be frozen without a new log, used to grow beyond all bounds.
+#[test]
+fn a_queue_that_cannot_be_frozen_does_not_grow_without_end() {
+    for background in [0, 1] {
+        let volume = Narrow::new();
+        let mut writer = Writer::new(&volume, background);
+        let files = Filter::kinds([OperationKind::Open]).file("wal-");
+        volume.inner.fail_nth(files, 1, Fault::NoSpace, Repeat::Sticky);
+        writer.put_until_full();
+        let queues = writer.db.stats().memory.queues;
+        assert!(queues <= 3 << 20, "{queues} bytes of queue of a budget of 8 MiB");
+        volume.inner.clear_faults();
+        writer.goes_on();
+    }
+}
+
+/// Where there is no space for a new manifest the old one goes on, and not every edit tries to write another.
+#[test]
+fn a_manifest_without_space_for_a_checkpoint_does_not_try_it_with_each_edit() {
+    let volume = Simulated::new(1);
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let options = Database::builder().memory(8 << 20).leaf_len(512).background_threads(0);
+    let db = options.open_on(shared).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let name = "manifest-000003";
+    volume.fail_nth(Filter::kinds([OperationKind::Write]).file(name), 1, Fault::NoSpace, Repeat::Sticky);
+    let mut rng = StdRng::seed_from_u64(1);
+    let (mut edits, mut rounds) = (0, 0);
+    while edits < 30 {
+        let mut batch = db.batch();
+        for _ in 0..4000 {
+            batch.insert(&keyspace, rng.random_range(0..40_000u32).to_be_bytes(), [rounds as u8; 100]);
+        }
+        batch.durability(Durability::Buffered).commit().expect("commits");
+        db.flush().expect("flushes");
+        edits += u32::from(volume.fired() > 0);
+        rounds += 1;
+        assert!(rounds < 1000, "no checkpoint is ever due");
+    }
+    assert!(volume.fired() < 8, "{} checkpoints were tried by some {edits} edits", volume.fired());
+    let names: Vec<_> = volume.list().expect("a list").into_iter().map(|entry| entry.name).collect();
+    assert!(!names.iter().any(|found| found == name), "what was begun is no more: {names:?}");
+    volume.clear_faults();
+    db.check().expect("sound");
 }
