@@ -10,7 +10,7 @@
 //! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full.
 
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -79,7 +79,19 @@ impl Pace {
 }
 
 impl Engine {
-    /// Delays a writer of `bytes` as the flush needs it, and stops it while there is no room at all.
+    /// Freezes the active queue, which whoever filled it could not, if nobody has done so meanwhile.
+    fn freeze_full(&self) -> Result<()> {
+        let mut guard = self.log.lock();
+        let state = self.state.load();
+        if state.frozen.is_some() || state.active.fill() < self.shares.queue {
+            return Ok(());
+        }
+        drop(state);
+        self.freeze(guard.as_mut().ok_or(Error::Closed)?)
+    }
+
+    /// Delays a writer of `bytes` as the flush needs it, and stops it while there is no room at all. An error if there is no space for a
+    /// log that a new queue would need.
     pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let state = self.state.load();
         let (used, capacity) = (state.active.fill(), self.shares.queue);
@@ -90,6 +102,9 @@ impl Engine {
             let result = self.wait_for_flush();
             self.pace.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
             return result;
+        }
+        if used >= capacity {
+            return self.freeze_full();
         }
         let owed = self.pace.owed(bytes, used, capacity);
         if owed > 0 && self.pace.debt_us.fetch_add(owed, Relaxed) + owed >= SLEEP_MIN_US {
@@ -137,6 +152,6 @@ mod tests {
         pace.begin();
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
-        assert_eq!((0..20).map(|_| lead(0, 0)).last(), Some(LEAD_MAX));
+        assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
     }
 }

@@ -102,9 +102,14 @@ impl Engine {
                 done => done,
             }
         };
-        if !self.flush.in_background() && self.state.load().frozen.is_some() {
-            // What a full disk leaves undone is told to whoever finds no room.
-            let _ = self.flush_now();
+        if !self.flush.in_background() {
+            let state = self.state.load();
+            let (is_frozen, fill) = (state.frozen.is_some(), state.active.fill());
+            drop(state);
+            if is_frozen && self.flush.shortage.is_worth_a_try(fill, self.shares.queue) {
+                // What a full disk leaves undone is told to whoever finds no room.
+                let _ = self.flush_now();
+            }
         }
         match done {
             Answer::Done(result) => result,

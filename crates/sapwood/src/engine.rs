@@ -34,6 +34,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -101,22 +102,45 @@ pub(crate) struct Engine {
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
     pub read_only: bool,
-    /// How many [`Work`]s there are.
-    works: Mutex<usize>,
+    works: Mutex<Works>,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
+}
+
+/// All [`Work`]s together.
+#[derive(Default)]
+struct Works {
+    count: usize,
+    bytes: u64,
 }
 
 /// The memory of flush, cleansing or ingestion.
 pub(crate) struct Work<'a> {
     engine: &'a Engine,
+    bytes: Cell<u64>,
+}
+
+impl Work<'_> {
+    /// Takes so many bytes from the cache, if it has not got as many: what is small does not empty it.
+    pub fn needs(&self, bytes: u64) {
+        let more = bytes.saturating_sub(self.bytes.get());
+        if more > 0 {
+            let mut works = self.engine.works.lock();
+            works.bytes += more;
+            self.bytes.set(bytes);
+            self.engine.balance(&works);
+        }
+    }
 }
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
         let mut works = self.engine.works.lock();
-        *works -= 1;
-        self.engine.balance(&works);
+        works.count -= 1;
+        works.bytes -= self.bytes.get();
+        if self.bytes.get() > 0 {
+            self.engine.balance(&works);
+        }
     }
 }
 
@@ -124,12 +148,17 @@ impl Drop for Work<'_> {
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
     // Given back after the writer's buffers.
-    _work: Work<'a>,
+    work: Work<'a>,
 }
 
 impl WriterAtWork<'_> {
     pub fn get(&mut self) -> Result<&mut Writer> {
         self.writer.as_mut().ok_or(Error::Closed)
+    }
+
+    /// The writer, and its memory.
+    pub fn parts(&mut self) -> Result<(&mut Writer, &Work<'_>)> {
+        Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
 }
 
@@ -176,7 +205,7 @@ impl Engine {
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
             read_only: parts.read_only,
-            works: Mutex::new(0),
+            works: Mutex::default(),
             poison: Mutex::new(None),
         }
     }
@@ -225,32 +254,32 @@ impl Engine {
         }
     }
 
-    fn balance(&self, works: &usize) {
+    fn balance(&self, works: &Works) {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
-        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, *works > 0));
+        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, works.bytes));
     }
 
-    /// Takes from the cache what flush, cleansing or ingestion need, until the answer is dropped.
-    pub fn work(&self) -> Work<'_> {
-        let mut works = self.works.lock();
-        *works += 1;
-        self.balance(&works);
-        Work { engine: self }
+    /// Takes so many bytes from the cache, and what else will be needed, until the answer is dropped.
+    pub fn work(&self, bytes: u64) -> Work<'_> {
+        self.works.lock().count += 1;
+        let work = Work { engine: self, bytes: Cell::new(0) };
+        work.needs(bytes);
+        work
     }
 
     /// Bytes of the writer's buffers now, at most.
     pub fn write_buffers(&self) -> usize {
-        if *self.works.lock() > 0 { BUFFERS * self.shares.writer } else { 0 }
+        if self.works.lock().count > 0 { BUFFERS * self.shares.writer } else { 0 }
     }
 
-    /// The writer, for work that nobody else does meanwhile.
-    pub fn writer(&self) -> Result<WriterAtWork<'_>> {
+    /// The writer, for work that nobody else does meanwhile, which takes so many bytes from the cache, and what else it needs.
+    pub fn writer(&self, bytes: u64) -> Result<WriterAtWork<'_>> {
         let writer = self.writer.lock();
         if writer.is_none() {
             return Err(Error::Closed);
         }
-        Ok(WriterAtWork { writer, _work: self.work() })
+        Ok(WriterAtWork { writer, work: self.work(bytes) })
     }
 
     /// Makes the engine one that writes.

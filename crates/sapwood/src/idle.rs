@@ -116,8 +116,8 @@ impl Engine {
                     self.pager.rents.put_back(listed);
                     return Ok(());
                 }
-                work.get_or_insert_with(|| self.work());
-                let mut guard = self.writer()?;
+                work.get_or_insert_with(|| self.work(self.cleansing_max()));
+                let mut guard = self.writer(0)?;
                 let began = Instant::now();
                 let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);
                 drop(guard);

@@ -8,11 +8,10 @@
 use crate::batch::check_key;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::flush::NODE_IN_EDIT;
 use crate::operation::{KeyspaceId, Operation};
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
-use crate::store::manifest::EDIT_MAX;
+use crate::store::manifest::{EDIT_MAX, NODE_IN_EDIT};
 use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use bytes::Bytes;
@@ -37,13 +36,13 @@ impl Engine {
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
         self.flush_all()?;
-        let mut guard = self.writer()?;
+        let mut guard = self.writer(self.shares.work_max())?;
         let writer = guard.get()?;
         self.check_writable()?;
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
-        self.flush.data_bytes.store(writer.bytes_written(), Relaxed);
+        self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         // What is wrong with the records concerns nobody else.
         ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {

@@ -3,6 +3,7 @@
 use crate::engine::{Engine, State};
 use crate::error::{Error, Result};
 use crate::node::NodeId;
+use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
 use crate::store::maplet::Maplet;
 use crate::store::segment::Segment;
@@ -31,6 +32,21 @@ pub(crate) struct With<'a> {
 }
 
 impl Engine {
+    /// Makes an attempt durable and visible.
+    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
+        let Sealed { edit, begun, maplets } = attempt.seal()?;
+        if !edit.set.is_empty() {
+            self.volume.sync(self.data).map_err(|error| {
+                let error = Error::undecided(error);
+                self.poison(&error);
+                error
+            })?;
+        }
+        self.publish(edit, With { begun: &begun, maplets: &maplets, trees })?;
+        attempt.committed();
+        Ok(())
+    }
+
     /// Applies the edit to the current version. On `DiskFull` nothing happened; other errors poison.
     pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
         self.check_writable()?;

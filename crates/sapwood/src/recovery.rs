@@ -160,7 +160,7 @@ fn start(
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
     let room = Room {
-        cache: shares.cache(&version, 0, false),
+        cache: shares.cache(&version, 0, 0),
         buffers: shares.read_buffers,
         // What was read ahead comes back at once, to be taken again for what is read next.
         frames: shares.read_buffers + shares.stage as usize,

@@ -161,6 +161,7 @@ impl Engine {
             files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
         };
         let pager = &self.pager.counters;
+        let flushed = &self.flush.counters;
         let (nodes_cached, records_cached) = self.pager.cache.bytes();
         let (pieces_scanned, pieces_cached) = self.pager.rents.pieces();
         let (live, used) = (version.live_bytes(), version.used_bytes());
@@ -208,19 +209,19 @@ impl Engine {
                 pieces_cached,
             },
             writes: WriteStats {
-                changes_flushed: get(&self.flush.changes),
-                change_bytes_flushed: get(&self.flush.change_bytes),
+                changes_flushed: get(&flushed.changes),
+                change_bytes_flushed: get(&flushed.change_bytes),
                 log_bytes,
                 log_syncs,
-                data_bytes: get(&self.flush.data_bytes),
-                collected_bytes: get(&self.flush.collected_bytes),
+                data_bytes: get(&flushed.data_bytes),
+                collected_bytes: get(&flushed.collected_bytes),
                 manifest_bytes,
-                flushes: get(&self.flush.flushes),
-                portions: get(&self.flush.portions),
-                blocks_appended: get(&self.flush.blocks_appended),
-                blocks_cleansed: get(&self.flush.blocks_cleansed),
-                blocks_cleansed_for_scans: get(&self.flush.blocks_cleansed_for_scans),
-                moved_for_scans: get(&self.flush.moved_for_scans),
+                flushes: get(&flushed.flushes),
+                portions: get(&flushed.portions),
+                blocks_appended: get(&flushed.blocks_appended),
+                blocks_cleansed: get(&flushed.blocks_cleansed),
+                blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
+                moved_for_scans: get(&flushed.moved_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
                 delayed_us: get(&self.pace.delayed_us),
                 stopped_us: get(&self.pace.stopped_us),

@@ -3,6 +3,7 @@
 
 pub(crate) mod bupdate;
 pub(crate) mod cleanse;
+pub(crate) mod copies;
 pub(crate) mod held;
 pub(crate) mod overlay;
 pub(crate) mod pack;

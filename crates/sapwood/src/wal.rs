@@ -36,6 +36,7 @@
 //!    are given again.
 
 mod chain;
+mod old_syncs;
 mod reader;
 mod record;
 mod reservation;

@@ -2,9 +2,12 @@
 
 mod scenario;
 
-use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
+use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use sapwood::{Database, Durability, Error};
 use scenario::open;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 fn put(db: &Database, number: u32, durability: Durability) -> Result<(), Error> {
     let keyspace = db.keyspace("main")?;
@@ -95,4 +98,74 @@ fn commits_after_a_refused_flush_survive() {
             found.check().unwrap_or_else(|error| panic!("{story}: {error:?}"));
         }
     }
+}
+
+/// A volume whose syncs of the log's first file wait a while for one another, and of which only the first fails: as an operating system
+/// tells of a lost write once.
+struct LostOnce {
+    inner: Simulated,
+    first_log: Mutex<Vec<FileId>>,
+    syncs: AtomicU32,
+    is_lost: AtomicU32,
+}
+
+impl PassThrough for LostOnce {
+    fn inner(&self) -> &dyn Volume {
+        &self.inner
+    }
+
+    fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+        let file = Volume::open(&self.inner, name, access)?;
+        if name == "wal-0000000001" {
+            self.first_log.lock().expect("no poison").push(file);
+        }
+        Ok(file)
+    }
+
+    fn sync(&self, file: FileId) -> psync::Result<()> {
+        let is_old = self.first_log.lock().expect("no poison").contains(&file);
+        if !is_old || self.is_lost.load(Ordering::SeqCst) == 0 {
+            return psync::Device::sync(&self.inner, file);
+        }
+        let nth = self.syncs.fetch_add(1, Ordering::SeqCst);
+        let began = Instant::now();
+        while self.syncs.load(Ordering::SeqCst) < 2 && began.elapsed() < Duration::from_millis(300) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if nth > 0 {
+            return Ok(());
+        }
+        // Whoever was not told goes on before this one can warn anybody.
+        std::thread::sleep(Duration::from_millis(100));
+        Err(psync::Error::from_io("sync", "wal-0000000001", None, std::io::Error::from_raw_os_error(5)))
+    }
+}
+
+/// A flush and a durable commit sync the same old log at the same time, and the operating system tells only one of them that a
+/// part of it was lost. The other used to believe that all was durable.
+#[test]
+fn a_lost_log_is_told_to_the_commit_and_to_the_flush() {
+    let inner = Simulated::new(1);
+    let volume = Arc::new(LostOnce {
+        inner: inner.clone(),
+        first_log: Mutex::default(),
+        syncs: AtomicU32::new(0),
+        is_lost: AtomicU32::new(0),
+    });
+    let shared: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
+    let db = scenario::options().background_threads(1).open_on(shared).expect("opens");
+    // So that the flush syncs the log early, beside its work.
+    put(&db, 1, Durability::Immediate).expect("commits");
+    put(&db, 2, Durability::Buffered).expect("commits");
+    volume.is_lost.store(1, Ordering::SeqCst);
+    let (flushed, committed) = std::thread::scope(|scope| {
+        let flush = scope.spawn(|| db.flush());
+        while volume.syncs.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let committed = put(&db, 3, Durability::Immediate);
+        (flush.join().expect("no panic"), committed)
+    });
+    assert!(flushed.is_err() && committed.is_err(), "flush: {flushed:?}, commit: {committed:?}");
+    assert!(put(&db, 4, Durability::Buffered).is_err(), "nobody knows what is on the disk");
 }

@@ -17,9 +17,19 @@ const LOW: &[&str] = &["bytecode", "database_id", "entries", "error", "node", "o
 /// What everyone may use besides: a top-level file of plain settings, and limits that `lib.rs` itself defines.
 const OPEN: &[&str] = &["options", "KEY_LEN_MAX"];
 
-/// A folder, and the folders that it may use besides itself and `LOW`.
-const FOLDERS: &[(&str, &[&str])] =
-    &[("queue", &[]), ("wal", &[]), ("store", &[]), ("tree", &["store", "queue"])];
+/// A folder, and what it may use besides itself and `LOW`. The last ones are work that the engine does: above it, and not above one
+/// another.
+const FOLDERS: &[(&str, &[&str])] = &[
+    ("queue", &[]),
+    ("wal", &[]),
+    ("store", &[]),
+    ("tree", &["store", "queue"]),
+    ("cleansing", &["store", "tree", "engine", "publish", "space"]),
+    (
+        "flush",
+        &["store", "queue", "tree", "advisor", "beside", "commit", "engine", "idle", "publish", "space"],
+    ),
+];
 
 const WHY: &str =
     "arrows between folders go one way, so that each can be tested and replaced without those above it";

@@ -43,6 +43,8 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
+/// Bytes that a new node takes in an edit, at most.
+pub(crate) const NODE_IN_EDIT: u64 = 24;
 /// Addresses in one record of a checkpoint: 64 KiB of memory on the way there.
 const PORTION: usize = 2 << 10;
 /// A manifest shorter than this is not worth a checkpoint.
@@ -66,6 +68,8 @@ pub(crate) struct Manifest {
     len: u64,
     /// Length of the checkpoint that the file began with.
     checkpoint_len: u64,
+    /// How long the file was when there was no space for the next one.
+    refused_at: u64,
     bytes_written: u64,
 }
 
@@ -74,15 +78,20 @@ impl Manifest {
     pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
         let access = Access { write: true, create: true, ..Access::default() };
         let file = volume.open(&file_name(current.manifest), access)?;
-        let mut manifest = Self { volume, current, file, len: 0, checkpoint_len: 0, bytes_written: 0 };
-        if let Err(error) = manifest.write_checkpoint(version) {
-            // Best effort: a leftover is removed when the database is opened.
-            let _ = manifest.volume.close(file);
-            let _ = manifest.volume.remove(&file_name(current.manifest));
-            return Err(error);
+        let mut manifest = Self { volume, current, file, len: 0, checkpoint_len: 0, refused_at: 0, bytes_written: 0 };
+        let written = manifest.write_checkpoint(version);
+        let is_written = written.is_ok();
+        match written.and_then(|()| current.store(&*manifest.volume)) {
+            Ok(()) => Ok(manifest),
+            Err(error) => {
+                // Once it is written it may count, unless only space was missing. Best effort: a leftover is removed when the database is
+                // opened.
+                if !is_written || error.is_disk_full() {
+                    let _ = manifest.volume.remove(&file_name(current.manifest));
+                }
+                Err(error)
+            }
         }
-        current.store(&*manifest.volume)?;
-        Ok(manifest)
     }
 
     /// Goes on with a manifest that was read to its end.
@@ -95,6 +104,7 @@ impl Manifest {
             file,
             len: replayed.len,
             checkpoint_len: replayed.checkpoint_len,
+            refused_at: 0,
             bytes_written: 0,
         })
     }
@@ -140,7 +150,8 @@ impl Manifest {
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
     pub fn checkpoint_due(&self) -> bool {
-        self.len > CHECKPOINT_MIN.max(4 * self.checkpoint_len)
+        // Without space the old file goes on for a good while before another is begun.
+        self.len > CHECKPOINT_MIN.max(4 * self.checkpoint_len).max(self.refused_at / 4 * 5)
     }
 
     /// Replaces the file by a new one that begins with a checkpoint of `version`, which is the current version. On an
@@ -148,7 +159,11 @@ impl Manifest {
     pub fn checkpoint(&mut self, version: &Version) -> Result<()> {
         let old = file_name(self.current.manifest);
         let current = Current { manifest: self.current.manifest + 1, manifest_len: 0, ..self.current };
-        let mut next = Self::create(Arc::clone(&self.volume), current, version)?;
+        let mut next = Self::create(Arc::clone(&self.volume), current, version).inspect_err(|error| {
+            if error.is_disk_full() {
+                self.refused_at = self.len;
+            }
+        })?;
         next.bytes_written += self.bytes_written;
         let outdated = std::mem::replace(self, next);
         outdated.volume.close(outdated.file)?;

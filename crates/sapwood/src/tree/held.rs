@@ -9,8 +9,8 @@
 //!
 //! Invariant: a buffer goes back as soon as its last change has been taken and let go.
 
-use crate::operation::{KeyspaceId, Operation, OperationRef};
-use bytes::{Bytes, BytesMut};
+use crate::operation::{KeyspaceId, Operation};
+use bytes::Bytes;
 use psync::{AlignedBuffer, BufferPool};
 use std::collections::VecDeque;
 
@@ -54,6 +54,11 @@ impl Held {
 
     pub fn is_empty(&self) -> bool {
         self.last.filled == 0
+    }
+
+    /// Bytes of changes.
+    pub fn bytes(&self) -> u64 {
+        self.full.iter().chain([&self.last]).map(|buffer| buffer.filled as u64).sum()
     }
 
     /// Adds a change, whose key lies above all before.
@@ -105,29 +110,6 @@ impl Iterator for Taken {
         let key = self.rest.split_to(klen as usize);
         let value = (vlen != REMOVAL).then(|| self.rest.split_to(vlen as usize));
         Some(Operation { keyspace: self.keyspace, key, value })
-    }
-}
-
-/// Copies of changes that go to the leaves at once, many in one allocation.
-#[derive(Default)]
-pub(crate) struct Copies {
-    room: BytesMut,
-}
-
-impl Copies {
-    /// Bytes of an allocation.
-    const LEN: usize = 16 << 10;
-
-    pub fn copy(&mut self, OperationRef { keyspace, key, value }: OperationRef<'_>) -> Operation {
-        let len = key.len() + value.map_or(0, <[u8]>::len);
-        if self.room.capacity() < len {
-            self.room = BytesMut::with_capacity(len.max(Self::LEN));
-        }
-        let mut take = |bytes: &[u8]| {
-            self.room.extend_from_slice(bytes);
-            self.room.split().freeze()
-        };
-        Operation { keyspace, key: take(key), value: value.map(take) }
     }
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Routed {
 pub(crate) struct Budget {
     /// Written in the place of what dies for it.
     pub rewrite: u64,
+    /// Written in all, in this attempt.
+    pub write: u64,
     /// Keys and values that wait in memory for the leaves.
     pub hold: u64,
     /// Nodes that the attempt has written, log pieces among them (count): it lists them in memory, and in one edit.
@@ -145,6 +147,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             && self.routed.promised < self.budget.rewrite
             && self.held < self.budget.hold
             && self.attempt.nodes() < self.budget.nodes
+            && self.attempt.bytes() < self.budget.write
     }
 
     /// The next change if it is for this tree and below `fence`.
@@ -325,7 +328,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         let mut cleansed = Vec::new();
         for (visit, block) in group {
-            if self.routed.left.is_none() && self.held >= self.budget.hold {
+            let is_used_up = self.held >= self.budget.hold || self.attempt.bytes() >= self.budget.write;
+            if self.routed.left.is_none() && is_used_up {
                 self.leave(visit.keys.start);
             }
             if self.routed.left.is_none() {

@@ -11,6 +11,7 @@
 //!    not [`Error::DiskFull`], since its pages may be lost.
 
 use super::chain::holds_no_record;
+use super::old_syncs::{OldSyncs, Unsynced};
 use super::reader::list;
 use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
 use super::reservation::{Reservation, Steps};
@@ -56,6 +57,7 @@ pub(crate) struct WalWriter {
     steps: Steps,
     bytes_written: u64,
     syncs: u64,
+    old_syncs: Arc<OldSyncs>,
     /// The first failure: nobody knows what reached the disk.
     failure: Option<String>,
 }
@@ -211,6 +213,7 @@ impl WalWriter {
             steps: Steps::USUAL,
             bytes_written: 0,
             syncs: 0,
+            old_syncs: Arc::default(),
             failure: None,
         })
     }
@@ -400,23 +403,33 @@ impl WalWriter {
         self.write()?;
         // Oldest first, so that a power loss in between has the least to drop.
         let mut result = Ok(());
-        for generation in self.older.iter_mut().chain([&mut self.current]) {
-            if !generation.is_synced() && result.is_ok() {
-                result = self.volume.sync(generation.file);
-                if result.is_ok() {
-                    self.syncs += 1;
-                    generation.synced = generation.len;
-                }
+        for old in self.older.iter_mut().filter(|old| !old.is_synced()) {
+            result = result.and_then(|()| self.old_syncs.sync(&*self.volume, old.number, old.file));
+            if result.is_ok() {
+                old.synced = old.len;
             }
         }
-        result.map_err(|error| self.fail(Error::undecided(error)))
+        if result.is_ok() && !self.current.is_synced() {
+            result = self.volume.sync(self.current.file).map_err(Error::undecided);
+            if result.is_ok() {
+                self.syncs += 1;
+                self.current.synced = self.current.len;
+            }
+        }
+        result.map_err(|error| self.fail(error))
     }
 
-    /// Older generations that are not durable yet, for a caller that syncs them itself, without keeping commits
+    /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
     /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
-    pub fn unsynced(&self) -> Vec<(u64, FileId)> {
+    pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
-        unsynced.map(|old| (old.number, old.file)).collect()
+        let syncs = |old: &Generation| Unsynced {
+            generation: old.number,
+            file: old.file,
+            syncs: Arc::clone(&self.old_syncs),
+            volume: Arc::clone(&self.volume),
+        };
+        unsynced.map(syncs).collect()
     }
 
     /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
@@ -428,7 +441,6 @@ impl WalWriter {
     pub fn mark_synced(&mut self, generation: u64) {
         if let Some(old) = self.older.iter_mut().find(|old| old.number == generation) {
             old.synced = old.len;
-            self.syncs += 1;
         }
     }
 
@@ -497,7 +509,7 @@ impl WalWriter {
 
     /// Syncs of log files and, for new ones, of the directory.
     pub fn syncs(&self) -> u64 {
-        self.syncs
+        self.syncs + self.old_syncs.made()
     }
 
     /// Reads back and checks everything that was written from generation `low` on, and tells how many records that is.
@@ -517,11 +529,6 @@ impl WalWriter {
     #[cfg(test)]
     pub fn set_steps_for_test(&mut self, steps: Steps) {
         self.steps = steps;
-    }
-
-    #[cfg(test)]
-    pub fn volume_for_test(&self) -> &dyn Volume {
-        &*self.volume
     }
 
     fn usable(&self) -> Result<()> {

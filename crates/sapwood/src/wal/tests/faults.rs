@@ -299,6 +299,28 @@ fn an_old_generation_is_synced_first_unless_it_was_removed() {
     assert!(!wal.is_empty());
 }
 
+/// A device tells of what it lost once. Whoever asks second, the commit or the flush, is told as well.
+#[test]
+fn a_failed_sync_of_an_old_generation_is_told_to_both_who_want_it() {
+    for flush_first in [true, false] {
+        let volume = Simulated::new(1);
+        let mut wal = begin(&volume);
+        wal.append(1, 1, body('A', 10));
+        wal.rotate().unwrap();
+        wal.append(2, 1, body('B', 10));
+        let old = wal.unsynced();
+        volume.fail_nth(
+            Filter::kinds([OperationKind::Sync]).file(file_name(1)),
+            1,
+            Fault::Error,
+            Repeat::Once,
+        );
+        let answers =
+            [flush_first, !flush_first].map(|by_flush| if by_flush { old[0].sync() } else { wal.sync() });
+        assert!(answers.iter().all(Result::is_err), "flush first: {flush_first}, {answers:?}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "sequence numbers follow on")]
 fn a_gap_in_the_sequence_numbers_is_refused() {

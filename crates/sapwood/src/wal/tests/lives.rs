@@ -158,9 +158,9 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
             }
             18 => {
                 // As the flush does it: sync the old generations from the side.
-                for (generation, file) in wal.unsynced() {
-                    wal.volume_for_test().sync(file)?;
-                    wal.mark_synced(generation);
+                for old in wal.unsynced() {
+                    old.sync()?;
+                    wal.mark_synced(old.generation());
                 }
                 continue;
             }

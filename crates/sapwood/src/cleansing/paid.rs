@@ -1,0 +1,55 @@
+//! Cleansing of blocks that scans have paid for: a portion of those that are listed. When, is in [`crate::idle`].
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::node::NodeId;
+use crate::publish::Trees;
+use crate::space::portion;
+use crate::store::attempt::Attempt;
+use crate::store::mapping_table::Position;
+use crate::store::writer::Writer;
+use crate::tree::bupdate::bupdate;
+use crate::tree::cleanse;
+use crate::tree::held::Held;
+use crate::tree::view::TreeView;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Engine {
+    /// Cleanses the first of the listed blocks, one portion of them, as far as they have paid for it. After an error other than a
+    /// full disk writes are refused.
+    pub fn cleanse_listed_or_poison(
+        &self,
+        writer: &mut Writer,
+        listed: &mut impl Iterator<Item = (Position, NodeId)>,
+    ) -> Result<()> {
+        self.or_poison(|| self.cleanse_listed(writer, listed))
+    }
+
+    fn cleanse_listed(
+        &self,
+        writer: &mut Writer,
+        listed: &mut impl Iterator<Item = (Position, NodeId)>,
+    ) -> Result<()> {
+        let base = Arc::clone(&self.state.load().version);
+        let write = portion(base.live_bytes());
+        let listed = &mut listed.map(|(_, block)| block);
+        let chosen = cleanse::paid(&self.pager, &base, listed, write, self.shares.hold)?;
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        let mut paid = Vec::new();
+        for (keyspace, blocks) in chosen {
+            let view = TreeView { pager: &self.pager, version: &base, keyspace };
+            let mut changes = Held::new(keyspace, self.pager.buffers().clone());
+            cleanse::cleanse(view, &mut attempt, blocks.cleansings, &mut changes)?;
+            bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
+            paid.extend(blocks.paid);
+        }
+        if !paid.is_empty() {
+            self.commit_attempt(attempt, Trees::Same)?;
+            self.flush.counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
+            self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
+            self.tidy_up(writer)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! What flushes, and those who wait for them, know of one another: whether one is at work, how many have ended and failed, what one leaves
+//! to the next, and what all of them have done.
+//!
+//! Invariant: whoever changes what somebody may wait for does it under `inner`, or takes that lock afterwards to tell
+//! ([`FlushControl::notify`]); so nobody sleeps on what has happened.
+
+use super::shortage::Shortage;
+use crate::advisor::Advisor;
+use crate::error::Error;
+use crate::store::rent::Rents;
+use crate::tree::cleanse::Paid;
+use crate::tree::sweep::Sweep;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Wakes the flushing thread, and those who wait for it.
+pub(crate) struct FlushControl {
+    in_background: bool,
+    pub(super) inner: Mutex<Control>,
+    pub(super) changed: Condvar,
+    /// Which blocks are cleansed next, and when.
+    pub(super) sweep: Mutex<Sweep>,
+    pub(super) advisor: Mutex<Advisor>,
+    /// Whether the last flush had several portions, as the next one will have then.
+    pub(super) in_portions: AtomicBool,
+    /// Thousandths of the last queue's bytes that came to the trees: the newest version of each key.
+    pub(super) newest: AtomicU64,
+    pub shortage: Shortage,
+    pub counters: Counters,
+}
+
+#[derive(Default)]
+pub(super) struct Control {
+    pub stop: bool,
+    /// Somebody asks for a flush, and is not to wait for a pause to end.
+    pub asked: bool,
+    /// A flush is at work, perhaps when its queue is in the trees already.
+    pub at_work: bool,
+    /// Counts flushes that are over with all that belongs to them, and have succeeded.
+    pub ended: u64,
+    /// Counts failed tries, so that whoever waits sees a new one.
+    pub failures: u64,
+    pub failure: Option<Error>,
+}
+
+/// What flushes have done, and cleansing.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub flushes: AtomicU64,
+    pub portions: AtomicU64,
+    pub data_bytes: AtomicU64,
+    pub collected_bytes: AtomicU64,
+    pub changes: AtomicU64,
+    pub change_bytes: AtomicU64,
+    pub blocks_appended: AtomicU64,
+    pub blocks_cleansed: AtomicU64,
+    pub blocks_cleansed_for_scans: AtomicU64,
+    pub moved_for_scans: AtomicU64,
+}
+
+impl Counters {
+    /// These blocks are cleansed because of the rent that was paid for them.
+    pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+        self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        for Paid { area, price } in paid {
+            self.moved_for_scans.fetch_add(*price, Relaxed);
+            rents.settle(area.rent());
+        }
+    }
+}
+
+impl FlushControl {
+    pub fn new(in_background: bool) -> Self {
+        Self {
+            in_background,
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+            sweep: Mutex::default(),
+            advisor: Mutex::default(),
+            in_portions: AtomicBool::new(false),
+            newest: AtomicU64::new(1000),
+            shortage: Shortage::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn in_background(&self) -> bool {
+        self.in_background
+    }
+
+    pub fn notify(&self) {
+        let _guard = self.inner.lock();
+        self.changed.notify_all();
+    }
+
+    /// Whether the background thread has been told to stop.
+    pub fn stops(&self) -> bool {
+        self.inner.lock().stop
+    }
+
+    pub fn stop(&self) {
+        self.inner.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends a pause.
+    pub(super) fn ask(&self) {
+        self.inner.lock().asked = true;
+        self.changed.notify_all();
+    }
+
+    /// A flush is at work.
+    pub(super) fn begin(&self) {
+        let mut control = self.inner.lock();
+        control.at_work = true;
+        control.asked = false;
+    }
+
+    /// It is over, or has failed.
+    pub(super) fn end(&self, failure: Option<&Error>) {
+        let mut control = self.inner.lock();
+        control.at_work = false;
+        match failure {
+            None => control.ended += 1,
+            Some(error) => {
+                control.failures += 1;
+                control.failure = Some(error.clone());
+            }
+        }
+    }
+
+    /// How many flushes will have ended when the one that is at work is over.
+    pub(super) fn begun(&self) -> u64 {
+        let control = self.inner.lock();
+        control.ended + u64::from(control.at_work)
+    }
+}

@@ -1,0 +1,180 @@
+//! The way of a frozen queue to the trees, portion by portion, each an edit of its own.
+//!
+//! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
+//! is published or it never happened, and the log still holds all of it.
+//!
+//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable. Otherwise a power loss could leave a
+//! part of a batch in the trees whose other part the log has lost. A queue that goes to the trees with one edit needs no such thing: the edit
+//! is there after a crash, and then all of the queue is, or it is not, and then the log ends where it ends, as if nothing had been flushed. The
+//! log's file is removed then, mostly before the operating system has written any of it: such a load writes each byte once.
+
+use super::queue_log::SyncLog;
+use crate::beside::Wait;
+use crate::engine::{Engine, Frozen, Work, WriterAtWork};
+use crate::error::Result;
+use crate::node::entry_len;
+use crate::operation::{KeyspaceId, OperationRef};
+use crate::publish::Trees;
+use crate::space::portion;
+use crate::store::attempt::Attempt;
+use crate::store::manifest::{EDIT_MAX, NODE_IN_EDIT};
+use crate::tree::bupdate::bupdate;
+use crate::tree::copies::Copies;
+use crate::tree::route::{Budget, bytes_of, route};
+use crate::tree::sample::Sample;
+use crate::tree::sweep::Sweep;
+use bytes::Bytes;
+use std::cell::Cell;
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of memory that a new node takes until it is published.
+const NODE_LISTED: u64 = 300;
+/// How often a flush says how far it has come, in bytes of keys and values.
+const STEP: u64 = 256 << 10;
+
+/// What a portion has taken from the queue.
+#[derive(Default)]
+struct Portion {
+    changes: u64,
+    /// Of their keys and values.
+    bytes: u64,
+    /// Where the next one begins; `None`: it was all.
+    next: Option<(KeyspaceId, Bytes)>,
+}
+
+impl Engine {
+    /// Takes the queue to the trees. Says how many bytes of nodes it wrote.
+    pub(super) fn flush_portions(
+        &self,
+        at_work: &mut WriterAtWork<'_>,
+        frozen: &Frozen,
+        sweep: &mut Sweep,
+        mut sync_log: SyncLog<'_>,
+        renewal: Wait<'_>,
+        expected: u64,
+    ) -> Result<u64> {
+        let (writer, work) = at_work.parts()?;
+        // A flush that was interrupted has published something.
+        self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
+        let (mut written, mut renewal) = (0, Some(renewal));
+        let mut sample = Some(Sample::of(frozen.queue.count()));
+        loop {
+            let taken = Cell::new(0);
+            let tell = |change: &OperationRef<'_>| {
+                if let Some(sample) = &mut sample {
+                    sample.see(change);
+                }
+                let before = taken.get();
+                taken.set(before + bytes_of(change));
+                if before / STEP < taken.get() / STEP {
+                    self.pace.report(written + taken.get(), expected);
+                }
+            };
+            let changes = frozen.queue.newest(frozen.resume.lock().clone());
+            let mut changes = changes.inspect(tell).peekable();
+            let base = Arc::clone(&self.state.load().version);
+            let limit = self.flush.shortage.limit();
+            let budget = portion(base.live_bytes()).min(limit);
+            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            let Portion { changes: count, bytes, next } =
+                self.fill_portion(&mut attempt, work, &mut changes, sweep, [budget, limit])?;
+            drop(changes);
+            let base = attempt.base();
+            if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
+                && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
+            {
+                self.flush.advisor.lock().note_new(percent);
+            }
+            if next.is_none() {
+                renewal.take().map_or(Ok(()), |wait| wait())?;
+                let edit = attempt.edit_mut();
+                edit.flushed_seq = Some(frozen.last_seq);
+                edit.wal_low = Some(frozen.wal_low);
+            }
+            written += attempt.bytes();
+            if next.is_some() {
+                self.flush.in_portions.store(true, Relaxed);
+            }
+            match std::mem::replace(&mut sync_log, SyncLog::Done) {
+                SyncLog::Begun(wait) => wait()?,
+                SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
+                SyncLog::IfNeeded | SyncLog::Done => {}
+            }
+            let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
+            self.commit_attempt(attempt, trees)?;
+            self.pace.report(written, expected);
+            let counters = &self.flush.counters;
+            counters.portions.fetch_add(1, Relaxed);
+            counters.changes.fetch_add(count, Relaxed);
+            counters.change_bytes.fetch_add(bytes, Relaxed);
+            if next.is_none() {
+                return Ok(written);
+            }
+            *frozen.resume.lock() = next;
+            self.flush.shortage.eased();
+            match self.collect(writer) {
+                // Perhaps there is space for what waits.
+                Err(error) if error.is_disk_full() => self.reclaim(0),
+                collected => {
+                    collected?;
+                    self.reclaim(self.slots_to_keep(false));
+                }
+            }
+        }
+    }
+
+    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones.
+    fn fill_portion<'q>(
+        &self,
+        attempt: &mut Attempt<'_>,
+        work: &Work<'_>,
+        changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
+        sweep: &mut Sweep,
+        [budget, limit]: [u64; 2],
+    ) -> Result<Portion> {
+        let mut portion = Portion::default();
+        let nodes = self.nodes_max();
+        let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
+        let mut last_keyspace = None;
+        // A tree is touched once in an attempt.
+        while portion.next.is_none()
+            && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
+            && last_keyspace.replace(keyspace) != Some(keyspace)
+        {
+            let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
+            let routed = route(attempt, keyspace, changes, sweep, limits)?;
+            // More than was foreseen, where areas of many tiny pieces have become full at the same time.
+            work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
+            portion.changes += routed.changes;
+            portion.bytes += routed.bytes;
+            rewrite = rewrite.saturating_sub(routed.promised);
+            self.flush.counters.blocks_appended.fetch_add(routed.appended, Relaxed);
+            self.flush.counters.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
+            portion.next = routed.left.map(|key| (keyspace, key));
+            let mut copies = Copies::default();
+            let tail = std::iter::from_fn(|| {
+                let is_next = |next: &OperationRef<'_>| next.keyspace == keyspace && tail_left > 0;
+                let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
+                let value = change.value.map_or(0, <[u8]>::len);
+                tail_left = tail_left.saturating_sub(entry_len(change.key.len(), value) as u64);
+                portion.changes += 1;
+                portion.bytes += bytes_of(&change);
+                Some(copies.copy(change))
+            });
+            let mut to_leaves = routed.rewrite.into_iter().chain(tail).peekable();
+            if to_leaves.peek().is_some() {
+                bupdate(attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
+            }
+        }
+        let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
+        portion.next = portion.next.or_else(rest);
+        Ok(portion)
+    }
+
+    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
+    fn nodes_max(&self) -> u64 {
+        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
+    }
+}

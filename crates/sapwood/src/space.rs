@@ -1,0 +1,84 @@
+//! Space: how much of it a portion of work may take before the old copies die, the collector that keeps it within its target, and what goes
+//! back to the file system.
+
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::publish::Trees;
+use crate::store::attempt::Attempt;
+use crate::store::garbage_collection;
+use crate::store::writer::{Writer, segment_capacity};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes that a portion writes: an eighth of what lives, within these.
+pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+
+/// Bytes that a portion writes of a database with so many live bytes.
+pub(crate) fn portion(live: u64) -> u64 {
+    (live / 8).clamp(*PORTION.start(), *PORTION.end())
+}
+
+impl Engine {
+    /// Copies what lives out of the poorest segments until the space is within its target.
+    pub fn collect(&self, writer: &mut Writer) -> Result<()> {
+        loop {
+            let base = Arc::clone(&self.state.load().version);
+            let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
+            let victims = garbage_collection::choose(&base, budget);
+            if victims.is_empty() {
+                return Ok(());
+            }
+            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            garbage_collection::evacuate(&mut attempt, &victims)?;
+            self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
+            self.commit_attempt(attempt, Trees::Same)?;
+            self.reclaim(self.slots_to_keep(false));
+        }
+    }
+
+    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again, for which both the
+    /// collector and the writer would wait: a 128th of what lives, since a segment has a 1024th of it; and, unless nobody writes, as many
+    /// as this flush or the one before had in use at some time.
+    pub fn slots_to_keep(&self, is_idle: bool) -> usize {
+        let version = &self.state.load().version;
+        let live = version.live_bytes();
+        let again = if is_idle || !self.flush.in_background() { 0 } else { self.slots.below_peak() };
+        (live / 128 / segment_capacity(live, version.span)) as usize + again
+    }
+
+    /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are
+    /// refused.
+    pub fn yield_to(&self, error: &Error) {
+        if error.is_disk_full() {
+            self.reclaim(0);
+        } else {
+            self.poison(error);
+        }
+    }
+
+    /// Work that is refused where writes are, and after whose failure, a full disk aside, they are.
+    pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
+    }
+
+    /// Gives the space of free slots back to the file system, all but `keep`.
+    pub fn reclaim(&self, keep: usize) {
+        let span = self.state.load().version.span;
+        let slots = self.slots.take_dirty(keep);
+        for slot in &slots {
+            let start = u64::from(*slot) * span;
+            if let Err(error) = self.volume.release(self.data, start..start + span) {
+                tracing::warn!(%error, slot, "the space of a free slot was not given back");
+            }
+        }
+        self.slots.cleaned(slots);
+    }
+
+    /// After an attempt has made nodes dead.
+    pub fn tidy_up(&self, writer: &mut Writer) -> Result<()> {
+        self.collect(writer)?;
+        self.reclaim(self.slots_to_keep(false));
+        self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+        Ok(())
+    }
+}

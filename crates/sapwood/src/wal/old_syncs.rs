@@ -1,0 +1,82 @@
+//! Syncs of older generations, which two may want at the same time: a durable commit, with the log in its hands, and a flush,
+//! without, so that commits need not wait for it.
+//!
+//! Invariants:
+//! 1. There is one at a time, and none of a generation after one that succeeded. An operating system tells of a write that failed
+//!    behind one's back only once: of two syncs at the same time one would fail, and the other would be believed.
+//! 2. After one that failed all others fail, and no device is asked.
+//! 3. A generation is synced after all that are older: so what is durable is a prefix.
+
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use psync::{FileId, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What all who sync the older generations of a log share.
+#[derive(Default)]
+pub(super) struct OldSyncs {
+    state: Mutex<State>,
+    made: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Generations below this one are synced, or gone.
+    below: u64,
+    /// Why no sync is to be believed any more.
+    failure: Option<String>,
+}
+
+impl OldSyncs {
+    /// Makes an older generation durable, if it is not. Those before it are durable.
+    pub fn sync(&self, volume: &dyn Volume, generation: u64, file: FileId) -> Result<()> {
+        let mut state = self.state.lock();
+        if let Some(cause) = &state.failure {
+            return Err(Error::Poisoned { cause: cause.clone() });
+        }
+        if generation < state.below {
+            return Ok(());
+        }
+        match volume.sync(file) {
+            Ok(()) => {
+                self.made.fetch_add(1, Relaxed);
+                state.below = generation + 1;
+                Ok(())
+            }
+            Err(error) => {
+                let error = Error::undecided(error);
+                state.failure = Some(error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Syncs so far.
+    pub fn made(&self) -> u64 {
+        self.made.load(Relaxed)
+    }
+}
+
+/// An older generation that is not durable yet, for a caller that does not hold the log.
+pub(crate) struct Unsynced {
+    pub(super) generation: u64,
+    pub(super) file: FileId,
+    pub(super) syncs: Arc<OldSyncs>,
+    pub(super) volume: Arc<dyn Volume>,
+}
+
+impl Unsynced {
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes it durable. Those before it are to be durable, and the log is to be told
+    /// ([`WalWriter::mark_synced`](super::WalWriter::mark_synced)).
+    ///
+    /// # Errors
+    /// As [`WalWriter::sync`](super::WalWriter::sync): nobody knows what is on the disk.
+    pub fn sync(&self) -> Result<()> {
+        self.syncs.sync(&*self.volume, self.generation, self.file)
+    }
+}
