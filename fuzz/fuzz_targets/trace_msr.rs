@@ -1,7 +1,7 @@
 //! Any bytes are read or refused, and no index is named that is not a volume.
 #![no_main]
 
-use lab::trace::msr_csv::Reader;
+use traces::msr_csv::Reader;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let mut reader = Reader::new(input);

@@ -1,7 +1,7 @@
 //! Any bytes are read or refused, and what is read is written and reads back as it was.
 #![no_main]
 
-use lab::trace::plain::{Reader, write};
+use traces::plain::{Reader, write};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let steps: Vec<_> = Reader::new(input).collect();

@@ -12,7 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trees", &["psync", "mpsearch", "flash"]),
     ("arena", &[]),
     ("peers", &["arena", "sapwood"]),
-    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "arena"]),
+    ("traces", &[]),
+    ("lab", &["psync", "mpsearch", "sapwood", "flash", "trees", "traces", "arena"]),
     ("tidy", &[]),
 ];
 

@@ -7,6 +7,8 @@
 //! 2. A new right half is written before the left one points at it, and that before the parent does: whoever reads in between
 //!    finds every key.
 
+mod load;
+
 use crate::buffer::latched_pool::LatchedPool;
 use crate::index::{Checked, Contract, Index};
 use crate::page::NodeId;
@@ -74,12 +76,11 @@ impl BlinkTree {
         }
     }
 
-    fn plant(options: &BlinkOptions, store: InPlaceStore<BlinkNode>) -> Result<Self> {
-        let mut tree = Self::over(store, options);
-        let id = tree.allocate();
-        tree.nodes.write(id, BlinkNode { right: None, node: Node::Leaf(Leaf::default()) })?;
-        *tree.root.get_mut() = Root { id, level: 0 };
-        Ok(tree)
+    /// The root of an empty tree.
+    fn plant(&self) -> Result<Root> {
+        let id = self.allocate();
+        self.nodes.write(id, BlinkNode { right: None, node: Node::Leaf(Leaf::default()) })?;
+        Ok(Root { id, level: 0 })
     }
 
     fn allocate(&self) -> NodeId {
@@ -238,7 +239,8 @@ impl Index for BlinkTree {
     type Ground = Arc<dyn Volume>;
 
     fn create(volume: Arc<dyn Volume>, options: &BlinkOptions) -> Result<Self> {
-        let mut tree = Self::plant(options, InPlaceStore::create(volume, FILE, options.page_len)?)?;
+        let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options);
+        *tree.root.get_mut() = tree.plant()?;
         tree.flush()?;
         Ok(tree)
     }
@@ -261,12 +263,15 @@ impl Index for BlinkTree {
         records: &mut dyn Iterator<Item = (Key, Value)>,
     ) -> Result<Self> {
         check_fill(fill)?;
-        let mut tree = Self::plant(options, InPlaceStore::create(volume, FILE, options.page_len)?)?;
+        let mut tree = Self::over(InPlaceStore::create(volume, FILE, options.page_len)?, options);
         let mut records = InOrder::new(records);
-        for (key, value) in records.by_ref() {
-            tree.append(key, value, fill)?;
-        }
+        let loaded = tree.load(fill, &mut records)?;
         records.finish()?;
+        let root = match loaded {
+            Some(root) => root,
+            None => tree.plant()?,
+        };
+        *tree.root.get_mut() = root;
         tree.flush()?;
         Ok(tree)
     }
@@ -326,44 +331,6 @@ impl Index for BlinkTree {
             height: u32::from(self.root.read().level) + 1,
             ..self.nodes.counters()
         }
-    }
-}
-
-impl BlinkTree {
-    /// Adds a key above all others, leaving nodes filled to `fill` behind.
-    fn append(&self, key: Key, value: Value, fill: f64) -> Result<()> {
-        let (id, node, mut way) = self.descend(key, 0)?;
-        let share = |max: usize| ((max as f64 * fill) as usize).clamp(max.div_ceil(2), max);
-        if node.node.count() < share(self.shape.records) {
-            return self.insert(key, value);
-        }
-        let right_id = self.allocate();
-        let leaf = Node::Leaf(Leaf { entries: vec![(key, value)], next: None });
-        self.nodes.write(right_id, BlinkNode { right: None, node: leaf })?;
-        let mut left = node.as_ref().clone();
-        left.right = Some((key, right_id));
-        self.nodes.write(id, left)?;
-        let (mut child, mut new) = (id, right_id);
-        let mut level = 0;
-        while let Some(above) = self.parent(&mut way, child, new, key, level)? {
-            level += 1;
-            let mut parent = self.nodes.read(above)?.as_ref().clone();
-            let Node::Inner(inner) = &mut parent.node else {
-                return Err(Error::broken(format!("{above}: a leaf for an inner node")));
-            };
-            if inner.children.len() < share(self.shape.fanout) {
-                inner.fences.push(key);
-                inner.children.push(new);
-                return self.nodes.write(above, parent);
-            }
-            let id = self.allocate();
-            let node = Node::Inner(Inner { level, fences: Vec::new(), children: vec![new] });
-            self.nodes.write(id, BlinkNode { right: None, node })?;
-            parent.right = Some((key, id));
-            self.nodes.write(above, parent)?;
-            (child, new) = (above, id);
-        }
-        Ok(())
     }
 }
 

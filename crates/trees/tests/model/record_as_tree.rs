@@ -54,7 +54,7 @@ fn does_so_on_a_disk() {
         let (_dir, volume) = disk();
         let options =
             RecordAsTreeOptions { node_len: 4096, sub_file_len: options.sub_file_len * 16, ..options };
-        run_watched::<RecordAsTree>(&volume, &options, seed, operations() / 100, 3000, true, &mut |_| ());
+        run_watched::<RecordAsTree>(&volume, &options, seed, operations() / 400, 3000, true, &mut |_| ());
     }
 }
 

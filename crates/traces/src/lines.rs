@@ -1,6 +1,6 @@
 //! Lines of bounded length, numbered, as text.
 
-use super::error::TraceError;
+use crate::error::TraceError;
 use std::io::{BufRead, Read};
 
 /// No operation takes more.
@@ -10,7 +10,7 @@ const LINE_MAX: usize = 4096;
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// See the module.
-pub(super) struct Lines<R> {
+pub(crate) struct Lines<R> {
     input: R,
     format: &'static str,
     buffer: Vec<u8>,

@@ -19,10 +19,10 @@
 //! 2. Loads come before all else, those of an index together and with ascending keys, so that an index can be built from them
 //!    as they come.
 
-use super::error::{TraceError, beginning, number};
-use super::lines::Lines;
-use super::{Op, Step};
-use std::io::{self, BufRead, Write};
+use crate::error::{TraceError, beginning, number};
+use crate::steps::{Format, Steps};
+use crate::{Op, Step};
+use std::io::{self, Write};
 
 const EXPECTED: &str = "OPERATION KEY [VALUE or END] [@INDEX]";
 
@@ -44,15 +44,11 @@ pub fn write(output: &mut impl Write, step: Step) -> io::Result<()> {
 }
 
 /// Reads steps; ends behind the first error.
-pub struct Reader<R> {
-    lines: Lines<R>,
-    loads: Loads,
-    over: bool,
-}
+pub type Reader<R> = Steps<R, Loads>;
 
 /// Where the loads are.
 #[derive(Default)]
-struct Loads {
+pub struct Loads {
     /// Index and key of the last one.
     last: Option<(u8, u64)>,
     seen: Vec<u8>,
@@ -78,25 +74,17 @@ impl Loads {
     }
 }
 
-impl<R: BufRead> Reader<R> {
-    /// Reads from `input`.
-    pub fn new(input: R) -> Self {
-        Self { lines: Lines::new(input, "plain"), loads: Loads::default(), over: false }
-    }
+impl Format for Loads {
+    const NAME: &'static str = "plain";
 
-    /// The next step; `None` behind the last.
-    fn read(&mut self) -> Result<Option<Step>, TraceError> {
-        loop {
-            let line = self.lines.number + 1;
-            let Some(text) = self.lines.next_line()? else { return Ok(None) };
-            if text.is_empty() || text.starts_with('#') {
-                continue;
-            }
-            let step = parse(line, text)?;
-            if !self.loads.admit(step) {
-                return Err(TraceError::LoadOutOfPlace { line, key: step.key });
-            }
-            return Ok(Some(step));
+    fn step(&mut self, line: u64, text: &str) -> Result<Option<Step>, TraceError> {
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(None);
+        }
+        let step = parse(line, text)?;
+        match self.admit(step) {
+            true => Ok(Some(step)),
+            false => Err(TraceError::LoadOutOfPlace { line, key: step.key }),
         }
     }
 }
@@ -134,19 +122,6 @@ fn parse(line: u64, text: &str) -> Result<Step, TraceError> {
         return Err(TraceError::EmptyRange { line, key, end: value });
     }
     Ok(Step { tree, op, key, value })
-}
-
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Step, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
-        }
-        let step = self.read().transpose();
-        self.over = !matches!(step, Some(Ok(_)));
-        step
-    }
 }
 
 #[cfg(test)]

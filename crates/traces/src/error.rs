@@ -119,7 +119,7 @@ impl TraceError {
 }
 
 /// At most the beginning of what was found, for messages.
-pub(super) fn beginning(text: &str) -> String {
+pub(crate) fn beginning(text: &str) -> String {
     const SHOWN: usize = 40;
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -127,7 +127,7 @@ pub(super) fn beginning(text: &str) -> String {
     }
 }
 
-pub(super) fn number(line: u64, field: &'static str, text: &str, most: u64) -> Result<u64, TraceError> {
+pub(crate) fn number(line: u64, field: &'static str, text: &str, most: u64) -> Result<u64, TraceError> {
     let wrong = || TraceError::NotANumber { line, field, text: beginning(text), most };
     text.parse().ok().filter(|number| *number <= most).ok_or_else(wrong)
 }

@@ -9,10 +9,9 @@
 //!
 //! Invariant: memory is bounded, since there are at most 256 volumes.
 
-use super::error::{TraceError, beginning, number};
-use super::lines::Lines;
-use super::{Op, Step};
-use std::io::BufRead;
+use crate::error::{TraceError, beginning, number};
+use crate::steps::{Format, Steps};
+use crate::{Op, Step};
 
 const EXPECTED: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
 const FIELDS: usize = 7;
@@ -20,74 +19,55 @@ const FIELDS: usize = 7;
 const PAGE: u64 = 4096;
 
 /// Reads steps; ends behind the first error.
-pub struct Reader<R> {
-    lines: Lines<R>,
+pub type Reader<R> = Steps<R, Requests>;
+
+/// What the requests so far were to.
+#[derive(Default)]
+pub struct Requests {
     volumes: Vec<(String, u64)>,
     values: u64,
-    over: bool,
 }
 
-impl<R: BufRead> Reader<R> {
-    /// Reads from `input`.
-    pub fn new(input: R) -> Self {
-        Self { lines: Lines::new(input, "msr"), volumes: Vec::new(), values: 0, over: false }
-    }
-
+impl<R> Reader<R> {
     /// Volumes seen so far, as host and disk, by index.
     pub fn volumes(&self) -> &[(String, u64)] {
-        &self.volumes
-    }
-
-    fn read(&mut self) -> Result<Option<Step>, TraceError> {
-        loop {
-            let line = self.lines.number + 1;
-            let Some(text) = self.lines.next_line()? else { return Ok(None) };
-            // Some copies have a head.
-            if text.is_empty() || (line == 1 && text.eq_ignore_ascii_case(EXPECTED)) {
-                continue;
-            }
-            let fields: Vec<&str> = text.split(',').map(str::trim).take(FIELDS + 1).collect();
-            let [time, host, disk, kind, offset, size, response] = fields[..] else {
-                return Err(TraceError::Fields { line, found: fields.len(), expected: EXPECTED });
-            };
-            for (field, text) in [("Timestamp", time), ("Size", size), ("ResponseTime", response)] {
-                number(line, field, text, u64::MAX)?;
-            }
-            let disk = number(line, "DiskNumber", disk, u64::MAX)?;
-            let key = number(line, "Offset", offset, u64::MAX)? / PAGE;
-            let is_write = match kind {
-                _ if kind.eq_ignore_ascii_case("write") => true,
-                _ if kind.eq_ignore_ascii_case("read") => false,
-                _ => return Err(TraceError::NoType { line, word: beginning(kind) }),
-            };
-            let known = self.volumes.iter().position(|(name, number)| name == host && *number == disk);
-            let volume = match known {
-                Some(volume) => volume,
-                None => {
-                    self.volumes.push((host.to_owned(), disk));
-                    self.volumes.len() - 1
-                }
-            };
-            let tree = u8::try_from(volume).map_err(|_| TraceError::TooManyTrees { line })?;
-            self.values += 1;
-            return Ok(Some(match is_write {
-                true => Step::new(tree, Op::Insert, key, self.values),
-                false => Step::new(tree, Op::Search, key, 0),
-            }));
-        }
+        &self.format.volumes
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Step, TraceError>;
+impl Format for Requests {
+    const NAME: &'static str = "msr";
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
-            return None;
+    fn step(&mut self, line: u64, text: &str) -> Result<Option<Step>, TraceError> {
+        // Some copies have a head.
+        if text.is_empty() || (line == 1 && text.eq_ignore_ascii_case(EXPECTED)) {
+            return Ok(None);
         }
-        let step = self.read().transpose();
-        self.over = !matches!(step, Some(Ok(_)));
-        step
+        let fields: Vec<&str> = text.split(',').map(str::trim).take(FIELDS + 1).collect();
+        let [time, host, disk, kind, offset, size, response] = fields[..] else {
+            return Err(TraceError::Fields { line, found: fields.len(), expected: EXPECTED });
+        };
+        for (field, text) in [("Timestamp", time), ("Size", size), ("ResponseTime", response)] {
+            number(line, field, text, u64::MAX)?;
+        }
+        let disk = number(line, "DiskNumber", disk, u64::MAX)?;
+        let key = number(line, "Offset", offset, u64::MAX)? / PAGE;
+        let is_write = match kind {
+            _ if kind.eq_ignore_ascii_case("write") => true,
+            _ if kind.eq_ignore_ascii_case("read") => false,
+            _ => return Err(TraceError::NoType { line, word: beginning(kind) }),
+        };
+        let known = self.volumes.iter().position(|(name, number)| name == host && *number == disk);
+        let volume = known.unwrap_or(self.volumes.len());
+        let tree = u8::try_from(volume).map_err(|_| TraceError::TooManyTrees { line })?;
+        if known.is_none() {
+            self.volumes.push((host.to_owned(), disk));
+        }
+        self.values += 1;
+        Ok(Some(match is_write {
+            true => Step::new(tree, Op::Insert, key, self.values),
+            false => Step::new(tree, Op::Search, key, 0),
+        }))
     }
 }
 
