@@ -2,7 +2,7 @@
 //! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, and with
 //! `--updates` over log pieces too. Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--memory-mib M] [--seconds S] [--down]`
+//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--memory-mib M] [--seconds S] [--down] [--len L]`
 
 mod records;
 
@@ -21,6 +21,7 @@ struct Options {
     memory: u64,
     seconds: f64,
     down: bool,
+    len: Option<u64>,
 }
 
 fn options() -> Options {
@@ -31,6 +32,7 @@ fn options() -> Options {
         memory: 40 << 20,
         seconds: 2.0,
         down: false,
+        len: None,
     };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -40,6 +42,7 @@ fn options() -> Options {
             "--updates" => options.updates = number(),
             "--memory-mib" => options.memory = number() << 20,
             "--seconds" => options.seconds = number() as f64,
+            "--len" => options.len = Some(number()),
             "--down" => options.down = true,
             "--dir" => options.dir = arguments.next().expect("a directory").into(),
             _ => {}
@@ -56,7 +59,7 @@ fn key(number: u64) -> [u8; 16] {
 }
 
 /// Reads `len` records and returns how many there were.
-fn scan(keyspace: &Keyspace, from: u64, len: usize, down: bool) -> u64 {
+fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
     let from = key(from);
     let mut found = 0;
     let mut take = |item: sapwood::Result<_>| {
@@ -64,9 +67,9 @@ fn scan(keyspace: &Keyspace, from: u64, len: usize, down: bool) -> u64 {
         found += 1;
     };
     if down {
-        keyspace.range(..&from[..]).rev().take(len).for_each(&mut take);
+        keyspace.range(..&from[..]).rev().take(len as usize).for_each(&mut take);
     } else {
-        keyspace.range(&from[..]..).take(len).for_each(&mut take);
+        keyspace.range(&from[..]..).take(len as usize).for_each(&mut take);
     }
     found
 }
@@ -89,9 +92,14 @@ fn main() -> Outcome {
     let batches = options.updates / records::BATCH;
     records::write(&db, &keyspace, batches, &mut rng, |rng| key(rng.random_range(0..records)), |_, _| {})?;
     db.flush()?;
-    println!("{records} records, {} MiB of memory, {} pieces", options.memory >> 20, db.stats().space.log_pieces);
-    for len in [10, 100, 300, 1000, 3000, 10_000, 30_000, 100_000] {
-        let mut rng = StdRng::seed_from_u64(len as u64);
+    println!(
+        "{records} records, {} MiB of memory, {} pieces",
+        options.memory >> 20,
+        db.stats().space.log_pieces
+    );
+    let lens = [10, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];
+    for len in options.len.map_or(lens.to_vec(), |len| vec![len]) {
+        let mut rng = StdRng::seed_from_u64(len);
         let mut next = || scan(&keyspace, rng.random_range(0..records), len, options.down);
         next();
         let (began, cpu, before) = (Instant::now(), cpu_nanos(), db.stats().reads);
