@@ -7,6 +7,7 @@
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
 //! - [`Device`] is the boundary: seven methods that move bytes of open files.
+//! - [`InFlight`] is a set of reads that was begun and is waited for later.
 //! - [`Profile`] measures what a disk gives by request size and depth.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,

@@ -74,7 +74,23 @@ impl Range {
         Ok((!met).then_some((key, value)))
     }
 
+    #[inline]
     fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+        let (end, other) = match direction {
+            Direction::Up => (&mut self.front, &self.back),
+            Direction::Down => (&mut self.back, &self.front),
+        };
+        // Most steps, and short enough to be part of the caller's loop.
+        if let (Some(merge), None) = (end, other)
+            && let Some((key, value)) = merge.next_free()
+        {
+            return Some(Ok((Value(key), Value(value))));
+        }
+        self.advance_far(direction)
+    }
+
+    #[inline(never)]
+    fn advance_far(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
         if self.over {
             return None;
         }
@@ -177,6 +193,17 @@ impl Merge {
             Last::OfTree => self.leaves.last_key(),
             Last::Key(key) => Some(key),
         }
+    }
+
+    /// The next record, if it is the tree's and nothing has to be looked for.
+    #[inline]
+    fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
+        if !self.is_peeked || self.queued.is_some() || self.is_leaf_taken {
+            return None;
+        }
+        let record = self.leaves.next_free()?;
+        self.last = Last::OfTree;
+        Some(record)
     }
 
     fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {

@@ -28,7 +28,6 @@ use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::ReadAhead;
 use psync::AlignedBuffer;
-use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -81,6 +80,8 @@ pub(crate) struct Leaves {
     leaf: Option<Node>,
     /// Of its entries those within the bounds that are still to come.
     rest: Range<usize>,
+    /// How many of these come before the overlay's next change, at least.
+    free: usize,
     /// Whether the bounds end within it.
     is_last: bool,
     overlay: Overlay,
@@ -166,30 +167,49 @@ impl Leaves {
             leaves: VecDeque::new(),
             leaf: None,
             rest: 0..0,
+            free: 0,
             is_last: false,
             overlay: Overlay::default(),
             given: Given::Nothing,
         }
     }
 
+    /// The next record, if nothing has to be looked for, as in most steps of a long walk.
+    #[inline]
+    pub fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
+        if self.free == 0 {
+            return None;
+        }
+        let leaf = self.leaf.as_ref()?;
+        self.free -= 1;
+        let index = match self.direction {
+            Direction::Up => self.rest.start,
+            Direction::Down => self.rest.end - 1,
+        };
+        match self.direction {
+            Direction::Up => self.rest.start += 1,
+            Direction::Down => self.rest.end -= 1,
+        }
+        self.given = Given::Entry(index);
+        Some(leaf.entry(index))
+    }
+
     /// The next record. After an error, the end.
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
-            if !self.rest.is_empty()
-                && let Some(leaf) = &self.leaf
-            {
-                let is_up = self.direction == Direction::Up;
-                let index = if is_up { self.rest.start } else { self.rest.end - 1 };
-                let logged = self.overlay.peek().map_or(Ordering::Greater, |(logged, _)| {
-                    let order = logged[..].cmp(leaf.key(index));
-                    if is_up { order } else { order.reverse() }
-                });
-                if logged != Ordering::Less {
-                    if is_up { self.rest.start += 1 } else { self.rest.end -= 1 }
+            if let Some(record) = self.next_free() {
+                return Ok(Some(record));
+            }
+            if !self.rest.is_empty() {
+                let is_hidden = self.look_at_overlay();
+                if self.free > 0 {
+                    continue;
                 }
-                if logged == Ordering::Greater {
-                    self.given = Given::Entry(index);
-                    return Ok(Some(leaf.entry(index)));
+                if is_hidden {
+                    match self.direction {
+                        Direction::Up => self.rest.start += 1,
+                        Direction::Down => self.rest.end -= 1,
+                    }
                 }
                 match self.pop_logged() {
                     Some(record) => return Ok(Some(record)),
@@ -218,6 +238,24 @@ impl Leaves {
                 return Err(error);
             }
         }
+    }
+
+    /// Finds out how many entries of the leaf come before the overlay's next change. If none: says whether that is a change of
+    /// the leaf's next entry.
+    fn look_at_overlay(&mut self) -> bool {
+        let Range { start, end } = self.rest;
+        let (Some(leaf), Some((logged, _))) = (&self.leaf, self.overlay.peek()) else {
+            self.free = end - start;
+            return false;
+        };
+        let found = leaf.search(logged);
+        let next = if self.direction == Direction::Up { start } else { end - 1 };
+        self.free = match (self.direction, found) {
+            (Direction::Up, Ok(at) | Err(at)) => at.clamp(start, end) - start,
+            (Direction::Down, Ok(at)) => end - (at + 1).clamp(start, end),
+            (Direction::Down, Err(at)) => end - at.clamp(start, end),
+        };
+        found == Ok(next)
     }
 
     /// The key that was given out last.
@@ -259,7 +297,7 @@ impl Leaves {
         if let (Given::Entry(index), Some(leaf)) = (&self.given, &self.leaf) {
             self.given = Given::Key(leaf.key_bytes(*index));
         }
-        (self.leaf, self.rest, self.is_last) = (None, 0..0, false);
+        (self.leaf, self.rest, self.free, self.is_last) = (None, 0..0, 0, false);
     }
 
     fn enter_leaf(&mut self, leaf: Node) {
