@@ -320,7 +320,7 @@ impl Leaves {
             return;
         }
         let left = self.leaves.len();
-        // What is read for nothing where a walk ends is less than what it has eaten.
+        // So that a walk that ends here has read for nothing at most twice what it has eaten.
         let is_far = self.eaten >= self.size || 2 * left <= self.size;
         let most = self.pager.pio_max() / 2;
         if !is_far || most == 0 || left + 1 + most > self.pager.pio_max() {
