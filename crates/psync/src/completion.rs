@@ -15,13 +15,23 @@ pub(crate) fn complete<'a, 'n>(
     operation: &'static str,
     name_of: impl Fn(usize) -> &'n str,
 ) -> Result<()> {
+    mover.run(&mut set);
+    conclude(mover, set, operation, name_of)
+}
+
+/// The rest of [`complete`], for a set whose transfers were all tried once.
+pub(crate) fn conclude<'a, 'n>(
+    mover: &dyn Mover,
+    mut set: Vec<Transfer<'a>>,
+    operation: &'static str,
+    name_of: impl Fn(usize) -> &'n str,
+) -> Result<()> {
     let mut failed = None;
     let asked: Vec<(u64, usize)> =
         set.iter().map(|transfer| (transfer.offset, transfer.memory.len())).collect();
     // Which of those a transfer is the rest of. `None` as long as all are there.
     let mut origins: Option<Vec<usize>> = None;
-    while !set.is_empty() {
-        mover.run(&mut set);
+    loop {
         let mut rest = Vec::new();
         let mut rest_origins = Vec::new();
         for (place, transfer) in set.into_iter().enumerate() {
@@ -59,10 +69,13 @@ pub(crate) fn complete<'a, 'n>(
                 }
             }
         }
+        if rest.is_empty() {
+            return failed.map_or(Ok(()), Err);
+        }
         set = rest;
         origins = Some(rest_origins);
+        mover.run(&mut set);
     }
-    failed.map_or(Ok(()), Err)
 }
 
 /// What is left of the transfer when its first `moved` bytes are done.

@@ -1,21 +1,33 @@
-//! The device boundary: six methods that move bytes, and nothing else.
+//! The device boundary: seven methods that move bytes, and nothing else.
 //!
 //! Contract, the same for io_uring, libaio, threads and the simulated device:
 //! 1. [`Device::read`] and [`Device::write`] return when *every* member of the set has ended, whether well or not:
 //!    never with a request in flight, not even while unwinding. That is why borrowed buffers are safe here.
+//!    [`Device::begin`] returns earlier, if it can, and therefore owns its buffers.
 //! 2. A member that fails or comes up short fails the whole call, after all the others have ended. Which bytes of
 //!    a failed set reached the device is unknown.
 //! 3. A finished write is visible to every later read, and durable only after a [`Device::sync`] that began after it.
 //! 4. Sets larger than [`Limits::pio_max`] are cut into consecutive sets of at most that many; each counts.
 //! 5. After a failed sync nothing is known of the writes before it. Callers must not retry and believe.
 
-use crate::{FileId, Read, Result, Write};
+use crate::{FileId, InFlight, Read, ReadInto, Result, Write};
 use std::ops::Range;
 
 /// Moves bytes between memory and open files, many requests at a time.
 pub trait Device: Send + Sync {
     /// Reads a whole set and returns when all of it is done.
     fn read(&self, set: &mut [Read<'_>]) -> Result<()>;
+
+    /// Begins to read a set and returns while it is in flight: as [`Device::read`], but whoever wants the result waits for it with
+    /// [`InFlight::wait`] and can do something else before. A read sees what was written before it began; whether it sees
+    /// what is written before it is waited for is unknown.
+    ///
+    /// How much is in flight is for the device to say: io_uring has all of a set in flight, of one larger than
+    /// [`Limits::pio_max`] the last part; others, and io_uring with very many sets in flight already, carry the reads out before
+    /// they return, as this default does.
+    fn begin(&self, reads: Vec<ReadInto>) -> InFlight {
+        InFlight::at_once(reads, |set| self.read(set))
+    }
 
     /// Writes a whole set and returns when all of it is done. Gives no durability: see [`Device::sync`].
     fn write(&self, set: &[Write<'_>]) -> Result<()>;

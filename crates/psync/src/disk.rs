@@ -5,10 +5,11 @@
 //! 2. A file id is never given out twice.
 
 use crate::completion::complete;
-use crate::transfer::{Memory, Mover, Transfer};
+use crate::in_flight::Flight;
+use crate::transfer::{Landing, Memory, Mover, Transfer};
 use crate::{
-    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Request, Result, Volume,
-    Write, direct, lock_file, threads,
+    Access, Counters, Device, Entry, Error, FileId, InFlight, Limits, Lock, LockKind, Read, ReadInto,
+    Request, Result, Volume, Write, direct, lock_file, threads,
 };
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -79,7 +80,7 @@ impl Default for DiskOptions {
 /// See the module.
 pub struct Disk {
     path: PathBuf,
-    mover: Box<dyn Mover>,
+    mover: Arc<dyn Mover>,
     backend: Backend,
     limits: Limits,
     notes: Vec<String>,
@@ -89,8 +90,8 @@ pub struct Disk {
 }
 
 struct OpenFile {
-    name: String,
-    file: File,
+    name: Arc<str>,
+    file: Arc<File>,
     direct: bool,
     write: bool,
 }
@@ -221,6 +222,54 @@ impl Disk {
         files.get(&id).cloned().ok_or_else(|| Error::Invalid(format!("file {} is not open", id.number())))
     }
 
+    /// The files of a set of reads, if all of them may be carried out.
+    fn readable<'a>(&self, set: impl Iterator<Item = (FileId, u64, &'a [u8])>) -> Result<Vec<Arc<OpenFile>>> {
+        let checked = set.map(|(file, offset, buffer)| {
+            let file = self.file(file)?;
+            self.check(&file, offset, buffer.as_ptr() as usize, buffer.len())?;
+            Ok(file)
+        });
+        checked.collect()
+    }
+
+    /// Counts a set of reads of so many bytes each.
+    fn count_reads(&self, lens: impl ExactSizeIterator<Item = usize>) {
+        self.counted.read_sets.fetch_add(1, Relaxed);
+        self.counted.reads.fetch_add(lens.len() as u64, Relaxed);
+        self.counted.bytes_read.fetch_add(lens.map(|len| len as u64).sum(), Relaxed);
+    }
+
+    /// Begins as many of the checked reads as fit into a set, the last ones. The others are carried out before.
+    fn begin_checked(&self, mut reads: Vec<ReadInto>, files: &[Arc<OpenFile>]) -> Result<InFlight> {
+        let pio_max = self.limits.pio_max;
+        let first = reads.len().saturating_sub(1) / pio_max * pio_max;
+        let last = reads.split_off(first);
+        let mut filled = InFlight::at_once(reads, |set| self.read(set)).wait()?;
+        if last.is_empty() {
+            return Ok(InFlight::ended(Ok(filled)));
+        }
+        self.count_reads(last.iter().map(|read| read.buffer.len()));
+        let files = &files[first..];
+        let landings = last.into_iter().zip(files).map(|(ReadInto { offset, buffer, .. }, file)| Landing {
+            file: Arc::clone(&file.file),
+            offset,
+            buffer,
+            outcome: Ok(0),
+        });
+        match self.mover.begin(landings.collect()) {
+            Ok(flying) => {
+                let names = files.iter().map(|file| Arc::clone(&file.name)).collect();
+                Ok(InFlight::flying(Flight { filled, flying, names, mover: Arc::clone(&self.mover) }))
+            }
+            Err(mut landings) => {
+                let transfers = landings.iter_mut().map(Landing::transfer).collect();
+                complete(&*self.mover, transfers, "read", |index| &files[index].name)?;
+                filled.extend(landings.into_iter().map(|landing| landing.buffer));
+                Ok(InFlight::ended(Ok(filled)))
+            }
+        }
+    }
+
     /// The same, if it may be changed.
     fn writable(&self, id: FileId) -> Result<Arc<OpenFile>> {
         let file = self.file(id)?;
@@ -259,7 +308,7 @@ impl Disk {
 }
 
 /// The backend asked for, or for `Auto` the first that works.
-fn choose(wanted: Backend, pio_max: usize, notes: &mut Vec<String>) -> io::Result<(Box<dyn Mover>, Backend)> {
+fn choose(wanted: Backend, pio_max: usize, notes: &mut Vec<String>) -> io::Result<(Arc<dyn Mover>, Backend)> {
     let candidates: &[Backend] = match &wanted {
         Backend::Auto if cfg!(target_os = "linux") => &[Backend::Uring, Backend::Libaio, Backend::Threads],
         Backend::Auto => &[Backend::Threads],
@@ -279,35 +328,28 @@ fn choose(wanted: Backend, pio_max: usize, notes: &mut Vec<String>) -> io::Resul
 }
 
 #[cfg(target_os = "linux")]
-fn make(backend: Backend, pio_max: usize) -> io::Result<Box<dyn Mover>> {
+fn make(backend: Backend, pio_max: usize) -> io::Result<Arc<dyn Mover>> {
     Ok(match backend {
-        Backend::Uring => Box::new(crate::uring::Uring::new(pio_max)?),
-        Backend::Libaio => Box::new(crate::libaio::Libaio::new(pio_max)?),
-        Backend::Threads | Backend::Auto => Box::new(threads::Threads::new(pio_max)?),
+        Backend::Uring => Arc::new(crate::uring::Uring::new(pio_max)?),
+        Backend::Libaio => Arc::new(crate::libaio::Libaio::new(pio_max)?),
+        Backend::Threads | Backend::Auto => Arc::new(threads::Threads::new(pio_max)?),
     })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn make(backend: Backend, pio_max: usize) -> io::Result<Box<dyn Mover>> {
+fn make(backend: Backend, pio_max: usize) -> io::Result<Arc<dyn Mover>> {
     match backend {
         Backend::Uring | Backend::Libaio => Err(io::Error::from(io::ErrorKind::Unsupported)),
-        Backend::Threads | Backend::Auto => Ok(Box::new(threads::Threads::new(pio_max)?)),
+        Backend::Threads | Backend::Auto => Ok(Arc::new(threads::Threads::new(pio_max)?)),
     }
 }
 
 impl Device for Disk {
     fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
-        let files = set.iter().map(|read| self.file(read.file)).collect::<Result<Vec<_>>>()?;
-        for (read, file) in set.iter().zip(&files) {
-            self.check(file, read.offset, read.buffer.as_ptr() as usize, read.buffer.len())?;
-        }
+        let files = self.readable(set.iter().map(|read| (read.file, read.offset, &*read.buffer)))?;
         let pio_max = self.limits.pio_max;
         for (part, files) in set.chunks_mut(pio_max).zip(files.chunks(pio_max)) {
-            self.counted.read_sets.fetch_add(1, Relaxed);
-            self.counted.reads.fetch_add(part.len() as u64, Relaxed);
-            self.counted
-                .bytes_read
-                .fetch_add(part.iter().map(|read| read.buffer.len() as u64).sum(), Relaxed);
+            self.count_reads(part.iter().map(|read| read.buffer.len()));
             let transfers = part
                 .iter_mut()
                 .zip(files)
@@ -321,6 +363,12 @@ impl Device for Disk {
             complete(&*self.mover, transfers, "read", |index| &files[index].name)?;
         }
         Ok(())
+    }
+
+    fn begin(&self, reads: Vec<ReadInto>) -> InFlight {
+        let files = self.readable(reads.iter().map(|read| (read.file, read.offset, &*read.buffer)));
+        let begun = files.and_then(|files| self.begin_checked(reads, &files));
+        begun.unwrap_or_else(|error| InFlight::ended(Err(error)))
     }
 
     fn write(&self, set: &[Write<'_>]) -> Result<()> {
@@ -412,7 +460,7 @@ impl Volume for Disk {
             Error::Invalid(format!("no file number is left for {name}; open {} anew", self.describe()))
         })?;
         let id = FileId::new(number);
-        let opened = OpenFile { name: name.to_owned(), file, direct, write: access.write };
+        let opened = OpenFile { name: name.into(), file: Arc::new(file), direct, write: access.write };
         self.files.write().insert(id, Arc::new(opened));
         Ok(id)
     }

@@ -6,7 +6,8 @@
 //! Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
-//! - [`Device`] is the boundary: six methods that move bytes of open files.
+//! - [`Device`] is the boundary: seven methods that move bytes of open files.
+//! - [`InFlight`] is a set of reads that was begun and is waited for later.
 //! - [`Profile`] measures what a disk gives by request size and depth.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
@@ -18,6 +19,7 @@ mod device;
 mod direct;
 mod disk;
 mod error;
+mod in_flight;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod lock_file;
@@ -37,6 +39,7 @@ pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
+pub use in_flight::{InFlight, ReadInto};
 pub use pass_through::PassThrough;
 pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Request, Write};

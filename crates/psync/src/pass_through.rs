@@ -1,6 +1,7 @@
 //! A volume in front of another that has most things done there: to watch it, to give names another meaning, to cut its power.
 //!
-//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once.
+//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. [`Device::begin`] is the
+//! exception: the reads are carried out at once, so that they pass through the wrapper's own `read`.
 
 use crate::{Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write};
 use std::ops::Range;
@@ -164,13 +165,13 @@ impl<P: PassThrough> Volume for P {
 #[cfg(test)]
 mod tests {
     use super::PassThrough;
-    use crate::{Access, AlignedBuffer, FileId, LockKind, Read, Result, Simulated, Volume, Write};
+    use crate::{Access, AlignedBuffer, FileId, LockKind, Read, ReadInto, Result, Simulated, Volume, Write};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// Counts syncs; all else is the inner volume's.
-    struct Syncs(Simulated, AtomicU64);
+    /// Counts syncs and reads; all else is the inner volume's.
+    struct Counting(Simulated, AtomicU64, AtomicU64);
 
-    impl PassThrough for Syncs {
+    impl PassThrough for Counting {
         fn inner(&self) -> &dyn Volume {
             &self.0
         }
@@ -178,6 +179,11 @@ mod tests {
         fn sync(&self, file: FileId) -> Result<()> {
             self.1.fetch_add(1, Relaxed);
             self.inner().sync(file)
+        }
+
+        fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
+            self.2.fetch_add(1, Relaxed);
+            self.inner().read(set)
         }
     }
 
@@ -190,7 +196,8 @@ mod tests {
         volume.write(&[Write { file, offset: 4096, data: &page }]).unwrap();
         page.fill(0);
         volume.read(&mut [Read { file, offset: 4096, buffer: &mut page }]).unwrap();
-        told.push(format!("{}", page[17]));
+        let begun = volume.begin(vec![ReadInto { file, offset: 4096, buffer: AlignedBuffer::new(4096) }]);
+        told.push(format!("{} {:?}", page[17], begun.wait().map(|found| found[0][17])));
         volume.sync(file).unwrap();
         volume.resize(file, 12_288).unwrap();
         volume.release(file, 4096..8192).unwrap();
@@ -211,10 +218,14 @@ mod tests {
     #[test]
     fn what_is_not_written_anew_is_what_the_inner_volume_does() {
         let (alone, inner) = (Simulated::new(1), Simulated::new(1));
-        let front = Syncs(inner.clone(), AtomicU64::new(0));
+        let front = Counting(inner.clone(), AtomicU64::new(0), AtomicU64::new(0));
         let told = story(&front);
         assert_eq!(told, story(&alone));
         assert_eq!(Volume::list(&inner).unwrap()[0].name, "two", "{told:?}");
-        assert_eq!(front.1.load(Relaxed), 1);
+        assert_eq!(
+            (front.1.load(Relaxed), front.2.load(Relaxed)),
+            (1, 2),
+            "what is begun is read through it too"
+        );
     }
 }

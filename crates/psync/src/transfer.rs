@@ -1,8 +1,10 @@
 //! What a backend gets to do: one set of transfers that were checked already, each to be tried once. Boundary between
 //! [`crate::Disk`], which knows names, limits and errors, and the backends, which only move bytes.
 
+use crate::AlignedBuffer;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 /// One transfer. The memory is borrowed by whoever made the set and stays valid until the call returns.
 pub(crate) struct Transfer<'a> {
@@ -37,6 +39,38 @@ pub(crate) const TRANSFER_MAX: usize = 1 << 30;
 pub(crate) trait Mover: Send + Sync {
     /// Tries every transfer of the set once and sets its outcome. Returns when none is in flight.
     fn run(&self, set: &mut [Transfer<'_>]);
+
+    /// Begins the reads and returns while they are in flight; where that cannot be, gives them back untouched.
+    fn begin(&self, set: Vec<Landing>) -> Result<Box<dyn Flying>, Vec<Landing>> {
+        Err(set)
+    }
+}
+
+/// A read that owns what it needs, since nobody waits for it yet.
+pub(crate) struct Landing {
+    pub file: Arc<File>,
+    pub offset: u64,
+    pub buffer: AlignedBuffer,
+    /// What came of it, once it has ended: bytes moved, possibly fewer than asked.
+    pub outcome: io::Result<usize>,
+}
+
+impl Landing {
+    /// The same read with what came of it so far, for whoever waits.
+    pub fn transfer(&mut self) -> Transfer<'_> {
+        Transfer {
+            file: &self.file,
+            offset: self.offset,
+            memory: Memory::Into(&mut self.buffer),
+            outcome: std::mem::replace(&mut self.outcome, Ok(0)),
+        }
+    }
+}
+
+/// Reads in flight. Dropping them waits until none is; leaking them leaks their buffers.
+pub(crate) trait Flying: Send + Sync {
+    /// Waits until none is in flight, and gives them back, each tried once.
+    fn land(self: Box<Self>) -> Vec<Landing>;
 }
 
 impl Transfer<'_> {

@@ -1,34 +1,48 @@
-//! The io_uring backend: a set goes to the kernel with one system call, and the same call waits for all of it.
+//! The io_uring backend: a set goes to the kernel with one system call, and the same call waits for all of it; or one call
+//! begins it and another waits.
 //!
 //! Invariants:
 //! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched later.
-//! 2. A ring is used by one call at a time; one that misbehaved is not used again.
+//! 2. A [`Begun`] owns its buffers, its files and its ring until every request that the kernel took has completed.
+//! 3. A ring is used by one set at a time; one that misbehaved is not used again.
 //!
 //! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds taken in
 //! turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too; of 8 KiB 62,000,
 //! 63,100 and 61,500; less than the noise at depths 1 and 8. Registration would pin memory that counts against the
 //! process's limit. Deferred task work (79,900 and 58,100) gains nothing either, and would tie a ring to one thread.
 
-use crate::transfer::{Memory, Mover, TRANSFER_MAX, Transfer};
+use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 pub(crate) struct Uring {
+    rings: Arc<Rings>,
+}
+
+struct Rings {
     idle: Mutex<Vec<IoUring>>,
     entries: u32,
+    /// Sets that were begun and hold a ring.
+    begun: AtomicUsize,
 }
 
 /// Idle rings that are kept; more are made when more threads call at the same time. (Of 64 threads, each with sets of
 /// eight, keeping 64 made none faster: the disk was the limit.)
 const IDLE_MAX: usize = 16;
 
+/// Sets that are in flight without a thread that waits for them: each has a ring, which is an open file, for as long as its owner likes.
+const BEGUN_MAX: usize = 64;
+
 impl Uring {
     /// Fails where the kernel has no io_uring or forbids it.
     pub fn new(pio_max: usize) -> io::Result<Self> {
         let entries = pio_max.next_power_of_two() as u32;
-        let first = Self::ring(entries)?;
+        let rings = Rings { idle: Mutex::default(), entries, begun: AtomicUsize::new(0) };
+        let first = rings.take()?;
         let mut probe = io_uring::Probe::new();
         first.submitter().register_probe(&mut probe)?;
         if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
@@ -37,12 +51,26 @@ impl Uring {
                 "the kernel's io_uring cannot read and write",
             ));
         }
-        Ok(Self { idle: Mutex::new(vec![first]), entries })
+        rings.give(first);
+        Ok(Self { rings: Arc::new(rings) })
+    }
+}
+
+impl Rings {
+    /// An idle ring, or a new one.
+    fn take(&self) -> io::Result<IoUring> {
+        let idle = self.idle.lock().pop();
+        // Without interrupts for the sake of completions that nobody waits for yet, where the kernel knows this.
+        let new = || IoUring::builder().setup_coop_taskrun().build(self.entries);
+        idle.map_or_else(|| new().or_else(|_| IoUring::new(self.entries)), Ok)
     }
 
-    fn ring(entries: u32) -> io::Result<IoUring> {
-        // Without interrupts for the sake of completions that nobody waits for yet, where the kernel knows this.
-        IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
+    /// Takes back a ring that can be used again.
+    fn give(&self, ring: IoUring) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(ring);
+        }
     }
 }
 
@@ -57,83 +85,204 @@ fn entry(transfer: &mut Transfer<'_>) -> io_uring::squeue::Entry {
     }
 }
 
-impl Mover for Uring {
-    fn run(&self, set: &mut [Transfer<'_>]) {
-        if let [one] = set {
-            // One pread costs no more than a trip through a ring (54.5 against 54.9 us for 4 KiB), and takes none.
-            return one.run_alone();
-        }
-        let idle = self.idle.lock().pop();
-        let mut ring = match idle.map_or_else(|| Self::ring(self.entries), Ok) {
-            Ok(ring) => ring,
-            Err(_) => {
-                // No memory for another ring: slower, but right.
-                set.iter_mut().for_each(Transfer::run_alone);
-                return;
-            }
-        };
-        let mut sound = true;
-        for part in set.chunks_mut(self.entries as usize) {
-            sound &= run_part(&mut ring, part);
-        }
-        if sound {
-            let mut idle = self.idle.lock();
-            if idle.len() < IDLE_MAX {
-                idle.push(ring);
-            }
-        }
-    }
+/// How far a set is that was queued in a ring.
+#[derive(Default)]
+struct Progress {
+    queued: usize,
+    /// Of those queued, what the kernel took.
+    submitted: usize,
+    completed: usize,
+    broken: Option<io::Error>,
 }
 
-/// Runs at most as many transfers as the ring has entries. False if the ring should not be used again.
-fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>]) -> bool {
-    let mut queued = 0;
-    for (index, transfer) in part.iter_mut().enumerate() {
-        let entry = entry(transfer).user_data(index as u64);
-        // SAFETY: the buffer behind the entry is borrowed by `part` until this function returns, and it returns only
-        // when every entry that was submitted has completed (the loop below). The file is open as long.
-        if unsafe { ring.submission().push(&entry) }.is_err() {
-            break;
-        }
-        queued += 1;
-    }
-    let (mut submitted, mut completed) = (0, 0);
-    let mut broken = None;
-    // Nothing in this loop may unwind: there are requests in flight.
-    while completed < submitted || (broken.is_none() && submitted < queued) {
-        let wanted = if broken.is_none() { queued - completed } else { 1 };
+impl Progress {
+    /// One system call: hands over what is queued and waits for so many completions. Then counts.
+    fn call(&mut self, ring: &mut IoUring, wanted: usize) {
         match ring.submit_and_wait(wanted) {
             Ok(_) => {}
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
                 std::thread::yield_now();
             }
             Err(error) => {
-                broken = Some(error);
+                self.broken = Some(error);
                 std::thread::yield_now();
             }
         }
         // What the kernel took is what left the queue, whatever the call answered.
-        submitted = queued - ring.submission().len();
+        self.submitted = self.queued - ring.submission().len();
+    }
+
+    /// Takes note of what has completed.
+    fn collect(&mut self, ring: &mut IoUring, mut outcome: impl FnMut(usize, io::Result<usize>)) {
         for completion in ring.completion() {
-            completed += 1;
-            if let Some(transfer) = part.get_mut(completion.user_data() as usize) {
-                transfer.outcome = match completion.result() {
-                    moved if moved >= 0 => Ok(moved as usize),
-                    error => Err(io::Error::from_raw_os_error(-error)),
-                };
-            }
+            self.completed += 1;
+            let result = match completion.result() {
+                moved if moved >= 0 => Ok(moved as usize),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            };
+            outcome(completion.user_data() as usize, result);
         }
     }
+
+    /// Hands over the rest and waits for all. Must not unwind: there are requests in flight.
+    fn finish(&mut self, ring: &mut IoUring, mut outcome: impl FnMut(usize, io::Result<usize>)) {
+        self.collect(ring, &mut outcome);
+        while self.completed < self.submitted || (self.broken.is_none() && self.submitted < self.queued) {
+            let wanted = if self.broken.is_none() { self.queued - self.completed } else { 1 };
+            self.call(ring, wanted);
+            self.collect(ring, &mut outcome);
+        }
+        if let Some(error) = &self.broken {
+            tracing::error!(%error, "io_uring failed; the set is carried out otherwise");
+        }
+    }
+
+    /// Whether all of a set went through the ring, so that it can be used again.
+    fn is_sound(&self, len: usize) -> bool {
+        self.broken.is_none() && self.submitted == len && self.completed == len
+    }
+}
+
+impl Mover for Uring {
+    fn run(&self, set: &mut [Transfer<'_>]) {
+        if let [one] = set {
+            // One pread costs no more than a trip through a ring (54.5 against 54.9 us for 4 KiB), and takes none.
+            return one.run_alone();
+        }
+        let Ok(mut ring) = self.rings.take() else {
+            // No memory for another ring: slower, but right.
+            set.iter_mut().for_each(Transfer::run_alone);
+            return;
+        };
+        let mut sound = true;
+        for part in set.chunks_mut(self.rings.entries as usize) {
+            sound &= run_part(&mut ring, part);
+        }
+        if sound {
+            self.rings.give(ring);
+        }
+    }
+
+    fn begin(&self, set: Vec<Landing>) -> Result<Box<dyn Flying>, Vec<Landing>> {
+        if set.len() > self.rings.entries as usize {
+            return Err(set);
+        }
+        let place = Place::among(&self.rings);
+        let Some((place, ring)) = place.and_then(|place| Some((place, self.rings.take().ok()?))) else {
+            return Err(set);
+        };
+        let mut begun = Box::new(Begun { ring: Some(ring), set, progress: Progress::default(), place });
+        begun.begin();
+        Ok(begun)
+    }
+}
+
+/// Runs at most as many transfers as the ring has entries. False if the ring should not be used again.
+fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>]) -> bool {
+    let mut progress = Progress::default();
+    for (index, transfer) in part.iter_mut().enumerate() {
+        let entry = entry(transfer).user_data(index as u64);
+        // SAFETY: the buffer behind the entry is borrowed by `part` until this function returns, and it returns only
+        // when every entry that was submitted has completed (`finish`). The file is open as long.
+        if unsafe { ring.submission().push(&entry) }.is_err() {
+            break;
+        }
+        progress.queued += 1;
+    }
+    progress.finish(ring, |index, outcome| {
+        if let Some(transfer) = part.get_mut(index) {
+            transfer.outcome = outcome;
+        }
+    });
     // What the kernel did not take, or sent back for want of memory, is done the ordinary way.
     for (index, transfer) in part.iter_mut().enumerate() {
         let sent_back =
             transfer.outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
-        if index >= submitted || sent_back {
+        if index >= progress.submitted || sent_back {
             transfer.run_alone();
         }
     }
-    if let Some(error) = &broken {
-        tracing::error!(%error, "io_uring failed; the set was carried out otherwise");
+    progress.is_sound(part.len())
+}
+
+/// Leave to have a set in flight.
+struct Place(Arc<Rings>);
+
+impl Place {
+    fn among(rings: &Arc<Rings>) -> Option<Self> {
+        let place = Self(Arc::clone(rings));
+        // Given back by the drop, also where it was one too many.
+        (rings.begun.fetch_add(1, Relaxed) < BEGUN_MAX).then_some(place)
     }
-    broken.is_none() && submitted == part.len()
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.begun.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Reads in flight.
+struct Begun {
+    /// Until nothing is in flight any more.
+    ring: Option<IoUring>,
+    set: Vec<Landing>,
+    progress: Progress,
+    place: Place,
+}
+
+impl Begun {
+    fn begin(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        for (index, landing) in self.set.iter_mut().enumerate() {
+            let entry = entry(&mut landing.transfer()).user_data(index as u64);
+            // SAFETY: the buffer behind the entry and the file belong to `self.set`, which is neither touched nor dropped
+            // before every entry that was submitted has completed (`end`, which `land` and `drop` call first). If `self` is leaked, so
+            // are buffer and file: both are on the heap. Moving `self` does not move what an `AlignedBuffer` points to.
+            if unsafe { ring.submission().push(&entry) }.is_err() {
+                break;
+            }
+            self.progress.queued += 1;
+        }
+        self.progress.call(ring, 0);
+    }
+
+    /// Waits until nothing is in flight.
+    fn end(&mut self) {
+        let Some(mut ring) = self.ring.take() else { return };
+        let set = &mut self.set;
+        self.progress.finish(&mut ring, |index, outcome| {
+            if let Some(landing) = set.get_mut(index) {
+                landing.outcome = outcome;
+            }
+        });
+        if self.progress.is_sound(self.set.len()) {
+            self.place.0.give(ring);
+        }
+    }
+}
+
+impl Flying for Begun {
+    fn land(mut self: Box<Self>) -> Vec<Landing> {
+        self.end();
+        let submitted = self.progress.submitted;
+        for (index, landing) in self.set.iter_mut().enumerate() {
+            // A thread that ends before its reads may have them cancelled, or sent back for want of its memory.
+            let sent_back = landing.outcome.as_ref().is_err_and(|error| {
+                matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECANCELED | libc::EFAULT))
+            });
+            if index >= submitted || sent_back {
+                let mut transfer = landing.transfer();
+                transfer.run_alone();
+                landing.outcome = transfer.outcome;
+            }
+        }
+        std::mem::take(&mut self.set)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.end();
+    }
 }

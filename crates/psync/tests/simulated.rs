@@ -1,8 +1,8 @@
 //! The simulated volume keeps its own promises: what may be found after power loss, when faults fire, who may lock.
 
 use psync::{
-    Access, AlignedBuffer, Device, Error, Fault, FileId, Filter, LockKind, OperationKind, Read, Repeat,
-    Simulated, Volume, Write,
+    Access, AlignedBuffer, Device, Error, Fault, FileId, Filter, LockKind, OperationKind, Read, ReadInto,
+    Repeat, Simulated, Volume, Write,
 };
 
 const WRITE: Access = Access { write: true, create: true, create_new: false, direct: false };
@@ -472,4 +472,24 @@ fn the_same_seeds_give_the_same_volume() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+}
+
+/// Faults, counters and results of a set that is begun are those of one that is read, and there before anybody waits.
+#[test]
+fn what_is_begun_is_carried_out_at_once() {
+    let volume = Simulated::new(1);
+    let file = durable(&volume, 3 * 4096, 7);
+    let set = || {
+        let read = |block: u64| ReadInto { file, offset: block * 4096, buffer: AlignedBuffer::new(4096) };
+        (0..3).map(read).collect::<Vec<_>>()
+    };
+    let begun = volume.begin(set());
+    assert_eq!(volume.counters().reads, 3);
+    let found = begun.wait().expect("nothing fails");
+    assert!(found.len() == 3 && found.iter().all(|block| block.iter().all(|byte| *byte == 7)));
+    volume.fail_nth(OperationKind::Read, 2, Fault::Error, Repeat::Once);
+    let begun = volume.begin(set());
+    assert_eq!(volume.fired(), 1);
+    let error = begun.wait().expect_err("the second member failed");
+    assert!(matches!(error, Error::Io { operation: "read", offset: Some(4096), .. }), "{error:?}");
 }

@@ -13,6 +13,7 @@ use crate::queue::opq::{Change, Opq};
 use crate::tree::range::{Direction, Leaves};
 use crate::value::{Key, Value};
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -64,27 +65,44 @@ impl Range {
         let Some((key, value)) = merge.next()? else { return Ok(None) };
         let met = match direction {
             Direction::Up => {
-                self.back.as_ref().and_then(|back| back.last.as_ref()).is_some_and(|last| key >= *last)
+                self.back.as_ref().and_then(Merge::last_key).is_some_and(|last| key[..] >= *last)
             }
             Direction::Down => {
-                self.front.as_ref().and_then(|front| front.last.as_ref()).is_some_and(|last| key <= *last)
+                self.front.as_ref().and_then(Merge::last_key).is_some_and(|last| key[..] <= *last)
             }
         };
         Ok((!met).then_some((key, value)))
     }
 
+    #[inline]
     fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+        let (end, other) = match direction {
+            Direction::Up => (&mut self.front, &self.back),
+            Direction::Down => (&mut self.back, &self.front),
+        };
+        // Most steps, and short enough to be part of the caller's loop.
+        if let (Some(merge), None) = (end, other)
+            && let Some((key, value)) = merge.next_free()
+        {
+            return Some(Ok((Value(key), Value(value))));
+        }
+        self.advance_far(direction)
+    }
+
+    #[inline(never)]
+    fn advance_far(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
         if self.over {
             return None;
         }
-        let item =
-            self.step(direction).transpose().map(|item| item.map(|(key, value)| (Value(key), Value(value))));
-        if !matches!(item, Some(Ok(_))) {
-            self.over = true;
-            self.front = None;
-            self.back = None;
-        }
-        item
+        let end = match self.step(direction) {
+            Ok(Some((key, value))) => return Some(Ok((Value(key), Value(value)))),
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.over = true;
+        self.front = None;
+        self.back = None;
+        end
     }
 }
 
@@ -125,12 +143,22 @@ struct Merge {
     direction: Direction,
     /// Newest first: on equal keys the first one wins.
     queues: Vec<Queued>,
+    /// The first key in the queues, once `is_peeked`.
+    queued: Option<Bytes>,
+    is_peeked: bool,
     leaves: Leaves,
-    /// The record that the tree has next.
+    /// The record that the tree has next, if it was taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
-    leaf_wanted: bool,
-    /// The key given out last.
-    last: Option<Bytes>,
+    is_leaf_taken: bool,
+    last: Last,
+}
+
+/// The key given out last.
+enum Last {
+    Nothing,
+    /// The one that the tree gave out last.
+    OfTree,
+    Key(Bytes),
 }
 
 impl Merge {
@@ -147,45 +175,94 @@ impl Merge {
             .map(|queue| Queued::new(Arc::clone(queue), keyspace, seq, bounds.clone(), direction))
             .collect();
         let leaves = Leaves::new(pager, Arc::clone(&state.version), keyspace, bounds, direction);
-        Self { direction, queues, leaves, leaf_next: None, leaf_wanted: true, last: None }
+        Self {
+            direction,
+            queues,
+            queued: None,
+            is_peeked: false,
+            leaves,
+            leaf_next: None,
+            is_leaf_taken: false,
+            last: Last::Nothing,
+        }
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        match &self.last {
+            Last::Nothing => None,
+            Last::OfTree => self.leaves.last_key(),
+            Last::Key(key) => Some(key),
+        }
+    }
+
+    /// The next record, if it is the tree's and nothing has to be looked for.
+    #[inline]
+    fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
+        if !self.is_peeked || self.queued.is_some() || self.is_leaf_taken {
+            return None;
+        }
+        let record = self.leaves.next_free()?;
+        self.last = Last::OfTree;
+        Some(record)
     }
 
     fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
-            if self.leaf_wanted {
-                self.leaf_next = self.leaves.next()?;
-                self.leaf_wanted = false;
+            if !self.is_peeked {
+                self.queued = self.first_queued();
+                self.is_peeked = true;
             }
-            let mut first: Option<Bytes> = self.leaf_next.as_ref().map(|(key, _)| key.clone());
-            for queue in &mut self.queues {
-                if let Some((key, _)) = queue.peek()
-                    && first.as_ref().is_none_or(|first| match self.direction {
-                        Direction::Up => key < first,
-                        Direction::Down => key > first,
-                    })
-                {
-                    first = Some(key.clone());
+            if !self.is_leaf_taken {
+                let record = self.leaves.next()?;
+                if self.queued.is_none() {
+                    self.last = Last::OfTree;
+                    return Ok(record);
                 }
+                (self.leaf_next, self.is_leaf_taken) = (record, true);
             }
-            let Some(first) = first else { return Ok(None) };
-            let mut change: Option<Change> = None;
-            for queue in &mut self.queues {
-                if queue.peek().is_some_and(|(key, _)| *key == first)
-                    && let Some((_, newest)) = queue.pop()
-                {
-                    change = change.or(Some(newest));
-                }
+            let order = match (&self.queued, &self.leaf_next) {
+                (Some(queued), Some((key, _))) if self.direction == Direction::Up => queued.cmp(key),
+                (Some(queued), Some((key, _))) => key.cmp(queued),
+                (Some(_), None) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            };
+            if order == Ordering::Greater {
+                self.is_leaf_taken = false;
+                self.last = Last::OfTree;
+                return Ok(self.leaf_next.take());
             }
-            if self.leaf_next.as_ref().is_some_and(|(key, _)| *key == first) {
-                let old = self.leaf_next.take().map(|(_, value)| value);
-                self.leaf_wanted = true;
-                change = change.or(Some(old));
+            if order == Ordering::Equal {
+                self.leaf_next = None;
+                self.is_leaf_taken = false;
             }
-            if let Some(Some(value)) = change {
-                self.last = Some(first.clone());
-                return Ok(Some((first, value)));
+            if let Some((key, Some(value))) = self.pop_queued() {
+                self.last = Last::Key(key.clone());
+                return Ok(Some((key, value)));
             }
         }
+    }
+
+    /// The first key in the queues.
+    fn first_queued(&mut self) -> Option<Bytes> {
+        let direction = self.direction;
+        let keys = self.queues.iter_mut().filter_map(|queue| queue.peek().map(|(key, _)| key));
+        let first = if direction == Direction::Up { keys.min() } else { keys.max() };
+        first.cloned()
+    }
+
+    /// Takes the first key out of all queues, with its newest change.
+    fn pop_queued(&mut self) -> Option<(Bytes, Change)> {
+        let first = self.queued.take()?;
+        self.is_peeked = false;
+        let mut change: Option<Change> = None;
+        for queue in &mut self.queues {
+            if queue.peek().is_some_and(|(key, _)| *key == first)
+                && let Some((_, newest)) = queue.pop()
+            {
+                change = change.or(Some(newest));
+            }
+        }
+        change.map(|change| (first, change))
     }
 }
 

@@ -326,6 +326,7 @@ impl Node {
     }
 
     /// Where the key and the payload of an entry are.
+    #[inline]
     fn parts(&self, index: usize) -> (usize, usize, usize) {
         let start = self.offset(index);
         let (key_len, width) = key_len(&self.bytes[start..]);
@@ -367,6 +368,7 @@ impl Node {
     }
 
     /// Key and payload of an entry, sharing the node's memory.
+    #[inline]
     pub fn entry(&self, index: usize) -> (Bytes, Bytes) {
         let (key, payload, end) = self.parts(index);
         (self.bytes.slice(key..payload), self.bytes.slice(payload..end))

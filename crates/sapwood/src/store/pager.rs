@@ -16,8 +16,8 @@ use crate::store::rent::Rents;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
-use mpsearch::{Extent, runs};
-use psync::{BufferPool, FileId, Read, Volume};
+use mpsearch::{Extent, Run, runs};
+use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -227,13 +227,26 @@ impl Pager {
         if missing.is_empty() {
             return Ok(());
         }
+        let plan = self.plan(segments, missing, wanted, gather)?;
+        let buffers = self.carry_out(&plan)?;
+        self.take_in(&plan, &buffers, wanted, gather, nodes)
+    }
+
+    /// Which requests bring the missing nodes.
+    fn plan(
+        &self,
+        segments: &Segments,
+        missing: Vec<usize>,
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+    ) -> Result<Plan> {
         self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
-        let mut missing = missing
+        let mut members = missing
             .into_iter()
             .map(|index| Ok((self.file_offset(segments, wanted[index])?, index)))
             .collect::<Result<Vec<_>>>()?;
-        missing.sort_unstable();
-        let extents: Vec<_> = missing
+        members.sort_unstable();
+        let extents: Vec<_> = members
             .iter()
             .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
             .collect();
@@ -242,43 +255,124 @@ impl Pager {
             Gather::Single => (0, 0),
         };
         let runs = runs(&extents, self.alignment, run_max, gap_max);
-        let mut buffers: Vec<_> = runs.iter().map(|run| self.buffers.take(run.len)).collect();
-        let mut set: Vec<_> = runs
-            .iter()
-            .zip(&mut buffers)
-            .map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer })
-            .collect();
-        self.volume.read(&mut set).map_err(|error| match error {
-            psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
-                FILE,
-                offset,
-                "the data file ends within a node",
-                format!("{expected} bytes"),
-                format!("{found} bytes"),
-            ),
-            other => other.into(),
-        })?;
-        self.counters.read_sets.fetch_add(set.len().div_ceil(self.pio_max) as u64, Relaxed);
-        self.counters.reads.fetch_add(set.len() as u64, Relaxed);
-        self.counters.bytes_read.fetch_add(runs.iter().map(|run| run.len as u64).sum(), Relaxed);
-        for (run, buffer) in runs.iter().zip(&buffers) {
-            for member in run.members.clone() {
-                let (offset, index) = missing[member];
-                let (id, address) = wanted[index];
+        Ok(Plan { members, runs })
+    }
+
+    /// Carries out the requests and waits for them.
+    fn carry_out(&self, plan: &Plan) -> Result<Vec<AlignedBuffer>> {
+        let mut buffers: Vec<_> = plan.runs.iter().map(|run| self.buffers.take(run.len)).collect();
+        let requests = plan.runs.iter().zip(&mut buffers);
+        let mut set: Vec<_> =
+            requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
+        self.volume.read(&mut set).map_err(unread)?;
+        self.count(plan);
+        Ok(buffers)
+    }
+
+    fn count(&self, plan: &Plan) {
+        self.counters.read_sets.fetch_add(plan.runs.len().div_ceil(self.pio_max) as u64, Relaxed);
+        self.counters.reads.fetch_add(plan.runs.len() as u64, Relaxed);
+        self.counters.bytes_read.fetch_add(plan.runs.iter().map(|run| run.len as u64).sum(), Relaxed);
+    }
+
+    /// Makes nodes of what was read.
+    fn take_in(
+        &self,
+        plan: &Plan,
+        buffers: &[AlignedBuffer],
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+        nodes: &mut [Option<Node>],
+    ) -> Result<()> {
+        for (run, buffer) in plan.runs.iter().zip(buffers) {
+            for (offset, index) in &plan.members[run.members.clone()] {
+                let (id, address) = wanted[*index];
                 let start = (offset - run.offset) as usize;
                 // A copy, so that a value that a user keeps does not keep a large aligned buffer.
                 let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
-                let node = verify(bytes, offset, id, address)?;
+                let node = verify(bytes, *offset, id, address)?;
                 match gather {
                     Gather::Single => self.cache.offer(address.position, &node),
                     // Whether it is cached is for the search to say.
                     Gather::Runs => drop(self.cache.missed(address.position)),
                     Gather::Staged | Gather::Ahead | Gather::Verify => {}
                 }
-                nodes[index] = Some(node);
+                nodes[*index] = Some(node);
             }
         }
         Ok(())
+    }
+
+    /// As [`Pager::fetch`] with [`Gather::Runs`], of which the reading is still to come.
+    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>) -> Result<Coming> {
+        let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
+        let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
+        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        let plan = self.plan(segments, missing, &wanted, Gather::Runs)?;
+        Ok(Coming { wanted, nodes, plan, reads: None })
+    }
+
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any.
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>) {
+        if coming.reads.is_none() && !coming.plan.runs.is_empty() {
+            let reads = coming.plan.runs.iter().map(|run| {
+                let fits = (0..spare.len()).filter(|index| spare[*index].capacity() >= run.len);
+                let fits = fits.min_by_key(|index| spare[*index].capacity());
+                // Of one size, so that they fit another time: what is not written to takes no memory.
+                let new =
+                    || self.buffers.take(if run.len > RUN_MAX / 4 { RUN_MAX.max(run.len) } else { run.len });
+                let mut buffer = fits.map_or_else(new, |index| spare.swap_remove(index));
+                buffer.set_len(run.len);
+                ReadInto { file: self.file, offset: run.offset, buffer }
+            });
+            coming.reads = Some(self.volume.begin(reads.collect()));
+            self.count(&coming.plan);
+        }
+    }
+
+    /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.
+    pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
+        let Coming { wanted, mut nodes, plan, reads } = coming;
+        match reads {
+            Some(reads) => {
+                let buffers = reads.wait().map_err(unread)?;
+                self.take_in(&plan, &buffers, &wanted, Gather::Runs, &mut nodes)?;
+                // The pages of a buffer that was just used need not be found anew.
+                *spare = buffers;
+            }
+            None if plan.runs.is_empty() => {}
+            None => self.take_in(&plan, &self.carry_out(&plan)?, &wanted, Gather::Runs, &mut nodes)?,
+        }
+        Ok(nodes.into_iter().flatten().collect())
+    }
+}
+
+/// Which requests bring some nodes.
+struct Plan {
+    /// The nodes, by where they are in the file and in what was asked for.
+    members: Vec<(u64, usize)>,
+    runs: Vec<Run>,
+}
+
+/// Nodes that were asked for: those of the cache are here, the others are to be read or in flight. See [`Pager::ask`].
+pub(crate) struct Coming {
+    wanted: Vec<(NodeId, Address)>,
+    nodes: Vec<Option<Node>>,
+    plan: Plan,
+    reads: Option<InFlight>,
+}
+
+/// What a failed read of nodes means.
+fn unread(error: psync::Error) -> Error {
+    match error {
+        psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
+            FILE,
+            offset,
+            "the data file ends within a node",
+            format!("{expected} bytes"),
+            format!("{found} bytes"),
+        ),
+        other => other.into(),
     }
 }
 

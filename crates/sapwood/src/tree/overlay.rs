@@ -88,22 +88,27 @@ impl Overlay {
         next
     }
 
+    /// Forgets all changes.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Which of a piece's changes lie within the bounds.
-fn within(piece: &Node, low: &Bound<Bytes>, high: &Bound<Bytes>) -> Range<usize> {
+/// Which entries of a piece or leaf lie within the bounds.
+pub(crate) fn within(node: &Node, low: &Bound<Bytes>, high: &Bound<Bytes>) -> Range<usize> {
+    let last = node.count() - 1;
     let from = match low {
+        // Most nodes that a long search comes to lie within the bounds as a whole.
+        Bound::Included(low) | Bound::Excluded(low) if node.key(0) > &low[..] => 0,
         Bound::Unbounded => 0,
-        Bound::Included(low) => piece.search(low).unwrap_or_else(|index| index),
-        Bound::Excluded(low) => piece.search(low).map_or_else(|index| index, |index| index + 1),
+        Bound::Included(low) => node.search(low).unwrap_or_else(|index| index),
+        Bound::Excluded(low) => node.search(low).map_or_else(|index| index, |index| index + 1),
     };
     let to = match high {
-        Bound::Unbounded => piece.count(),
-        Bound::Included(high) => piece.search(high).map_or_else(|index| index, |index| index + 1),
-        Bound::Excluded(high) => piece.search(high).unwrap_or_else(|index| index),
+        Bound::Included(high) | Bound::Excluded(high) if node.key(last) < &high[..] => last + 1,
+        Bound::Unbounded => last + 1,
+        Bound::Included(high) => node.search(high).map_or_else(|index| index, |index| index + 1),
+        Bound::Excluded(high) => node.search(high).unwrap_or_else(|index| index),
     };
     from..to.max(from)
 }

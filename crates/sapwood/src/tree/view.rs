@@ -9,9 +9,10 @@ use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::maplet::Maplet;
 use crate::store::mapping_table::Address;
-use crate::store::pager::{FILE, Gather, Pager};
+use crate::store::pager::{Coming, FILE, Gather, Pager};
 use crate::store::version::Version;
 use bytes::Bytes;
+use psync::AlignedBuffer;
 use std::sync::Arc;
 
 /// See the module.
@@ -83,6 +84,25 @@ impl TreeView<'_> {
             .unzip();
         let nodes = self.pager.fetch(&self.version.segments, &addresses, gather)?;
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
+    }
+
+    /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`Gather::Runs`]; what has to be read is still to come.
+    pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<Coming> {
+        let wanted = leaves.iter().copied().chain(pieces).map(|id| Ok((id, self.address(id)?)));
+        self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?)
+    }
+
+    /// What [`TreeView::ask`] asked for: so many leaves, and the pieces.
+    pub fn bring(
+        &self,
+        coming: Coming,
+        spare: &mut Vec<AlignedBuffer>,
+        leaves: usize,
+    ) -> Result<(Vec<Node>, Vec<Node>)> {
+        let mut nodes = self.pager.bring(coming, spare)?.into_iter();
+        let of_level = |level| move |node| self.check(node, level);
+        let leaves = nodes.by_ref().take(leaves).map(of_level(0)).collect::<Result<_>>()?;
+        Ok((leaves, nodes.map(of_level(PIECE)).collect::<Result<_>>()?))
     }
 
     /// Keeps a record that a reader of a state with this number has found in a node of the tree; without a number nothing is kept.

@@ -1,0 +1,171 @@
+//! Reads that were begun and not waited for: what they fill belongs to them until they are done.
+//!
+//! Invariants:
+//! 1. Nobody but the device can touch a buffer while it may be written to: it is owned, with all else that the read needs, on the
+//!    heap. Who drops an [`InFlight`] waits for the device; who leaks one leaks the buffers.
+//! 2. What is told is what [`Device::read`](crate::Device::read) would have told of the same requests.
+
+use crate::completion::conclude;
+use crate::transfer::{Flying, Landing, Mover};
+use crate::{AlignedBuffer, FileId, Read, Result};
+use std::sync::Arc;
+
+/// Fill all of `buffer` from `file`, beginning at byte `offset`: a [`Read`] for [`Device::begin`](crate::Device::begin).
+#[derive(Debug)]
+pub struct ReadInto {
+    /// Where to read.
+    pub file: FileId,
+    /// First byte, from the beginning of the file.
+    pub offset: u64,
+    /// Filled completely, or the set fails with [`Error::Short`](crate::Error::Short).
+    pub buffer: AlignedBuffer,
+}
+
+impl ReadInto {
+    /// The same for [`Device::read`](crate::Device::read).
+    fn borrowed(&mut self) -> Read<'_> {
+        Read { file: self.file, offset: self.offset, buffer: &mut self.buffer }
+    }
+}
+
+/// A set of reads that was begun: see [`Device::begin`](crate::Device::begin).
+#[must_use = "who drops it waits for the device all the same"]
+pub struct InFlight(State);
+
+enum State {
+    Ended(Result<Vec<AlignedBuffer>>),
+    Flying(Box<Flight>),
+}
+
+impl InFlight {
+    /// Carries the reads out before it returns: for devices that cannot do otherwise.
+    pub fn at_once(mut reads: Vec<ReadInto>, read: impl FnOnce(&mut [Read<'_>]) -> Result<()>) -> Self {
+        let mut set: Vec<_> = reads.iter_mut().map(ReadInto::borrowed).collect();
+        let result = read(&mut set);
+        Self::ended(result.map(|()| reads.into_iter().map(|read| read.buffer).collect()))
+    }
+
+    pub(crate) fn ended(result: Result<Vec<AlignedBuffer>>) -> Self {
+        Self(State::Ended(result))
+    }
+
+    pub(crate) fn flying(flight: Flight) -> Self {
+        Self(State::Flying(Box::new(flight)))
+    }
+
+    /// Waits until all reads have ended. Their buffers are in the order of the set.
+    ///
+    /// # Errors
+    /// As [`Device::read`](crate::Device::read); the buffers are gone then.
+    pub fn wait(self) -> Result<Vec<AlignedBuffer>> {
+        match self.0 {
+            State::Ended(result) => result,
+            State::Flying(flight) => flight.wait(),
+        }
+    }
+}
+
+impl std::fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            State::Ended(_) => "InFlight(ended)",
+            State::Flying(_) => "InFlight",
+        })
+    }
+}
+
+/// What a [`Disk`](crate::Disk) began.
+pub(crate) struct Flight {
+    /// Filled already: of the parts of a large set all but the last.
+    pub filled: Vec<AlignedBuffer>,
+    pub flying: Box<dyn Flying>,
+    /// Names of the files, for errors.
+    pub names: Vec<Arc<str>>,
+    /// Carries on what comes up short.
+    pub mover: Arc<dyn Mover>,
+}
+
+impl Flight {
+    fn wait(self) -> Result<Vec<AlignedBuffer>> {
+        let mut landings = self.flying.land();
+        let transfers = landings.iter_mut().map(Landing::transfer).collect();
+        conclude(&*self.mover, transfers, "read", |index| &self.names[index])?;
+        let mut buffers = self.filled;
+        buffers.extend(landings.into_iter().map(|landing| landing.buffer));
+        Ok(buffers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::transfer::Transfer;
+    use std::fs::File;
+    use std::io::Write;
+
+    /// Moves at most so many bytes at a time.
+    struct Slow(usize);
+
+    impl Mover for Slow {
+        fn run(&self, set: &mut [Transfer<'_>]) {
+            for transfer in set {
+                let crate::transfer::Memory::Into(buffer) = &mut transfer.memory else { panic!("a read") };
+                let (len, file) = (buffer.len().min(self.0), transfer.file);
+                let mut part = Transfer {
+                    file,
+                    offset: transfer.offset,
+                    memory: crate::transfer::Memory::Into(&mut buffer[..len]),
+                    outcome: Ok(0),
+                };
+                part.run_alone();
+                transfer.outcome = part.outcome;
+            }
+        }
+    }
+
+    /// Those that were tried once already.
+    struct Tried(Vec<Landing>);
+
+    impl Flying for Tried {
+        fn land(self: Box<Self>) -> Vec<Landing> {
+            self.0
+        }
+    }
+
+    fn flight(file: &Arc<File>, step: usize, lens: &[usize]) -> Flight {
+        let mover = Arc::new(Slow(step));
+        let mut at = 0;
+        let landings = lens.iter().map(|len| {
+            let (offset, buffer) = (at, AlignedBuffer::new(*len));
+            at += *len as u64;
+            Landing { file: Arc::clone(file), offset, buffer, outcome: Ok(0) }
+        });
+        let mut landings: Vec<_> = landings.collect();
+        for landing in &mut landings {
+            let mut transfers = [landing.transfer()];
+            mover.run(&mut transfers);
+            let [tried] = transfers;
+            landing.outcome = tried.outcome;
+        }
+        let names = lens.iter().map(|len| format!("{len}").into()).collect();
+        Flight { filled: vec![AlignedBuffer::new(1)], flying: Box::new(Tried(landings)), names, mover }
+    }
+
+    #[test]
+    fn what_came_up_short_is_carried_on_to_its_end() {
+        let mut file = tempfile::tempfile().unwrap();
+        let text: Vec<u8> = (0..1000_u32).map(|n| (n % 251) as u8).collect();
+        file.write_all(&text).unwrap();
+        let file = Arc::new(file);
+        for step in [1, 7, 300, 1000] {
+            let found = flight(&file, step, &[100, 400, 500]).wait().unwrap();
+            assert_eq!(found[0].len(), 1, "what was filled before comes first");
+            assert!(found[1..].iter().flat_map(|buffer| buffer.iter()).eq(&text), "step {step}");
+            match flight(&file, step, &[100, 500, 700]).wait().unwrap_err() {
+                Error::Short { file, offset: 600, expected: 700, found: 400, .. } => assert_eq!(file, "700"),
+                other => panic!("step {step}: {other:?}"),
+            }
+        }
+    }
+}

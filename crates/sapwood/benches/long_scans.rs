@@ -1,0 +1,125 @@
+//! Measures what a long range scan costs, by its length: time, CPU of the thread that scans, what is read and how much of it for
+//! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, and with
+//! `--updates` over log pieces too. Prints a table; asserts nothing.
+//!
+//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--memory-mib M] [--seconds S] [--down] [--len L]`
+
+mod records;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Keyspace};
+use std::path::PathBuf;
+use std::time::Instant;
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+struct Options {
+    dir: PathBuf,
+    records: u64,
+    updates: u64,
+    memory: u64,
+    seconds: f64,
+    down: bool,
+    len: Option<u64>,
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        dir: std::env::temp_dir(),
+        records: 3_000_000,
+        updates: 0,
+        memory: 40 << 20,
+        seconds: 2.0,
+        down: false,
+        len: None,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().and_then(|number| number.parse().ok()).expect("a number");
+        match argument.as_str() {
+            "--records" => options.records = number(),
+            "--updates" => options.updates = number(),
+            "--memory-mib" => options.memory = number() << 20,
+            "--seconds" => options.seconds = number() as f64,
+            "--len" => options.len = Some(number()),
+            "--down" => options.down = true,
+            "--dir" => options.dir = arguments.next().expect("a directory").into(),
+            _ => {}
+        }
+    }
+    options
+}
+
+/// 16 bytes of key: sorted by number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Reads `len` records and returns how many there were.
+fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
+    let from = key(from);
+    let mut found = 0;
+    let mut take = |item: sapwood::Result<_>| {
+        item.expect("reads");
+        found += 1;
+    };
+    if down {
+        keyspace.range(..&from[..]).rev().take(len as usize).for_each(&mut take);
+    } else {
+        keyspace.range(&from[..]..).take(len as usize).for_each(&mut take);
+    }
+    found
+}
+
+/// Nanoseconds that this thread was on a CPU, where the system tells.
+fn cpu_nanos() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+}
+
+fn main() -> Outcome {
+    let options = options();
+    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
+    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let keyspace = db.keyspace("bench")?;
+    let mut rng = StdRng::seed_from_u64(1);
+    let records = options.records;
+    keyspace.ingest((0..records).map(|number| (key(number), records::value(&mut rng))))?;
+    let mut rng = StdRng::seed_from_u64(2);
+    let batches = options.updates / records::BATCH;
+    records::write(&db, &keyspace, batches, &mut rng, |rng| key(rng.random_range(0..records)), |_, _| {})?;
+    db.flush()?;
+    println!(
+        "{records} records, {} MiB of memory, {} pieces",
+        options.memory >> 20,
+        db.stats().space.log_pieces
+    );
+    let lens = [10, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];
+    for len in options.len.map_or(lens.to_vec(), |len| vec![len]) {
+        let mut rng = StdRng::seed_from_u64(len);
+        let mut next = || scan(&keyspace, rng.random_range(0..records), len, options.down);
+        next();
+        let (began, cpu, before) = (Instant::now(), cpu_nanos(), db.stats().reads);
+        let (mut scans, mut found) = (0, 0);
+        while began.elapsed().as_secs_f64() < options.seconds {
+            found += next();
+            scans += 1;
+        }
+        let (micros, cpu, after) = (began.elapsed().as_secs_f64() * 1e6, cpu_nanos() - cpu, db.stats().reads);
+        let each = |after: u64, before: u64| (after - before) as f64 / f64::from(scans);
+        println!(
+            "{len:>7} records: {:>9.1} us a scan, {:>6.1} ns of CPU a record; {:.2} psyncs, {:.2} requests, {:.2} nodes, {:.1} KiB, {:.2} pieces",
+            micros / f64::from(scans),
+            cpu as f64 / found as f64,
+            each(after.psync_groups, before.psync_groups),
+            each(after.requests, before.requests),
+            each(after.cache_misses, before.cache_misses),
+            each(after.bytes, before.bytes) / 1024.0,
+            each(after.pieces_scanned, before.pieces_scanned),
+        );
+    }
+    Ok(())
+}
