@@ -7,7 +7,8 @@
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
 //! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
-//! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full.
+//! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full. As long as
+//! the frozen queue is not in the trees there is no lead: until then a full queue stops everybody.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -64,11 +65,12 @@ impl Pace {
     }
 
     /// Microseconds that a writer of `bytes` owes when the active queue holds `used` of `capacity` bytes.
-    fn owed(&self, bytes: usize, used: usize, capacity: usize) -> u64 {
+    fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let Some(started) = *self.started.lock() else { return 0 };
         let progress = self.progress.load(Relaxed);
         let fill = (used as u64 * 1000) / capacity.max(1) as u64;
-        if fill <= progress + self.lead.load(Relaxed) || progress == 0 {
+        let lead = if is_frozen { 0 } else { self.lead.load(Relaxed) };
+        if fill <= progress + lead || progress == 0 {
             return 0;
         }
         let elapsed = started.elapsed().as_micros() as u64;
@@ -106,7 +108,7 @@ impl Engine {
         if used >= capacity {
             return self.freeze_full();
         }
-        let owed = self.pace.owed(bytes, used, capacity);
+        let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 && self.pace.debt_us.fetch_add(owed, Relaxed) + owed >= SLEEP_MIN_US {
             let debt = self.pace.debt_us.swap(0, Relaxed).min(SLEEP_MAX_US);
             self.pace.delayed_us.fetch_add(debt, Relaxed);
@@ -123,15 +125,21 @@ mod tests {
     #[test]
     fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
         let pace = Pace::default();
-        assert_eq!(pace.owed(1000, 90, 100), 0, "no flush");
+        assert_eq!(pace.owed(1000, 90, 100, true), 0, "no flush");
         pace.begin();
         *pace.started.lock() = Some(Instant::now() - Duration::from_secs(1));
         pace.report(1, 2);
-        assert_eq!(pace.owed(1000, 400_000, 1_000_000), 0, "the flush is ahead");
-        let some = pace.owed(1000, 600_000, 1_000_000);
-        let more = pace.owed(1000, 900_000, 1_000_000);
+        assert_eq!(pace.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
+        let some = pace.owed(1000, 600_000, 1_000_000, true);
+        let more = pace.owed(1000, 900_000, 1_000_000, true);
         assert!((2_400..=2_700).contains(&some), "1000 bytes of 400,000 in a second: {some} us");
         assert!(more > 3 * some, "{more} us");
+        pace.lead.store(200, Relaxed);
+        assert!(
+            pace.owed(1000, 600_000, 1_000_000, true) >= some,
+            "no lead before the queue is in the trees"
+        );
+        assert_eq!(pace.owed(1000, 600_000, 1_000_000, false), 0);
     }
 
     #[test]

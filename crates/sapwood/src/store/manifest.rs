@@ -78,7 +78,8 @@ impl Manifest {
     pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
         let access = Access { write: true, create: true, ..Access::default() };
         let file = volume.open(&file_name(current.manifest), access)?;
-        let mut manifest = Self { volume, current, file, len: 0, checkpoint_len: 0, refused_at: 0, bytes_written: 0 };
+        let mut manifest =
+            Self { volume, current, file, len: 0, checkpoint_len: 0, refused_at: 0, bytes_written: 0 };
         let written = manifest.write_checkpoint(version);
         let is_written = written.is_ok();
         match written.and_then(|()| current.store(&*manifest.volume)) {
