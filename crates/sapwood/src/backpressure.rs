@@ -2,8 +2,9 @@
 //! when the flush is through, instead of being stopped for the whole of it. A flush is through when it has cleansed what was due; should
 //! that take longer than foreseen, nobody is stopped for it.
 //!
-//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, a writer of `n` bytes
-//! owes `n × rest / room` seconds. Small debts are gathered: nobody sleeps for less than a millisecond.
+//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes have their turn `n × rest / room`
+//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a millisecond. How long the flush
+//! will take is what it has taken so far says, the more the further it is, and until then what the one before has taken for as much.
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
 //! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
@@ -17,26 +18,48 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How the running flush is getting on.
-#[derive(Default)]
 pub(crate) struct Pace {
     started: Mutex<Option<Instant>>,
+    /// What the flush writes, as it was foreseen (bytes).
+    total: AtomicU64,
+    /// Nanoseconds that the flush before took for a KiB.
+    before_ns: AtomicU64,
+    /// When the next bytes have their turn, in nanoseconds since `epoch`.
+    epoch: Instant,
+    turn_ns: AtomicU64,
     /// Thousandths of what the flush writes that are written.
     progress: AtomicU64,
     /// Thousandths of the queue by which it may be ahead of the flush.
     lead: AtomicU64,
     /// What `delayed_us` was when the flush began.
     delayed_before: AtomicU64,
-    debt_us: AtomicU64,
     /// Microseconds that writers were delayed, in all.
     pub delayed_us: AtomicU64,
     /// Microseconds that writers waited for a full queue, in all.
     pub stopped_us: AtomicU64,
 }
 
-const SLEEP_MIN_US: u64 = 1000;
-const SLEEP_MAX_US: u64 = 50_000;
+const SLEEP_MIN_NS: u64 = 1_000_000;
+const SLEEP_MAX_NS: u64 = 50_000_000;
 /// Thousandths of the queue.
 const LEAD_MAX: u64 = 500;
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            started: Mutex::default(),
+            total: AtomicU64::default(),
+            before_ns: AtomicU64::default(),
+            epoch: Instant::now(),
+            turn_ns: AtomicU64::default(),
+            progress: AtomicU64::default(),
+            lead: AtomicU64::default(),
+            delayed_before: AtomicU64::default(),
+            delayed_us: AtomicU64::default(),
+            stopped_us: AtomicU64::default(),
+        }
+    }
+}
 
 impl Pace {
     pub fn begin(&self) {
@@ -47,6 +70,11 @@ impl Pace {
 
     /// The flush is over. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
+        if let Some(started) = *self.started.lock() {
+            let kib = (self.total.load(Relaxed) * self.progress.load(Relaxed) / 1000) >> 10;
+            let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
+            took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
+        }
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let room = 1000 - share(used, capacity).min(1000);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
@@ -56,15 +84,16 @@ impl Pace {
     }
 
     pub fn report(&self, done: u64, total: u64) {
+        self.total.store(total, Relaxed);
         self.progress.store((done * 1000 / total.max(1)).clamp(1, 999), Relaxed);
     }
 
     pub fn end(&self) {
         *self.started.lock() = None;
-        self.debt_us.store(0, Relaxed);
+        self.turn_ns.store(0, Relaxed);
     }
 
-    /// Microseconds that a writer of `bytes` owes when the active queue holds `used` of `capacity` bytes.
+    /// Nanoseconds that a writer of `bytes` takes of the others' time when the active queue holds `used` of `capacity` bytes.
     fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let Some(started) = *self.started.lock() else { return 0 };
         let progress = self.progress.load(Relaxed);
@@ -73,10 +102,27 @@ impl Pace {
         if fill <= progress + lead || progress == 0 {
             return 0;
         }
-        let elapsed = started.elapsed().as_micros() as u64;
-        let rest = elapsed * (1000 - progress) / progress;
-        let room = capacity.saturating_sub(used).max(bytes).max(1) as u64;
-        (bytes as u64).saturating_mul(rest) / room
+        let left = 1000 - progress;
+        let elapsed = started.elapsed().as_nanos() as u64;
+        let rest = match self.before_ns.load(Relaxed) {
+            0 => elapsed.saturating_mul(left) / progress,
+            before => {
+                let as_before = (self.total.load(Relaxed) >> 10).saturating_mul(before) / 1000 * left;
+                // As before, and elapsed × left / progress, the second the more the further it is.
+                as_before / 1000 * left + elapsed / 1000 * left
+            }
+        };
+        let room = capacity.saturating_sub(used).max(bytes).max(1);
+        (bytes as u128 * u128::from(rest) / room as u128) as u64
+    }
+
+    /// Gives the next turn to a writer that owes so much; how long that is from now.
+    fn turn(&self, owed: u64) -> u64 {
+        let now = self.epoch.elapsed().as_nanos() as u64;
+        // Nobody saves up turns, and nobody is put off for ever.
+        let take = |turn: u64| turn.clamp(now, now + SLEEP_MAX_NS) + owed;
+        let before = self.turn_ns.fetch_update(Relaxed, Relaxed, |turn| Some(take(turn)));
+        before.map_or(0, take) - now
     }
 }
 
@@ -109,10 +155,12 @@ impl Engine {
             return self.freeze_full();
         }
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
-        if owed > 0 && self.pace.debt_us.fetch_add(owed, Relaxed) + owed >= SLEEP_MIN_US {
-            let debt = self.pace.debt_us.swap(0, Relaxed).min(SLEEP_MAX_US);
-            self.pace.delayed_us.fetch_add(debt, Relaxed);
-            std::thread::sleep(Duration::from_micros(debt));
+        if owed > 0 {
+            let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
+            if early >= SLEEP_MIN_NS {
+                self.pace.delayed_us.fetch_add(early / 1000, Relaxed);
+                std::thread::sleep(Duration::from_nanos(early));
+            }
         }
         Ok(())
     }
@@ -132,14 +180,45 @@ mod tests {
         assert_eq!(pace.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
         let some = pace.owed(1000, 600_000, 1_000_000, true);
         let more = pace.owed(1000, 900_000, 1_000_000, true);
-        assert!((2_400..=2_700).contains(&some), "1000 bytes of 400,000 in a second: {some} us");
-        assert!(more > 3 * some, "{more} us");
+        assert!((2_400_000..=2_700_000).contains(&some), "1000 bytes of 400,000 in a second: {some} ns");
+        assert!(more > 3 * some, "{more} ns");
         pace.lead.store(200, Relaxed);
         assert!(
             pace.owed(1000, 600_000, 1_000_000, true) >= some,
             "no lead before the queue is in the trees"
         );
         assert_eq!(pace.owed(1000, 600_000, 1_000_000, false), 0);
+    }
+
+    #[test]
+    fn turns_follow_one_another_and_are_not_saved_up() {
+        let pace = Pace::default();
+        std::thread::sleep(Duration::from_millis(5));
+        let first = pace.turn(2_000_000);
+        assert!((1..=2_000_000).contains(&first), "time that has passed counts for nothing: {first}");
+        let second = pace.turn(2_000_000);
+        assert!((first..=4_000_000).contains(&second), "{second}");
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(pace.turn(500_000) <= 500_000, "who comes late has not to wait");
+        let longest = (0..100).map(|_| pace.turn(10_000_000)).max();
+        assert!(longest <= Some(SLEEP_MAX_NS + 10_000_000), "{longest:?}");
+    }
+
+    #[test]
+    fn at_its_beginning_a_flush_is_taken_for_one_as_before() {
+        let pace = Pace::default();
+        let start = |ago| *pace.started.lock() = Some(Instant::now() - Duration::from_millis(ago));
+        start(1000);
+        pace.report(999 << 10, 1000 << 10);
+        pace.learn((1000, 1000), (0, 0));
+        assert!((900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)), "a millisecond a KiB");
+        start(100);
+        pace.report(10 << 10, 1000 << 10);
+        let owed = pace.owed(1000, 500_000, 1_000_000, true);
+        assert!(
+            (1_900_000..2_700_000).contains(&owed),
+            "1000 of 500,000 bytes in about a second, not in ten: {owed}"
+        );
     }
 
     #[test]

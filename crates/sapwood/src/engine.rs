@@ -258,6 +258,9 @@ impl Engine {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
         self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, works.bytes));
+        // What the cache has given up is what the work will take.
+        let work = works.bytes.min(self.shares.work_max());
+        self.pager.keep_for_work(work);
     }
 
     /// Takes so many bytes from the cache, and what else will be needed, until the answer is dropped.

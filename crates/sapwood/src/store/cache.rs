@@ -118,6 +118,11 @@ impl Cache {
         (self.nodes.weight(), self.records.capacity())
     }
 
+    /// Bytes of nodes that may be held.
+    pub fn nodes_capacity(&self) -> u64 {
+        self.nodes.capacity()
+    }
+
     /// Changes how much may be held. Records and nodes keep their shares.
     pub fn set_capacity(&self, bytes: u64) {
         let _border = self.border.lock();

@@ -1,6 +1,7 @@
 //! Memory of nodes: frames of half a page and of one to sixteen pages, which every thread takes from and gives back to. An allocator keeps what one
 //! thread frees for that thread, or has it between nodes that live; so a cache that many threads fill, one after the other, takes
-//! far more than its size. These frames are used again by whoever needs one next, and idle ones go back to the operating system.
+//! far more than its size. These frames are used again by whoever needs one next, and idle ones go back to the operating system: many at
+//! a time, since each such call interrupts every thread of the process.
 //!
 //! ```text
 //! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
@@ -58,8 +59,10 @@ struct Inner {
     halves: BTreeMap<usize, Place>,
     used_pages: usize,
     idle_pages: usize,
-    /// Pages that may be idle.
+    /// Pages that may be idle, always and while there is work, if with those in use they are no more than `most`.
+    idle_min: usize,
     idle_max: usize,
+    most: usize,
 }
 
 #[derive(Default)]
@@ -115,8 +118,19 @@ impl Drop for Frame {
 impl Frames {
     /// At most `idle` bytes are kept for the next who comes.
     pub fn new(idle: usize) -> Arc<Self> {
-        let inner = Inner { idle_max: (idle / PAGE).max(PAGES_MAX), ..Inner::default() };
+        let idle = (idle / PAGE).max(PAGES_MAX);
+        let inner = Inner { idle_min: idle, idle_max: idle, ..Inner::default() };
         Arc::new(Self { inner: Mutex::new(inner) })
+    }
+
+    /// Keeps so many bytes more idle, until it is told another number: for work that takes frames and gives them back again and again.
+    /// But only what it does not have in use, when a cache of `cache` bytes is full besides.
+    pub fn keep_more(&self, bytes: u64, cache: u64) {
+        let mut inner = self.inner.lock();
+        inner.idle_max = inner.idle_min + bytes as usize / PAGE;
+        inner.most = inner.idle_max + cache as usize / PAGE;
+        let most = inner.idle_now();
+        inner.cool_to(most);
     }
 
     /// A copy of a node's bytes.
@@ -181,12 +195,41 @@ impl Inner {
 
     fn give(&mut self, place: Place) {
         self.used_pages -= place.pages;
-        if self.idle_pages + place.pages > self.idle_max {
-            self.cool(place);
+        self.idle_pages += place.pages;
+        self.classes[place.pages - 1].idle.push(place);
+        let most = self.idle_now();
+        if self.idle_pages > most {
+            // Room for others too, so that the next to come does not do this again.
+            self.cool_to(most - most / 4);
+        }
+    }
+
+    /// Pages that may be idle now.
+    fn idle_now(&self) -> usize {
+        self.most.saturating_sub(self.used_pages).clamp(self.idle_min, self.idle_max)
+    }
+
+    /// Gives the memory behind idle frames back to the operating system until no more than so many pages are idle. Those of many pages
+    /// first: they are wanted least.
+    fn cool_to(&mut self, pages: usize) {
+        if self.idle_pages <= pages {
+            return;
+        }
+        let mut going = Vec::new();
+        for lists in self.classes.iter_mut().rev() {
+            let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
+            // Those that have been idle for longest.
+            let count = (self.idle_pages.saturating_sub(pages)).div_ceil(class).min(lists.idle.len());
+            self.idle_pages -= count * class;
+            going.extend(lists.idle.drain(..count));
+        }
+        going.sort_unstable_by_key(|place| (place.slab, place.address()));
+        let is_next = |a: &Place, b: &Place| a.slab == b.slab && a.address() + a.pages * PAGE == b.address();
+        for neighbours in going.chunk_by(is_next) {
+            self.cool(neighbours[0], neighbours.iter().map(|place| place.pages).sum());
+        }
+        for place in going {
             self.classes[place.pages - 1].cold.push(place);
-        } else {
-            self.idle_pages += place.pages;
-            self.classes[place.pages - 1].idle.push(place);
         }
     }
 
@@ -199,18 +242,18 @@ impl Inner {
         }
     }
 
-    /// Gives the memory behind an idle frame back to the operating system.
-    fn cool(&self, place: Place) {
+    /// Gives so many pages back to the operating system that begin with a frame.
+    fn cool(&self, first: Place, pages: usize) {
         #[cfg(all(unix, not(miri)))]
-        if let Some(slab) = self.slabs.get(place.slab) {
-            let offset = place.address() - slab.as_ptr() as usize;
-            // SAFETY: nobody uses the frame, so nobody misses its content. If the system refuses, its memory stays.
+        if let Some(slab) = self.slabs.get(first.slab) {
+            let offset = first.address() - slab.as_ptr() as usize;
+            // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
             let _ = unsafe {
-                slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, place.pages * PAGE)
+                slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, pages * PAGE)
             };
         }
         #[cfg(not(all(unix, not(miri))))]
-        let _ = place.slab;
+        let _ = (first.slab, pages);
     }
 }
 
@@ -248,6 +291,34 @@ mod tests {
         drop(held);
         assert!(frames.resident() <= 20, "idle ones are kept, and no more");
         assert!(frames.inner.lock().halves.is_empty(), "two idle halves are a whole");
+    }
+
+    #[test]
+    fn more_may_be_idle_while_there_is_work() {
+        let frames = Frames::new(20 * PAGE);
+        let use_and_drop = || {
+            let mut held: Vec<_> = (0..60u8).map(|fill| frames.copy(&vec![fill; PAGE])).collect();
+            held.extend((0..10u8).map(|fill| frames.copy(&vec![fill; 4 * PAGE])));
+            assert!(
+                held.iter()
+                    .zip((0..60).chain(0..10))
+                    .all(|(bytes, fill)| bytes.iter().all(|byte| *byte == fill))
+            );
+        };
+        use_and_drop();
+        assert!((1..=20).contains(&frames.resident()), "{}", frames.resident());
+        frames.keep_more(90 * PAGE as u64, 10 * PAGE as u64);
+        use_and_drop();
+        assert_eq!(frames.resident(), 100);
+        use_and_drop();
+        assert_eq!(frames.resident(), 100, "they were used again");
+        let cached: Vec<_> = (0..50).map(|_| frames.copy(&[7; PAGE])).collect();
+        use_and_drop();
+        assert_eq!(frames.resident(), 120, "what the cache should not have is not there for work");
+        drop(cached);
+        frames.keep_more(0, 10 * PAGE as u64);
+        assert_eq!(frames.resident(), 20);
+        use_and_drop();
     }
 
     #[test]

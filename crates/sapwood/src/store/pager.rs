@@ -125,6 +125,11 @@ impl Pager {
         self.cache.get(address.position)
     }
 
+    /// Work that takes so many bytes takes memory of nodes and gives it back all the time: it is kept for it.
+    pub fn keep_for_work(&self, bytes: u64) {
+        self.frames.keep_more(bytes, self.cache.nodes_capacity());
+    }
+
     /// A copy of a node's bytes in memory that is meant for nodes.
     pub fn copy(&self, bytes: &[u8]) -> Bytes {
         self.frames.copy(bytes)
