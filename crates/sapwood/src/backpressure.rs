@@ -70,13 +70,14 @@ impl Pace {
 
     /// The flush is over. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
+        let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
+        let room = 1000 - share(used, capacity).min(1000);
         if let Some(started) = *self.started.lock() {
-            let kib = (self.total.load(Relaxed) * self.progress.load(Relaxed) / 1000) >> 10;
+            // That it was foreseen to write more or less than it has, the next will share with it.
+            let kib = (self.total.load(Relaxed) >> 10) * (1000 - share(left, due)) / 1000;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
-        let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
-        let room = 1000 - share(used, capacity).min(1000);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { room / 4 } else { 0 };
         let lead = (self.lead.load(Relaxed) + more).saturating_sub(share(left, due) / 4);
@@ -209,9 +210,12 @@ mod tests {
         let pace = Pace::default();
         let start = |ago| *pace.started.lock() = Some(Instant::now() - Duration::from_millis(ago));
         start(1000);
-        pace.report(999 << 10, 1000 << 10);
+        pace.report(400 << 10, 1000 << 10);
         pace.learn((1000, 1000), (0, 0));
-        assert!((900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)), "a millisecond a KiB");
+        assert!(
+            (900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)),
+            "a millisecond for each KiB that was foreseen"
+        );
         start(100);
         pace.report(10 << 10, 1000 << 10);
         let owed = pace.owed(1000, 500_000, 1_000_000, true);

@@ -163,7 +163,7 @@ impl Engine {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = log.wal.write()
+            && let Err(error) = self.with_kept_space(|| log.wal.write())
         {
             if error.is_disk_full() {
                 log.wal.retract(group.len());
@@ -203,7 +203,7 @@ impl Engine {
     /// Makes the active queue the frozen one, and begins a new generation of the log. There must be no frozen queue. After an
     /// error other than a full disk writes are refused.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
-        self.seal_log(log).inspect_err(|error| {
+        self.with_kept_space(|| self.seal_log(log)).inspect_err(|error| {
             if !error.is_disk_full() {
                 self.poison(error);
             }
@@ -252,7 +252,7 @@ impl Engine {
         let mut guard = self.log.lock();
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Only a write can be undone, so a full disk is told apart from a failed sync here.
-        match log.wal.write() {
+        match self.with_kept_space(|| log.wal.write()) {
             Err(error) if error.is_disk_full() => return Err(error),
             Err(error) => {
                 self.poison(&error);

@@ -171,6 +171,7 @@ impl Handle {
             // A panic of that thread was reported when it happened; what it left undone is in the log.
             let _ = thread.join();
         }
+        self.engine.reclaim(self.engine.slots_to_keep(true));
         let result = self.engine.close();
         *self.lock.lock() = None;
         result

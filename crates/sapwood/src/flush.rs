@@ -98,19 +98,21 @@ impl Engine {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep(false)));
-        let left = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
+        let (left, undone) = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
                 self.reclaim(0);
-                0
+                self.flush.shortage.eased();
+                (0, due.len())
             }
             left => {
                 self.flush.shortage.over();
-                left?
+                let left = left?;
+                (left, left)
             }
         };
         sweep.end(&due[due.len() - left..]);
-        self.pace.learn((self.state.load().active.fill(), self.shares.queue), (left, due.len()));
+        self.pace.learn((self.state.load().active.fill(), self.shares.queue), (undone, due.len()));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What the background thread does between two flushes: it makes the database better for those who read.
 //!
 //! ```text
-//! nobody writes since the last flush ─▶ give back the space that the next one would write to
+//! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
 //! scans paid the price of blocks with log pieces ─▶ cleanse these blocks, whoever writes meanwhile
 //! ```
@@ -20,6 +20,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(64);
 /// How long nobody is to have written before the space is given back that is kept for the next flush.
 const STILL: Duration = Duration::from_millis(250);
+/// How long after a flush it is given back whoever writes, since the next is far away.
+const LONG: Duration = Duration::from_secs(10);
+/// Slots between two looks whether there is a queue to flush.
+const SLOTS: usize = 16;
 /// Reads from the device in a pause that are worth a flush.
 const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
@@ -30,42 +34,41 @@ const RESTS: u32 = 2;
 pub(crate) struct Idle {
     pause: Duration,
     looked: Instant,
-    /// When a flush was over, or when somebody had written after that, and what was visible then.
-    flushed: Option<(Instant, SeqNo)>,
+    flushed: Instant,
+    /// When it looked whether anybody writes, and what was visible then.
+    still: (Instant, SeqNo),
     visible: SeqNo,
     misses: u64,
 }
 
 impl Default for Idle {
     fn default() -> Self {
-        Self { pause: PAUSE, looked: Instant::now(), flushed: None, visible: 0, misses: 0 }
+        let now = Instant::now();
+        Self { pause: PAUSE, looked: now, flushed: now, still: (now, 0), visible: 0, misses: 0 }
     }
 }
 
 impl Idle {
-    /// How long there is nothing to look for.
-    pub fn left(&self) -> Duration {
+    /// How long there is nothing to look for in an engine that keeps space or does not.
+    pub fn left(&self, keeps_space: bool) -> Duration {
         let left = self.pause.saturating_sub(self.looked.elapsed());
-        self.flushed.map_or(left, |(at, _)| left.min(STILL.saturating_sub(at.elapsed())))
+        if keeps_space { left.min(STILL.saturating_sub(self.still.0.elapsed())) } else { left }
     }
 
     /// A flush is over.
     pub fn flushed(&mut self, visible: SeqNo) {
-        self.flushed = Some((Instant::now(), visible));
+        self.flushed = Instant::now();
+        self.still = (self.flushed, visible);
     }
 }
 
 impl Engine {
     /// After a pause in which no queue was frozen. Errors have been noted where they happened.
     pub fn idle(&self, idle: &mut Idle) {
-        if let Some((at, visible)) = idle.flushed
-            && at.elapsed() >= STILL
-        {
-            if self.visible() == visible {
-                idle.flushed = None;
-                self.reclaim(self.slots_to_keep(true));
-            } else {
-                idle.flushed(self.visible());
+        if idle.still.0.elapsed() >= STILL {
+            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.visible()));
+            if idle.still.1 == before || idle.flushed.elapsed() >= LONG {
+                self.give_back_space();
             }
         }
         if idle.looked.elapsed() < idle.pause {
@@ -89,6 +92,15 @@ impl Engine {
             // What it cannot do for an error is told to whoever writes next.
             let _ = self.cleanse_for_scans();
         }
+    }
+
+    /// Gives back what space is kept for the next flush, until there is one.
+    fn give_back_space(&self) {
+        while self.keeps_space()
+            && self.state.load().frozen.is_none()
+            && !self.flush.stops()
+            && self.reclaim_some(self.slots_to_keep(true), SLOTS) > 0
+        {}
     }
 
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {

@@ -63,15 +63,41 @@ impl Engine {
 
     /// Gives the space of free slots back to the file system, all but `keep`.
     pub fn reclaim(&self, keep: usize) {
+        self.reclaim_some(keep, usize::MAX);
+    }
+
+    /// The same for `most` slots at most. Says how many it were.
+    pub fn reclaim_some(&self, keep: usize, most: usize) -> usize {
         let span = self.state.load().version.span;
-        let slots = self.slots.take_dirty(keep);
+        let slots = self.slots.take_dirty(keep, most);
+        // After a failed write of the manifest nobody knows whether the next open will see an edit that needs these slots. Who fails
+        // refuses writes before he gives his slots back, so that it is not too early to look now.
+        if self.check_writable().is_err() {
+            self.slots.still_dirty(slots);
+            return 0;
+        }
         for slot in &slots {
             let start = u64::from(*slot) * span;
             if let Err(error) = self.volume.release(self.data, start..start + span) {
                 tracing::warn!(%error, slot, "the space of a free slot was not given back");
             }
         }
+        let count = slots.len();
         self.slots.cleaned(slots);
+        count
+    }
+
+    /// Work on the log, which on a full disk is to have the space that is kept for the trees: then it is done once more.
+    pub fn with_kept_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.is_disk_full() && self.reclaim_some(0, usize::MAX) > 0 => work(),
+            result => result,
+        }
+    }
+
+    /// Whether more space is kept than by a database that nobody writes to.
+    pub fn keeps_space(&self) -> bool {
+        self.slots.dirty_count() > self.slots_to_keep(true)
     }
 
     /// After an attempt has made nodes dead.

@@ -20,7 +20,7 @@ impl Engine {
         self.shares.work(logged, u64::MAX, u64::MAX)
     }
 
-    /// Brings all changes of log areas to their leaves, and gives back the space that this sets free.
+    /// Brings all changes of log areas to their leaves. The space that this sets free goes back as soon as nobody writes.
     pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.work(self.cleansing_max());
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
@@ -32,6 +32,7 @@ impl Engine {
                 from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
             }
         }
+        self.flush.notify();
         Ok(())
     }
 

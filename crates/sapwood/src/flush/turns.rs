@@ -20,7 +20,7 @@ impl Engine {
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
                     // However often it is woken in between.
-                    let left = idle.left();
+                    let left = idle.left(self.keeps_space());
                     if left.is_zero() {
                         MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
                     } else {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 /// Bytes of one request of a psync write set.
 const REQUEST: usize = 256 << 10;
-/// One is filled, and one is written.
+/// One is filled, and the others are written or wait for it: so that the end of a portion waits for little.
 pub(crate) const BUFFERS: usize = 4;
 
 /// See the module.
