@@ -96,21 +96,24 @@ fn restart(image: &Simulated, [before, after]: [&Contents; 2], seed: u64, story:
 
 #[test]
 fn whatever_fails_once_nothing_is_given_back_that_the_next_open_may_need() {
-    for work in [Work::Ingest, Work::Flush, Work::Compact] {
+    let works = [Work::Ingest, Work::Flush, Work::Compact];
+    for (work, fault) in works.into_iter().flat_map(|work| [(work, Fault::Error), (work, Fault::NoSpace)]) {
         for nth in 1.. {
             let volume = Simulated::new(nth);
             let db = open(&volume).expect("opens");
             work.prepare(&db);
             let before = contents(&db, "before");
             let after = work.after(&before);
-            volume.fail_nth(Filter::changes(), nth, Fault::Error, Repeat::Once);
+            volume.fail_nth(Filter::changes(), nth, fault, Repeat::Once);
             let result = work.run(&db);
             if volume.fired() == 0 {
                 assert!(nth > 4, "{work:?} does enough: {nth} operations");
                 break;
             }
-            let story = format!("{work:?}, operation {nth}: {result:?}");
-            restart(&volume.crash(), [&before, &after], nth, &story);
+            let story = format!("{work:?}, {fault:?} at operation {nth}: {result:?}");
+            if fault == Fault::Error {
+                restart(&volume.crash(), [&before, &after], nth, &story);
+            }
             drop(db);
             restart(&volume.crash(), [&before, &after], nth + 1, &format!("{story}, closed"));
         }
