@@ -80,7 +80,11 @@ fn what_a_flush_keeps_goes_back_at_the_end() {
     let used = volume.used();
     drop(keyspace);
     db.close().expect("closes");
-    assert!(used - volume.used() > kept - SLACK, "{kept} bytes were kept, {} went back", used - volume.used());
+    assert!(
+        used - volume.used() > kept - SLACK,
+        "{kept} bytes were kept, {} went back",
+        used - volume.used()
+    );
 }
 
 #[test]
