@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
+        let volume = Simulated::new(1);
+        let (db, _) = keeping_space(&volume);
+        let (engine, used) = (&db.handle.engine, volume.used());
+        assert!(engine.keeps_space());
+        engine.poison(&crate::Error::Closed);
+        assert!(!engine.keeps_space());
+        engine.reclaim(0);
+        assert_eq!(volume.used(), used);
+    }
+
+    #[test]
     fn whoever_keeps_space_looks_soon() {
         let mut idle = Idle { pause: PAUSE_MAX, ..Idle::default() };
         assert!(idle.left(true) <= STILL && idle.left(false) > PAUSE);
