@@ -49,6 +49,20 @@ impl Store {
         batch.durability(Durability::Buffered).commit()
     }
 
+    /// Flushes until space is kept, and somebody sees it before a machine that is busy elsewhere has let the moment pass. Says how many bytes
+    /// it is, and how many the volume has in all.
+    fn flush_and_keep(&mut self) -> (u64, u64) {
+        for _ in 0..20 {
+            self.overwrite(8000);
+            self.db.flush().expect("flushes");
+            let (used, kept) = (self.volume.used(), self.kept());
+            if kept > 2 * SLACK {
+                return (kept, used);
+            }
+        }
+        panic!("nothing is kept for the next flush");
+    }
+
     /// Bytes that files have beyond what they hold.
     fn kept(&self) -> u64 {
         let space = self.db.stats().space;
@@ -72,12 +86,8 @@ fn what_a_compaction_sets_free_goes_back_though_no_flush_comes_after_it() {
 #[test]
 fn what_a_flush_keeps_goes_back_at_the_end() {
     let mut store = Store::new();
-    store.overwrite(8000);
-    store.db.flush().expect("flushes");
-    let kept = store.kept();
-    assert!(kept > 2 * SLACK, "{kept} bytes are kept for the next flush");
+    let (kept, used) = store.flush_and_keep();
     let Store { keyspace, db, volume, .. } = store;
-    let used = volume.used();
     drop(keyspace);
     db.close().expect("closes");
     assert!(
@@ -90,9 +100,7 @@ fn what_a_flush_keeps_goes_back_at_the_end() {
 #[test]
 fn a_commit_gets_the_space_that_is_kept_for_a_flush() {
     let mut store = Store::new();
-    store.overwrite(8000);
-    store.db.flush().expect("flushes");
-    let kept = store.kept();
+    let (kept, _) = store.flush_and_keep();
     store.volume.set_capacity(store.volume.used());
     store.put(200).expect("there is space, though it is kept");
     assert!(store.kept() + SLACK < kept, "{kept} bytes were kept, {} are", store.kept());
