@@ -170,6 +170,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Database;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+    use std::sync::Arc;
 
     #[test]
     fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
@@ -244,5 +247,51 @@ mod tests {
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
+    }
+    /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the lead of 400 thousandths
+    /// is then, and how often what a portion may write was doubled, unless it is without limit, in how many portions; `None`: nothing was
+    /// refused.
+    fn flush_short_of_space(nth: u64) -> Option<(u64, Option<u64>, u64)> {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        let put = |round: u32| {
+            let mut batch = db.batch();
+            for number in 0..1000 {
+                // 7919 is a prime.
+                batch.insert(&keyspace, ((round * 1000 + number) * 7919 % 20_000).to_be_bytes(), [1; 100]);
+            }
+            batch.commit().unwrap();
+        };
+        for round in 0..12 {
+            put(round);
+            db.flush().unwrap();
+        }
+        put(12);
+        let engine = &db.handle.engine;
+        engine.pace.lead.store(400, Relaxed);
+        engine.flush.shortage.failed(0);
+        let (limit, portions) = (engine.flush.shortage.limit(), db.stats().writes.portions);
+        let writes = Filter::kinds([OperationKind::Write]).file("data");
+        volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Once);
+        let flushed = db.flush();
+        let now = engine.flush.shortage.limit();
+        let doubled = (flushed.is_ok() && now != u64::MAX).then(|| u64::from((now / limit).ilog2()));
+        let portions = db.stats().writes.portions - portions;
+        (volume.fired() > 0).then(|| (engine.pace.lead.load(Relaxed), doubled, portions))
+    }
+
+    #[test]
+    fn cleansing_that_finds_the_disk_full_is_work_undone_behind_portions_that_found_space() {
+        let flushes: Vec<_> = (1..).map_while(flush_short_of_space).collect();
+        let short =
+            flushes.iter().filter_map(|(lead, doubled, portions)| Some((*lead, (*doubled)?, *portions)));
+        let short: Vec<_> = short.collect();
+        // The first refused write was one of the first portion of cleansing: all others were the queue's.
+        let first = short.first().unwrap_or_else(|| panic!("no write was one of cleansing: {flushes:?}"));
+        assert_eq!(first.1, first.2, "each portion found space: {flushes:?}");
+        assert!(short.iter().all(|(lead, ..)| *lead == 150), "all that was due is undone: {flushes:?}");
     }
 }

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 /// the database is closed when the last clone, keyspace, snapshot and iterator is gone.
 #[derive(Clone)]
 pub struct Database {
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
 }
 
 /// What every clone shares.

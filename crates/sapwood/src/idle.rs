@@ -142,3 +142,84 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, Keyspace};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    fn overwrite(db: &Database, keyspace: &Keyspace) {
+        let mut batch = db.batch();
+        for number in 0..4000u32 {
+            batch.insert(keyspace, number.to_be_bytes(), [0; 200]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+    }
+
+    /// Without a background thread, whose part the test plays, and with the space that only a snapshot needed.
+    fn keeping_space(volume: &Simulated) -> (Database, Keyspace) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let options = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let db = options.open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        overwrite(&db, &keyspace);
+        let snapshot = db.snapshot();
+        overwrite(&db, &keyspace);
+        drop(snapshot);
+        (db, keyspace)
+    }
+
+    #[test]
+    fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
+        let ago = |time| Instant::now().checked_sub(time).unwrap();
+        for (writes, flushed, goes_back) in [
+            (false, Duration::ZERO, true),
+            (true, Duration::ZERO, false),
+            (true, LONG / 2, false),
+            (true, LONG, true),
+        ] {
+            let volume = Simulated::new(1);
+            let (db, keyspace) = keeping_space(&volume);
+            let engine = &db.handle.engine;
+            let (used, visible) = (volume.used(), engine.visible());
+            assert!(engine.keeps_space());
+            if writes {
+                keyspace.insert([1], [1]).unwrap();
+            }
+            let mut idle =
+                Idle { flushed: ago(flushed), still: (ago(STILL / 2), visible), ..Idle::default() };
+            engine.idle(&mut idle);
+            assert!(engine.keeps_space(), "it is too early to tell whether anybody writes");
+            idle.still = (ago(STILL), visible);
+            engine.idle(&mut idle);
+            assert_eq!(engine.keeps_space(), !goes_back, "writes: {writes}, {flushed:?} after a flush");
+            assert_eq!(volume.used() + (500 << 10) < used, goes_back, "{} of {used} bytes", volume.used());
+        }
+    }
+
+    #[test]
+    fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
+        let volume = Simulated::new(1);
+        let (db, _) = keeping_space(&volume);
+        let (engine, used) = (&db.handle.engine, volume.used());
+        assert!(engine.keeps_space());
+        engine.poison(&crate::Error::Closed);
+        assert!(!engine.keeps_space());
+        engine.reclaim(0);
+        assert_eq!(volume.used(), used);
+    }
+
+    #[test]
+    fn whoever_keeps_space_looks_soon() {
+        let mut idle = Idle { pause: PAUSE_MAX, ..Idle::default() };
+        assert!(idle.left(true) <= STILL && idle.left(false) > PAUSE);
+        idle.still.0 = idle.still.0.checked_sub(STILL).unwrap();
+        assert!(idle.left(true).is_zero() && idle.left(false) > PAUSE);
+        idle.flushed(7);
+        assert!(!idle.left(true).is_zero(), "after a flush it begins anew");
+        assert_eq!(idle.still.1, 7);
+    }
+}

@@ -95,9 +95,9 @@ impl Engine {
         }
     }
 
-    /// Whether more space is kept than by a database that nobody writes to.
+    /// Whether more space is kept than by a database that nobody writes to, and may go back.
     pub fn keeps_space(&self) -> bool {
-        self.slots.dirty_count() > self.slots_to_keep(true)
+        self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
     }
 
     /// After an attempt has made nodes dead.
