@@ -31,6 +31,8 @@ pub(crate) struct Pace {
     progress: AtomicU64,
     /// Thousandths of the queue by which it may be ahead of the flush.
     lead: AtomicU64,
+    /// Thousandths of its work that the flush before left undone.
+    undone: AtomicU64,
     /// What `delayed_us` was when the flush began.
     delayed_before: AtomicU64,
     /// Microseconds that writers were delayed, in all.
@@ -54,6 +56,7 @@ impl Default for Pace {
             turn_ns: AtomicU64::default(),
             progress: AtomicU64::default(),
             lead: AtomicU64::default(),
+            undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
             delayed_us: AtomicU64::default(),
             stopped_us: AtomicU64::default(),
@@ -78,6 +81,7 @@ impl Pace {
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
+        self.undone.store(share(left, due), Relaxed);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { room / 4 } else { 0 };
         let lead = (self.lead.load(Relaxed) + more).saturating_sub(share(left, due) / 4);
@@ -113,8 +117,10 @@ impl Pace {
                 as_before / 1000 * left + elapsed / 1000 * left
             }
         };
+        // What was left undone has come to this flush's work; it is to be made up for, and not to be left again.
+        let rest = u128::from(rest) * u128::from(1000 + self.undone.load(Relaxed)) / 1000;
         let room = capacity.saturating_sub(used).max(bytes).max(1);
-        (bytes as u128 * u128::from(rest) / room as u128) as u64
+        (bytes as u128 * rest / room as u128) as u64
     }
 
     /// Gives the next turn to a writer that owes so much; how long that is from now.
