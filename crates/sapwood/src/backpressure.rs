@@ -75,9 +75,13 @@ impl Pace {
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let room = 1000 - share(used, capacity).min(1000);
-        if let Some(started) = *self.started.lock() {
+        let total = self.total.load(Relaxed);
+        // The syncs of a small one would be taken for its length.
+        if let Some(started) = *self.started.lock()
+            && total >= capacity as u64 / 8
+        {
             // That it was foreseen to write more or less than it has, the next will share with it.
-            let kib = (self.total.load(Relaxed) >> 10) * (1000 - share(left, due)) / 1000;
+            let kib = (total >> 10) * (1000 - share(left, due)) / 1000;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }

@@ -215,7 +215,10 @@ impl Engine {
     /// Begins a new generation of the log.
     pub fn seal_log(&self, log: &mut Log) -> Result<()> {
         self.note_generation(log.wal.generation())?;
-        log.wal.rotate()?;
+        // It may be that the last try came so far.
+        if !log.wal.is_empty() {
+            log.wal.rotate()?;
+        }
         self.note_generation(log.wal.generation())
     }
 

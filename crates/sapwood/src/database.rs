@@ -171,6 +171,8 @@ impl Handle {
             // A panic of that thread was reported when it happened; what it left undone is in the log.
             let _ = thread.join();
         }
+        // Space has time, commits have not. What is wrong with the log closing tells.
+        let _ = self.engine.sync();
         self.engine.reclaim(self.engine.slots_to_keep(true));
         let result = self.engine.close();
         *self.lock.lock() = None;

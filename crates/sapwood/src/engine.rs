@@ -271,6 +271,11 @@ impl Engine {
         work
     }
 
+    /// Whether a flush, a cleansing or an ingestion is at work.
+    pub fn works(&self) -> bool {
+        self.works.lock().count > 0
+    }
+
     /// Bytes of the writer's buffers now, at most.
     pub fn write_buffers(&self) -> usize {
         if self.works.lock().count > 0 { BUFFERS * self.shares.writer } else { 0 }

@@ -12,6 +12,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
+use crate::space::SLOTS;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(64);
 const STILL: Duration = Duration::from_millis(250);
 /// How long after a flush it is given back whoever writes, since the next is far away.
 const LONG: Duration = Duration::from_secs(10);
-/// Slots between two looks whether there is a queue to flush.
-const SLOTS: usize = 16;
 /// Reads from the device in a pause that are worth a flush.
 const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
@@ -94,11 +93,12 @@ impl Engine {
         }
     }
 
-    /// Gives back what space is kept for the next flush, until there is one.
+    /// Gives back what space is kept for the next flush, until there is one. Who compacts or ingests takes it all the time.
     fn give_back_space(&self) {
         while self.keeps_space()
             && self.state.load().frozen.is_none()
             && !self.flush.stops()
+            && !self.works()
             && self.reclaim_some(self.slots_to_keep(true), SLOTS) > 0
         {}
     }

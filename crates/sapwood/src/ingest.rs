@@ -44,13 +44,16 @@ impl Engine {
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
         self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         // What is wrong with the records concerns nobody else.
-        ingested.inspect_err(|error| {
+        let ingested = ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
                 self.yield_to(error);
             } else {
                 self.reclaim(self.slots_to_keep(false));
             }
-        })
+        });
+        // Space that it has set free goes back when nobody writes.
+        self.flush.notify();
+        ingested
     }
 
     fn ingest_sorted(

@@ -13,6 +13,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
 
+/// Slots whose space is given back before anybody looks whether that is enough, or whether there is something better to do.
+pub(crate) const SLOTS: usize = 16;
+/// Slots that a flush which is at work keeps when the log has no space: for a small portion, and what the collector copies of it.
+const SLOTS_OF_A_FLUSH: usize = 4;
+
 /// Bytes that a portion writes of a database with so many live bytes.
 pub(crate) fn portion(live: u64) -> u64 {
     (live / 8).clamp(*PORTION.start(), *PORTION.end())
@@ -87,11 +92,20 @@ impl Engine {
         count
     }
 
-    /// Work on the log, which on a full disk is to have the space that is kept for the trees: then it is done once more.
+    /// Work on the log, which on a full disk is to have the space that is kept for the trees, a little at a time: then it is tried
+    /// again. But not what a flush that is at work needs to go on, since only flushes shorten the log.
     pub fn with_kept_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(error) if error.is_disk_full() && self.reclaim_some(0, usize::MAX) > 0 => work(),
-            result => result,
+        loop {
+            match work() {
+                Err(error) if error.is_disk_full() => {
+                    let is_frozen = self.state.load().frozen.is_some();
+                    let keep = if is_frozen { self.slots_to_keep(true).max(SLOTS_OF_A_FLUSH) } else { 0 };
+                    if self.reclaim_some(keep, SLOTS) == 0 {
+                        return Err(error);
+                    }
+                }
+                result => return result,
+            }
         }
     }
 
