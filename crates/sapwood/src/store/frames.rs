@@ -302,7 +302,7 @@ mod tests {
             assert!(
                 held.iter()
                     .zip((0..60).chain(0..10))
-                    .all(|(bytes, fill)| bytes.iter().all(|byte| *byte == fill))
+                    .all(|(bytes, fill)| bytes[..] == vec![fill; bytes.len()])
             );
         };
         use_and_drop();
