@@ -4,8 +4,10 @@
 //!
 //! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--memory-mib M] [--seconds S] [--down] [--len L]`
 
+mod numbered;
 mod records;
 
+use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Keyspace};
@@ -49,13 +51,6 @@ fn options() -> Options {
         }
     }
     options
-}
-
-/// 16 bytes of key: sorted by number.
-fn key(number: u64) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&number.to_be_bytes());
-    key
 }
 
 /// Reads `len` records and returns how many there were.

@@ -4,8 +4,10 @@
 //!
 //! `cargo bench -p sapwood --bench scans -- [--dir DIR] [--records N] [--memory-mib M] [--seconds S] [--threads T]`
 
+mod numbered;
 mod records;
 
+use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
@@ -42,13 +44,6 @@ fn options() -> Options {
 
 /// Room between the keys of two neighbours, for inserts.
 const GAP: u64 = 1 << 20;
-
-/// 16 bytes of key: sorted by number.
-fn key(number: u64) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[..8].copy_from_slice(&number.to_be_bytes());
-    key
-}
 
 /// Ranks by Zipf's law with the exponent 0.99 (Gray et al., SIGMOD 1994, as in YCSB), spread over all records.
 #[derive(Clone, Copy)]

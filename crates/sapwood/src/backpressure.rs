@@ -74,21 +74,21 @@ impl Pace {
     /// The flush is over. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
-        let room = 1000 - share(used, capacity).min(1000);
+        let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
         let total = self.total.load(Relaxed);
         // The syncs of a small one would be taken for its length.
         if let Some(started) = *self.started.lock()
             && total >= capacity as u64 / 8
         {
             // That it was foreseen to write more or less than it has, the next will share with it.
-            let kib = (total >> 10) * (1000 - share(left, due)) / 1000;
+            let kib = (total >> 10) * (1000 - undone) / 1000;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
-        self.undone.store(share(left, due), Relaxed);
+        self.undone.store(undone, Relaxed);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { room / 4 } else { 0 };
-        let lead = (self.lead.load(Relaxed) + more).saturating_sub(share(left, due) / 4);
+        let lead = (self.lead.load(Relaxed) + more).saturating_sub(undone / 4);
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
@@ -258,6 +258,7 @@ mod tests {
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
     }
+
     /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the lead of 400 thousandths
     /// is then, and how often what a portion may write was doubled, unless it is without limit, in how many portions; `None`: nothing was
     /// refused.

@@ -257,9 +257,9 @@ impl Engine {
     fn balance(&self, works: &Works) {
         let state = self.state.load();
         let queues = state.queues().map(|queue| queue.memory()).sum();
-        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, works.bytes));
-        // What the cache has given up is what the work will take.
         let work = works.bytes.min(self.shares.work_max());
+        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work));
+        // What the cache has given up is what the work will take.
         self.pager.keep_for_work(work);
     }
 

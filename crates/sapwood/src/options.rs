@@ -235,7 +235,6 @@ impl Shares {
         // Of what is read, buffers and frames are kept; and an eighth is for what is not counted one by one: nodes in the hands of
         // readers, batches, log buffers, the tables of the next version.
         let others = queues as u64 + tables + 2 * self.read_buffers as u64 + self.memory / 8;
-        let work = work.min(self.work_max());
         self.memory.saturating_sub(others + work).max(self.memory / 8)
     }
 }
