@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
+use crate::store::maplet::Maplet;
 use crate::store::pager::{FILE, Gather};
 use crate::store::version::Version;
 use crate::store::{current::Current, manifest};
@@ -267,6 +268,11 @@ impl Check<'_> {
         let ids: Vec<_> = area.pieces().iter().map(|piece| piece.id).collect();
         let pieces = self.read(&ids)?;
         self.areas += 1;
+        let is_whole = pieces.len() == ids.len() && pieces.iter().all(Option::is_some);
+        if is_whole && Maplet::of(pieces.iter().flatten()) != *area.maplet() {
+            let what = format!("what the manifest says about the keys in the log area of {block}");
+            self.wrong(what, "their hashes", "others");
+        }
         for (piece, expected) in pieces.into_iter().flatten().zip(area.pieces()) {
             let name = piece.name();
             if !self.mark(name.id) {
@@ -359,6 +365,55 @@ impl Check<'_> {
                 drop(guard);
                 self.note(error)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::State;
+    use crate::store::maplet::KeyHash;
+    use crate::{Database, Error};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    /// A wrong one would have a get look past the newest change of a key.
+    #[test]
+    fn a_wrong_hash_of_a_key_in_a_log_area_is_damage() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let db = builder.open_on(volume).expect("opens");
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        for step in [1, 40, 41] {
+            let mut batch = db.batch();
+            (0..3000u64).step_by(step).for_each(|number| {
+                batch.insert(&keyspace, number.to_be_bytes(), [7; 50]);
+            });
+            batch.commit().expect("commits");
+            db.flush().expect("flushes");
+        }
+        db.check().expect("sound");
+        let engine = &db.handle.engine;
+        let mut version = (*engine.state.load().version).clone();
+        let (block, area) =
+            version.logs.iter().map(|(id, area)| (id, Arc::clone(area))).next().expect("a log area");
+        let mut hashes: Vec<_> = area.hashes().collect();
+        hashes[0] = KeyHash::of(b"a stranger");
+        version.logs.remove(block);
+        let mut rest = &hashes[..];
+        for piece in area.pieces() {
+            let (of_piece, others) = rest.split_at(piece.count as usize);
+            let len = version.table.address(piece.id).expect("an address").len;
+            version.logs.push(block, *piece, len, of_piece);
+            rest = others;
+        }
+        let version = Arc::new(version);
+        engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });
+        match db.check() {
+            Err(Error::Damaged { damage }) => {
+                assert!(damage.len() == 1 && damage[0].to_string().contains("hashes"), "{damage:?}");
+            }
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -66,6 +66,19 @@ pub enum Error {
         /// The newest format that is understood here.
         supported: u32,
     },
+    /// The database was written by an older Sapwood, in a format that is not read any more.
+    #[error(
+        "{path} has format {found}, this program reads format {supported}: export the database with the Sapwood that \
+         wrote it (`sapwood dump`), and load it here (`sapwood load`)"
+    )]
+    OlderFormat {
+        /// The directory.
+        path: String,
+        /// Its format.
+        found: u32,
+        /// The format that is understood here.
+        supported: u32,
+    },
     /// Another process has the database open.
     #[error("{path} is in use by {holder}; who writes to a database has it alone: wait until it is closed")]
     Locked {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, Operation};
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
-use crate::store::manifest::{EDIT_MAX, NODE_IN_EDIT};
+use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use bytes::Bytes;
@@ -79,7 +79,7 @@ impl Engine {
         if let Some(error) = sorted.failed.take() {
             return Err(error);
         }
-        let list = attempt.edit_mut().set.len() as u64 * NODE_IN_EDIT;
+        let list = attempt.edit_mut().nodes_len();
         if list > EDIT_MAX as u64 {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }

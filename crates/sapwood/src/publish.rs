@@ -2,10 +2,8 @@
 
 use crate::engine::{Engine, State};
 use crate::error::{Error, Result};
-use crate::node::NodeId;
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
-use crate::store::maplet::Maplet;
 use crate::store::segment::Segment;
 use std::sync::Arc;
 
@@ -26,15 +24,13 @@ pub(crate) enum Trees {
 pub(crate) struct With<'a> {
     /// The segments that it begins.
     pub begun: &'a [Arc<Segment>],
-    /// Maplets of log areas as they are after it.
-    pub maplets: &'a [(NodeId, Arc<Maplet>)],
     pub trees: Trees,
 }
 
 impl Engine {
     /// Makes an attempt durable and visible.
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
-        let Sealed { edit, begun, maplets } = attempt.seal()?;
+        let Sealed { edit, begun } = attempt.seal()?;
         if !edit.set.is_empty() {
             self.volume.sync(self.data).map_err(|error| {
                 let error = Error::undecided(error);
@@ -42,7 +38,7 @@ impl Engine {
                 error
             })?;
         }
-        self.publish(edit, With { begun: &begun, maplets: &maplets, trees })?;
+        self.publish(edit, With { begun: &begun, trees })?;
         attempt.committed();
         Ok(())
     }
@@ -59,7 +55,7 @@ impl Engine {
         result
     }
 
-    fn publish_inner(&self, edit: &Edit, With { begun, maplets, trees }: With<'_>) -> Result<()> {
+    fn publish_inner(&self, edit: &Edit, With { begun, trees }: With<'_>) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         let mut version = (*self.state.load().version).clone();
@@ -79,11 +75,6 @@ impl Engine {
                 why,
             )
         })?;
-        for (block, maplet) in maplets {
-            if let Some(area) = version.logs.get(*block) {
-                area.supply(Arc::clone(maplet));
-            }
-        }
         manifest.append(edit, version.epoch)?;
         let version = Arc::new(version);
         let mut number = 0;

@@ -230,14 +230,18 @@ fn a_database_without_current_is_damaged_for_writers_and_readers() {
 }
 
 #[test]
-fn a_newer_format_is_told_from_damage() {
+fn another_format_is_told_from_damage() {
     let (volume, _) = built(4);
-    edit_file(&volume, "CURRENT", |bytes| {
-        bytes[8] = 3;
-        let crc = crc32c::crc32c(&bytes[..52]);
-        bytes[52..56].copy_from_slice(&crc.to_le_bytes());
-    });
-    assert!(matches!(open(&volume), Err(Error::NewerFormat { found: 3, supported: 2, .. })));
+    let give_format = |format: u8| {
+        edit_file(&volume, "CURRENT", |bytes| {
+            bytes[8] = format;
+            let crc = crc32c::crc32c(&bytes[..52]);
+            bytes[52..56].copy_from_slice(&crc.to_le_bytes());
+        });
+        open(&volume)
+    };
+    assert!(matches!(give_format(4), Err(Error::NewerFormat { found: 4, supported: 3, .. })));
+    assert!(matches!(give_format(2), Err(Error::OlderFormat { found: 2, supported: 3, .. })));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn whatever_lies_in_pieces_and_leaves_is_found() {
                 3 => kept = Some((db.snapshot(), model.clone())),
                 6 => kept = None,
                 9 => {
-                    // Nothing is known of the pieces after opening but their addresses.
+                    // Everything about the pieces is what the manifest says.
                     appended += db.stats().writes.blocks_appended;
                     cleansed += db.stats().writes.blocks_cleansed;
                     kept = None;
@@ -166,6 +166,58 @@ fn a_block_that_gets_more_than_fits_is_appended_to_once_an_attempt() {
         let expected = if number % 12 == 0 { 2 } else { 1 };
         let found = keyspace.get(number.to_be_bytes()).expect("reads").expect("is there");
         assert_eq!(found[0], expected, "record {number}");
+    }
+}
+
+/// What is in which piece is known from the manifest: whoever opens a database need not read all pieces of a block for the first
+/// key in it, whether it was closed or not.
+#[test]
+fn the_first_gets_after_opening_read_one_leaf_or_one_piece_each() {
+    const RECORDS: u64 = 40_000;
+    let volume = Simulated::new(1);
+    let options = || Database::builder().memory(4 << 20).leaf_len(1024).background_threads(0);
+    let reopen = |volume: &Simulated| {
+        let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume.clone());
+        options().open_on(shared).expect("opens")
+    };
+    let db = reopen(&volume);
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let write = |numbers: &mut dyn Iterator<Item = u64>, fill: u8| {
+        let mut batch = db.batch();
+        numbers.for_each(|number| {
+            batch.insert(&keyspace, number.to_be_bytes(), [fill; 100]);
+        });
+        batch.commit().expect("commits");
+        db.flush().expect("flushes");
+    };
+    for first in (0..RECORDS).step_by(5000) {
+        write(&mut (first..first + 5000), 0);
+    }
+    for turn in 1..=8 {
+        write(&mut (u64::from(turn)..RECORDS).step_by(80), turn);
+    }
+    let pieces = db.stats().space.log_pieces;
+    assert!(pieces > 200, "{pieces}");
+    let crashed = volume.power_loss(7);
+    drop(keyspace);
+    db.close().expect("closes");
+    for volume in [volume, crashed] {
+        let db = reopen(&volume);
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        let mut gets = 0;
+        for number in (0..RECORDS).step_by(37) {
+            let found = keyspace.get(number.to_be_bytes()).expect("reads").expect("is there");
+            let turn = number % 80;
+            assert_eq!(u64::from(found[0]), if turn <= 8 { turn } else { 0 }, "record {number}");
+            gets += 1;
+        }
+        let (reads, inner) = (db.stats().reads, db.check().expect("sound").inner_nodes);
+        assert!(
+            reads.requests <= gets + inner,
+            "{} requests, {gets} gets, {inner} inner nodes",
+            reads.requests
+        );
+        assert!(reads.requests > gets / 2, "they are read from the device");
     }
 }
 

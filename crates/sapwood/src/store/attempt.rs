@@ -16,7 +16,8 @@ use crate::node::{self, Name, Node, NodeId, PIECE};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::edit::Edit;
 use crate::store::log_area::LogPiece;
-use crate::store::maplet::Maplet;
+use crate::store::manifest::EDIT_MAX;
+use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::pager::Pager;
 use crate::store::segment::Segment;
@@ -40,7 +41,6 @@ pub(crate) struct Attempt<'a> {
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
-    maplets: Vec<(NodeId, Arc<Maplet>)>,
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
 }
@@ -50,8 +50,6 @@ pub(crate) struct Sealed {
     pub edit: Edit,
     /// Segments that it begins.
     pub begun: Vec<Arc<Segment>>,
-    /// Maplets of the log areas that have a new piece, as far as they are known.
-    pub maplets: Vec<(NodeId, Arc<Maplet>)>,
 }
 
 impl<'a> Attempt<'a> {
@@ -70,7 +68,6 @@ impl<'a> Attempt<'a> {
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
-            maplets: Vec::new(),
             appended: HashSet::new(),
         }
     }
@@ -92,6 +89,11 @@ impl<'a> Attempt<'a> {
     /// Nodes written so far.
     pub fn nodes(&self) -> usize {
         self.edit.set.len()
+    }
+
+    /// Whether no more should be written, because the edit has become long.
+    pub fn is_long(&self) -> bool {
+        self.edit.nodes_len() > (EDIT_MAX / 4) as u64
     }
 
     /// An id for a node that is new.
@@ -131,11 +133,6 @@ impl<'a> Attempt<'a> {
         changes: &[OperationRef<'_>],
         pieces: Vec<Range<usize>>,
     ) -> Result<()> {
-        let base = Arc::clone(&self.base);
-        let (mut next, mut maplet) = match base.logs.get(block) {
-            None => (0, Some(Arc::default())),
-            Some(area) => (area.pieces().len(), area.maplet().cloned()),
-        };
         let mut entries = Entries::default();
         for piece in pieces {
             let changes = &changes[piece];
@@ -147,11 +144,8 @@ impl<'a> Attempt<'a> {
             self.write(id, PIECE, keyspace, &entries, changes.len())?;
             let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
             self.edit.pieces.push((block, LogPiece { id, count: changes.len() as u32, removals }));
-            let keys = changes.iter().map(|change| change.key);
-            maplet = maplet.map(|maplet| Arc::new(maplet.with(next, keys)));
-            next += 1;
+            self.edit.hashes.extend(changes.iter().map(|change| KeyHash::of(change.key)));
         }
-        self.maplets.extend(maplet.map(|maplet| (block, maplet)));
         let is_first = self.appended.insert(block);
         debug_assert!(is_first, "a block is appended to once in an attempt");
         Ok(())
@@ -218,7 +212,7 @@ impl<'a> Attempt<'a> {
         edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
         edit.used = written.used;
         edit.open_segment = Some(self.writer.open_segment());
-        Ok(Sealed { edit, begun: written.begun, maplets: std::mem::take(&mut self.maplets) })
+        Ok(Sealed { edit, begun: written.begun })
     }
 
     /// The edit is durable and published.

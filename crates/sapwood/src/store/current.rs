@@ -21,8 +21,8 @@ use psync::{Access, Volume, Write};
 
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
-/// The newest format that is read and the one that is written.
-pub(crate) const FORMAT: u32 = 2;
+/// The format that is read and written.
+pub(crate) const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"sapwood\n";
 const LEN: usize = 56;
 
@@ -85,6 +85,9 @@ impl Current {
         if format > FORMAT {
             return Err(Error::NewerFormat { path: path.into(), found: format, supported: FORMAT });
         }
+        if (1..FORMAT).contains(&format) {
+            return Err(Error::OlderFormat { path: path.into(), found: format, supported: FORMAT });
+        }
         if bytes.len() != LEN {
             return corrupt(
                 0,
@@ -125,7 +128,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x02\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x03\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -133,14 +136,16 @@ mod tests {
     fn what_is_wrong_is_told_apart() {
         let sound = SOUND.encode();
         assert!(matches!(Current::decode(b"PK\x03\x04 a zip file", "db"), Err(Error::NotADatabase { .. })));
-        let mut newer = sound.clone();
-        newer[8] = 3;
-        let crc = crc32c::crc32c(&newer[..LEN - 4]);
-        newer[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
-        assert!(matches!(
-            Current::decode(&newer, "db"),
-            Err(Error::NewerFormat { found: 3, supported: 2, .. })
-        ));
+        let of_format = |format: u8| {
+            let mut other = sound.clone();
+            other[8] = format;
+            let crc = crc32c::crc32c(&other[..LEN - 4]);
+            other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+            Current::decode(&other, "db")
+        };
+        assert!(matches!(of_format(4), Err(Error::NewerFormat { found: 4, supported: 3, .. })));
+        assert!(matches!(of_format(2), Err(Error::OlderFormat { found: 2, supported: 3, .. })));
+        assert!(matches!(of_format(0), Err(Error::Corrupt { .. })));
         for len in 0..LEN {
             assert!(
                 matches!(Current::decode(&sound[..len], "db"), Err(Error::Corrupt { .. })),

@@ -9,14 +9,16 @@
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
-//!         | 11 n (block id count removals)*n                      log pieces at the end of blocks' log areas
+//!         | 11 n (block id count removals)*n hash*(sum of counts) log pieces at the end of blocks' log areas
 //! ```
-//! All numbers are varints, except crc, which is 4 bytes.
+//! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3: of each key in a piece, in any order
+//! ([`crate::store::maplet`]).
 
 use crate::bytecode::{Reader, put_varint};
 use crate::node::{LEVEL_MAX, NodeId};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::store::log_area::LogPiece;
+use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::version::Tree;
 
@@ -38,12 +40,25 @@ pub(crate) struct Edit {
     pub emptied: Vec<NodeId>,
     /// Log pieces and the blocks that they belong to.
     pub pieces: Vec<(NodeId, LogPiece)>,
+    /// Hashes of the keys in them, piece after piece: as many as their counts together.
+    pub hashes: Vec<KeyHash>,
 }
+
+/// Bytes that a node takes in an edit, and what it takes more if it is a log piece, at most.
+pub(crate) const NODE_IN_EDIT: u64 = 24;
+const PIECE_IN_EDIT: u64 = 24;
 
 /// Longest name of a keyspace in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 255;
 
 impl Edit {
+    /// Bytes that nodes and log pieces take in the payload, at most.
+    pub fn nodes_len(&self) -> u64 {
+        self.set.len() as u64 * NODE_IN_EDIT
+            + self.pieces.len() as u64 * PIECE_IN_EDIT
+            + (self.hashes.len() * KeyHash::LEN) as u64
+    }
+
     pub fn encode(&self, out: &mut Vec<u8>) {
         let single = [(1, self.wal_low), (2, self.wal_high), (3, self.flushed_seq), (4, self.open_segment)];
         for (tag, value) in single {
@@ -95,6 +110,7 @@ impl Edit {
                 let numbers = [block.0, piece.id.0, u64::from(piece.count), u64::from(piece.removals)];
                 numbers.into_iter().for_each(|number| put_varint(out, number));
             }
+            self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_bytes()));
         }
     }
 
@@ -143,8 +159,18 @@ impl Edit {
             }
             Some(11) => {
                 let count = reader.length().ok_or("number of log pieces")?;
+                let mut changes = 0;
                 for _ in 0..count {
-                    self.pieces.push(decode_piece(reader).ok_or("log piece")?);
+                    let (block, piece) = decode_piece(reader).ok_or("log piece")?;
+                    changes += u64::from(piece.count);
+                    self.pieces.push((block, piece));
+                }
+                // Compared before anything is reserved for them.
+                if changes > (reader.remaining() / KeyHash::LEN) as u64 {
+                    return Err("number of hashes");
+                }
+                for _ in 0..changes {
+                    self.hashes.push(KeyHash::from_bytes(reader.array().ok_or("hash of a key")?));
                 }
             }
             _ => return Err("unknown section"),
@@ -207,8 +233,9 @@ mod tests {
             emptied: vec![NodeId(5)],
             pieces: vec![
                 (NodeId(5), LogPiece { id: NodeId(6), count: 1, removals: 0 }),
-                (NodeId(5), LogPiece { id: NodeId(1 << 39), count: u32::MAX, removals: u32::MAX }),
+                (NodeId(5), LogPiece { id: NodeId(1 << 39), count: 2, removals: 2 }),
             ],
+            hashes: [&b"kale"[..], b"leek", b"chard"].map(KeyHash::of).to_vec(),
         };
         let mut bytes = Vec::new();
         edit.encode(&mut bytes);
@@ -216,6 +243,8 @@ mod tests {
         for len in 1..bytes.len() {
             let _ = Edit::decode(&bytes[..len]);
         }
+        let without_the_last_hash = &bytes[..bytes.len() - KeyHash::LEN];
+        assert_eq!(Edit::decode(without_the_last_hash), Err("number of hashes"));
     }
 
     proptest! {

@@ -14,9 +14,9 @@
 //! 3. A map of log areas is a value, as the mapping table is: a clone keeps what it saw.
 
 use crate::node::NodeId;
-use crate::store::maplet::Maplet;
+use crate::store::maplet::{KeyHash, Maplet};
 use crate::store::rent::Rent;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Most pieces that a block gathers.
 pub(crate) const PIECES_MAX: usize = 64;
@@ -32,14 +32,13 @@ pub(crate) struct LogPiece {
 }
 
 /// The log area of one block; never empty.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogArea {
     /// Oldest first.
     pieces: Vec<LogPiece>,
     /// Bytes of all of them.
     bytes: u64,
-    /// Which piece may have a key. Made when the area is first looked into, if the flush that wrote the last piece did not.
-    maplet: OnceLock<Arc<Maplet>>,
+    maplet: Maplet,
     rent: Rent,
 }
 
@@ -64,14 +63,14 @@ impl LogArea {
         &self.rent
     }
 
-    /// The maplet, if it is known.
-    pub fn maplet(&self) -> Option<&Arc<Maplet>> {
-        self.maplet.get()
+    /// Which pieces may have a key.
+    pub fn maplet(&self) -> &Maplet {
+        &self.maplet
     }
 
-    /// Notes the maplet, unless somebody else did.
-    pub fn supply(&self, maplet: Arc<Maplet>) -> &Arc<Maplet> {
-        self.maplet.get_or_init(|| maplet)
+    /// The hashes of the keys in all pieces, piece by piece.
+    pub fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+        self.maplet.hashes(self.pieces.len())
     }
 
     fn count(&self) -> u64 {
@@ -106,8 +105,8 @@ impl LogAreas {
         chunk.binary_search_by_key(&block, |(id, _)| *id).ok().map(|index| &chunk[index].1)
     }
 
-    /// Adds a piece of `len` bytes at the end of the block's area.
-    pub fn push(&mut self, block: NodeId, piece: LogPiece, len: u32) {
+    /// Adds a piece of `len` bytes at the end of the block's area, with keys of these hashes.
+    pub fn push(&mut self, block: NodeId, piece: LogPiece, len: u32, hashes: &[KeyHash]) {
         let index = (block.0 / CHUNK) as usize;
         if self.chunks.len() <= index {
             self.chunks.resize_with(index + 1, Arc::default);
@@ -122,13 +121,16 @@ impl LogAreas {
                 let mut pieces = Vec::with_capacity(old.pieces.len() + 1);
                 pieces.extend_from_slice(&old.pieces);
                 pieces.push(piece);
+                let maplet = old.maplet.with(old.pieces.len(), hashes);
                 let (bytes, rent) = (old.bytes + u64::from(len), old.rent.carried_over());
-                let area = LogArea { pieces, bytes, rent, ..LogArea::default() };
+                let area = LogArea { pieces, bytes, maplet, rent };
                 chunk[at].1 = Arc::new(area);
             }
             Err(at) => {
                 self.totals.areas += 1;
-                let area = LogArea { pieces: vec![piece], bytes: u64::from(len), ..LogArea::default() };
+                let maplet = Maplet::default().with(0, hashes);
+                let (bytes, rent) = (u64::from(len), Rent::default());
+                let area = LogArea { pieces: vec![piece], bytes, maplet, rent };
                 chunk.insert(at, (block, Arc::new(area)));
             }
         }
@@ -160,7 +162,7 @@ impl LogAreas {
     pub fn memory(&self) -> usize {
         let totals = self.totals;
         self.chunks.len() * 40
-            + totals.areas as usize * (16 + size_of::<LogArea>() + size_of::<Maplet>() + 48)
+            + totals.areas as usize * (16 + size_of::<LogArea>() + 48)
             + totals.pieces as usize * size_of::<LogPiece>()
             + totals.changes as usize * size_of::<u32>()
     }
@@ -174,15 +176,22 @@ mod tests {
         LogPiece { id: NodeId(id), count: 3, removals: 1 }
     }
 
+    fn hashes() -> [KeyHash; 3] {
+        [&b"ash"[..], b"elm", b"oak"].map(KeyHash::of)
+    }
+
     #[test]
     fn a_clone_keeps_what_it_saw_and_sums_are_kept() {
         let mut areas = LogAreas::default();
         for block in [5, 2000, 7] {
-            areas.push(NodeId(block), piece(block + 1), 100);
+            areas.push(NodeId(block), piece(block + 1), 100, &hashes());
         }
-        areas.push(NodeId(5), piece(99), 50);
+        areas.push(NodeId(5), piece(99), 50, &hashes());
         let before = areas.clone();
         assert_eq!(areas.totals(), Totals { areas: 3, pieces: 4, changes: 12, bytes: 350 });
+        let area = areas.get(NodeId(5)).expect("an area");
+        assert_eq!(area.maplet().candidates(b"elm").collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(area.hashes().count(), 6);
         let gone = areas.remove(NodeId(5)).expect("an area");
         assert_eq!(gone.pieces(), [piece(6), piece(99)]);
         assert_eq!(areas.totals(), Totals { areas: 2, pieces: 2, changes: 6, bytes: 200 });

@@ -43,8 +43,6 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
-/// Bytes that a new node takes in an edit, at most.
-pub(crate) const NODE_IN_EDIT: u64 = 24;
 /// Addresses in one record of a checkpoint: 64 KiB of memory on the way there.
 const PORTION: usize = 2 << 10;
 /// A manifest shorter than this is not worth a checkpoint.

@@ -9,7 +9,7 @@
 
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::store::edit::Edit;
+use crate::store::edit::{Edit, NODE_IN_EDIT};
 use crate::store::log_area::{LogAreas, PIECES_MAX};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
@@ -122,13 +122,21 @@ impl Version {
             let old = self.table.free(*id);
             self.retire(old)?;
         }
+        let mut hashes = &edit.hashes[..];
         for (block, piece) in &edit.pieces {
             self.table.address(*block).ok_or("a log piece belongs to a block that does not exist")?;
             let len = self.table.address(piece.id).ok_or("a log piece is not in the mapping table")?.len;
             if self.logs.get(*block).is_some_and(|area| area.pieces().len() >= PIECES_MAX) {
                 return Err("a log area has too many pieces");
             }
-            self.logs.push(*block, *piece, len);
+            let (of_piece, others) = hashes
+                .split_at_checked(piece.count as usize)
+                .ok_or("a log piece has more keys than hashes")?;
+            hashes = others;
+            self.logs.push(*block, *piece, len, of_piece);
+        }
+        if !hashes.is_empty() {
+            return Err("log pieces have fewer keys than hashes");
         }
         for (id, tree) in &edit.trees {
             self.trees.insert(*id, tree.clone());
@@ -141,8 +149,8 @@ impl Version {
         Ok(())
     }
 
-    /// What would bring an empty version to this one, in portions of `portion` addresses or log pieces, each made when it is asked
-    /// for: together they are as long as the mapping table.
+    /// What would bring an empty version to this one, in portions of `portion` addresses, or of log areas that take as much, each
+    /// made when it is asked for: together they are as long as the mapping table.
     pub fn checkpoint(&self, portion: usize) -> impl Iterator<Item = Edit> + '_ {
         let mut first = Edit {
             wal_low: Some(self.wal_low),
@@ -157,15 +165,20 @@ impl Version {
             first.used.push((entry.segment.number, entry.used));
         }
         let mut addresses = self.table.iter();
-        let mut pieces =
-            self.logs.iter().flat_map(|(block, area)| area.pieces().iter().map(move |piece| (block, *piece)));
+        let mut areas = self.logs.iter();
         let addresses = std::iter::from_fn(move || {
             let set: Vec<_> = addresses.by_ref().take(portion).collect();
             (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
         });
         let pieces = std::iter::from_fn(move || {
-            let pieces: Vec<_> = pieces.by_ref().take(portion).collect();
-            (!pieces.is_empty()).then(|| Edit { pieces, ..Edit::default() })
+            let mut edit = Edit::default();
+            while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
+                && let Some((block, area)) = areas.next()
+            {
+                edit.pieces.extend(area.pieces().iter().map(|piece| (block, *piece)));
+                edit.hashes.extend(area.hashes());
+            }
+            (!edit.pieces.is_empty()).then_some(edit)
         });
         // Dead segments may go only when all addresses are known.
         let last = Edit { open_segment: Some(self.open_segment), ..Edit::default() };

@@ -147,6 +147,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             && self.routed.promised < self.budget.rewrite
             && self.held < self.budget.hold
             && self.attempt.nodes() < self.budget.nodes
+            && !self.attempt.is_long()
             && self.attempt.bytes() < self.budget.write
     }
 

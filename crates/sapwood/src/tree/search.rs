@@ -35,7 +35,7 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
 
 /// What a log area says about a key: the newest change, or nothing.
 fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
-    for index in view.maplet(area)?.candidates(key) {
+    for index in area.maplet().candidates(key) {
         let piece = view.node(area.pieces()[index].id, crate::node::PIECE)?;
         if let Ok(at) = piece.search(key) {
             let change = piece.change(at);
@@ -109,7 +109,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         if height == 1
             && let Some(area) = self.view.log(node.name().id)
         {
-            let maplet = self.view.maplet(area)?;
+            let maplet = area.maplet();
             for index in visit.keys.clone() {
                 if let Some(piece) = maplet.candidates(self.keys[index].as_ref()).next() {
                     self.in_log[index] = true;

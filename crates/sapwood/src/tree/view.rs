@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
-use crate::store::maplet::Maplet;
 use crate::store::mapping_table::Address;
 use crate::store::pager::{Coming, FILE, Gather, Pager};
 use crate::store::version::Version;
@@ -138,19 +137,5 @@ impl TreeView<'_> {
     /// The log area of a node of level 1, if it has one.
     pub fn log(&self, block: NodeId) -> Option<&Arc<LogArea>> {
         self.version.logs.get(block)
-    }
-
-    /// All pieces of an area with one parallel read, oldest first.
-    pub fn pieces(&self, area: &LogArea, gather: Gather) -> Result<Vec<Node>> {
-        self.nodes(area.pieces().iter().map(|piece| piece.id), PIECE, gather)
-    }
-
-    /// Which pieces of the area have which keys. Reads them all if nobody knows yet, as after opening.
-    pub fn maplet<'a>(&self, area: &'a LogArea) -> Result<&'a Maplet> {
-        if let Some(maplet) = area.maplet() {
-            return Ok(maplet);
-        }
-        let maplet = Maplet::of(&self.pieces(area, Gather::Single)?);
-        Ok(area.supply(Arc::new(maplet)))
     }
 }
