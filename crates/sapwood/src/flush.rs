@@ -135,8 +135,8 @@ impl Engine {
     fn renew_records(&self, queue: &Opq) -> Result<()> {
         let records = self.pager.cache.records();
         if records.is_used() {
-            for OperationRef { keyspace, key, value } in queue.newest(None) {
-                records.renew(keyspace, key, value);
+            for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
+                records.renew(keyspace, key, value, is_asked);
             }
         }
         Ok(())

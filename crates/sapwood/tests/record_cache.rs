@@ -137,6 +137,24 @@ fn hot_records_in_many_leaves_are_found_without_a_read() {
     db.flush().expect("flushes");
     let then = read(20_000);
     assert!(then < 0.02, "{then} reads a get after a flush");
+    // Others, which nobody has asked for until they waited in the queue, come to the cache with the flush.
+    let others: Vec<_> = (0..2000).map(|number| key(number * 200 + 101)).collect();
+    let mut batch = db.batch();
+    for other in &others {
+        batch.insert(&keyspace, other, value(9));
+    }
+    batch.durability(Durability::Buffered).commit().expect("commits");
+    let ask = || {
+        let before = db.stats().reads.requests;
+        for other in &others {
+            assert_eq!(turn_of(&keyspace.get(other).expect("gets").expect("a record")), 9);
+        }
+        db.stats().reads.requests - before
+    };
+    assert_eq!(ask(), 0, "the queue answers");
+    db.flush().expect("flushes");
+    let requests = ask();
+    assert!(requests < 10, "{requests} reads for {} records that the queue was asked for", others.len());
 }
 
 #[test]

@@ -66,11 +66,14 @@ impl Opq {
         self.entries.front().is_none()
     }
 
-    /// What the queue says about the key to a reader at `seq`; `None` if nothing.
+    /// What the queue says about the key to a reader at `seq`; `None` if nothing. It is remembered that somebody asked.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
         let entry = self.entries.at_or_after((keyspace, key, seq))?;
         let found = entry.key();
-        ((found.0, found.1) == (keyspace, key)).then(|| entry.value().map(Bytes::copy_from_slice))
+        ((found.0, found.1) == (keyspace, key)).then(|| {
+            entry.ask();
+            entry.value().map(Bytes::copy_from_slice)
+        })
     }
 
     /// Appends to `out` up to `max` keys at or after `from` with what a reader at `seq` sees of them, removals
@@ -151,6 +154,14 @@ impl Opq {
     /// All keys at and above `from` (or from the beginning) with their newest change, in order, as they lie in the queue: what a
     /// flush applies. The queue must be frozen.
     pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = OperationRef<'_>> + '_ {
+        self.newest_and_asked(from).map(|(newest, _)| newest)
+    }
+
+    /// As [`Opq::newest`], and whether somebody has asked for the key.
+    pub fn newest_and_asked(
+        &self,
+        from: Option<(KeyspaceId, Bytes)>,
+    ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
         let first = match &from {
             None => self.entries.front(),
             Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
@@ -159,9 +170,13 @@ impl Opq {
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
+            let mut is_asked = newest.is_asked();
             // Older versions of the key follow.
-            while entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key)).is_some() {}
-            Some(OperationRef { keyspace, key, value: newest.value() })
+            while let Some(older) = entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key))
+            {
+                is_asked |= older.is_asked();
+            }
+            Some((OperationRef { keyspace, key, value: newest.value() }, is_asked))
         })
     }
 }

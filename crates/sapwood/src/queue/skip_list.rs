@@ -10,7 +10,7 @@
 //!     0      8  sequence number
 //!     8      4  keyspace
 //!    12      4  klen, and in the lowest 4 bits the height h, 1 to HEIGHT_MAX
-//!    16      4  vlen, or NONE for a removal
+//!    16      4  vlen, or NONE for a removal; and in the highest bit a mark: somebody has asked for it
 //!    20      …  key  value
 //! ```
 //!
@@ -18,7 +18,7 @@
 //! keys are independent of one another.
 //!
 //! Invariants:
-//! 1. A node is never changed after it was linked in, its links aside, and lives as long as the list.
+//! 1. A node is never changed after it was linked in, its links and its mark aside, and lives as long as the list.
 //! 2. Level 0 links all nodes in ascending order; each higher level a part of them.
 //! 3. A node is linked with `Release` after all its bytes were written, and links are read with `Acquire`, so whoever
 //!    sees a node sees all of it.
@@ -36,14 +36,18 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 /// Levels: enough for 4^12 = 16 million entries at one link of four a level, and for more with longer walks.
 const HEIGHT_MAX: usize = 12;
 /// Bits of the height beside the length of the key.
 const HEIGHT_BITS: u32 = 4;
+/// The mark beside `vlen`.
+const ASKED: u32 = 1 << 31;
 /// `vlen` of a removal.
-const NONE: u32 = u32::MAX;
+const NONE: u32 = ASKED - 1;
 /// Levels below its own from which a walk has the next node brought into the cache.
 const BELOW: usize = 2;
 /// Entries that are sorted, searched for and linked together.
@@ -55,13 +59,13 @@ struct Head {
     seq: SeqNo,
     keyspace: KeyspaceId,
     klen_height: u32,
-    vlen: u32,
+    vlen: AtomicU32,
 }
 
 type Link = AtomicPtr<Head>;
 
 /// Where the key begins: there is nothing but padding behind the head's last field.
-const HEAD: usize = offset_of!(Head, vlen) + size_of::<u32>();
+const HEAD: usize = offset_of!(Head, vlen) + size_of::<AtomicU32>();
 /// What a link takes, also where addresses are shorter, so that the head behind it is aligned.
 const LINK: usize = 8;
 const _: () = assert!(HEAD == 20 && size_of::<Link>() <= LINK && align_of::<Head>() <= LINK);
@@ -98,7 +102,7 @@ impl<'a> Entry<'a> {
     #[inline]
     fn head(self) -> &'a Head {
         // SAFETY: an entry is made of a node that was written, which lives as long as the list ('a) and whose head is never
-        // changed (invariant 1).
+        // changed but for the mark, which is part of an atomic (invariant 1).
         unsafe { self.node.as_ref() }
     }
 
@@ -126,8 +130,21 @@ impl<'a> Entry<'a> {
 
     /// Its value; `None` for a removal.
     pub fn value(self) -> Option<&'a [u8]> {
-        let len = self.head().vlen;
+        let len = self.head().vlen.load(Relaxed) & !ASKED;
         (len != NONE).then(|| self.bytes(HEAD + self.key_len(), len as usize))
+    }
+
+    /// Notes that somebody has asked for it.
+    pub fn ask(self) {
+        // Mostly it is noted already, and the cache line stays with all who read it.
+        if !self.is_asked() {
+            self.head().vlen.fetch_or(ASKED, Relaxed);
+        }
+    }
+
+    /// Whether somebody has asked for it.
+    pub fn is_asked(self) -> bool {
+        self.head().vlen.load(Relaxed) & ASKED != 0
     }
 
     #[inline]
@@ -378,7 +395,7 @@ impl Writer {
             seq,
             keyspace,
             klen_height: (key.len() as u32) << HEIGHT_BITS | height as u32,
-            vlen: value.map_or(NONE, |value| value.len() as u32),
+            vlen: AtomicU32::new(value.map_or(NONE, |value| value.len() as u32)),
         };
         // SAFETY: `take` gave us so many bytes, aligned to 8 and used by nobody else; all that is written lies within
         // them, and the sources are slices of the lengths that are copied. The head's padding is written before the key,

@@ -16,7 +16,8 @@
 //!
 //! ```text
 //! state n   { active Q }            whoever misses in Q as of his time may put the tree's answer here
-//! state n+1 { active R, frozen Q }  keys of Q are answered by Q. The flush brings those that are here up to date
+//! state n+1 { active R, frozen Q }  keys of Q are answered by Q. The flush brings those that are here up to date, and puts here
+//!                                   what somebody has asked Q for: he would have been told by the cache
 //! state n+2 { active R }            all of Q is in the trees, and what is here agrees with it
 //! ```
 //! A reader who still has state n (a snapshot) when n+1 is served is let past the cache: he can neither put an old value here after
@@ -274,22 +275,27 @@ impl RecordCache {
         self.is_used.load(Ordering::SeqCst)
     }
 
-    /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say. Called
-    /// while the frozen queue with that change answers all readers that are served.
-    pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) {
+    /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say, and what
+    /// is not comes here, if somebody has asked for it meanwhile. Called while the frozen queue with that change answers all readers
+    /// that are served.
+    pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>, is_asked: bool) {
+        let value = value.filter(|value| fits(key, value));
         self.with((keyspace, key), |chunk, index, name| {
-            if !chunk.has(index) {
-                return;
-            }
-            let mut bucket = chunk.bucket(index);
-            let Some(place) = bucket.find(name) else { return };
-            match value {
-                Some(value) if bucket.overwrite(place, value) => {}
-                Some(value) if fits(key, value) => {
-                    bucket.remove(place);
-                    bucket.insert(name, value, false);
+            let place = if chunk.has(index) { chunk.bucket(index).find(name) } else { None };
+            match (value, place) {
+                (Some(value), Some(place)) => {
+                    let mut bucket = chunk.bucket(index);
+                    if is_asked {
+                        bucket.ask(place);
+                    }
+                    if !bucket.overwrite(place, value) {
+                        bucket.remove(place);
+                        bucket.insert(name, value, is_asked);
+                    }
                 }
-                _ => bucket.remove(place),
+                (Some(value), None) if is_asked => chunk.insert(index, name, value, false),
+                (None, Some(place)) => chunk.bucket(index).remove(place),
+                (_, None) => {}
             }
         });
     }
@@ -360,15 +366,27 @@ mod tests {
         assert_eq!(cache.get(1, KS, &key(1)), here(b"one"));
         assert_eq!(cache.put(0, KS, &key(2), b"old"), Kept::No);
         assert_eq!(cache.get(1, KS, &key(2)), None, "what he found may be old");
-        cache.renew(KS, &key(1), Some(b"a longer one"));
+        cache.renew(KS, &key(1), Some(b"a longer one"), false);
         assert_eq!(cache.get(1, KS, &key(1)), here(b"a longer one"));
         cache.serve(3);
         cache.serve(2);
         assert_eq!(cache.get(3, KS, &key(1)), here(b"a longer one"), "numbers do not go back");
         assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), None);
-        cache.renew(KS, &key(1), None);
+        cache.renew(KS, &key(1), None, true);
         assert_eq!(cache.get(3, KS, &key(1)), None);
         assert_eq!(cache.put(3, KS, &key(1), &[0; 4096]), Kept::TooLong);
+    }
+
+    #[test]
+    fn what_the_queue_was_asked_for_is_here_when_it_has_gone() {
+        let cache = RecordCache::default();
+        cache.set_capacity(1 << 20);
+        cache.renew(KS, &key(1), Some(b"asked for"), true);
+        cache.renew(KS, &key(2), Some(b"not asked for"), false);
+        cache.renew(KS, &key(3), None, true);
+        cache.renew(KS, &key(4), Some(&[0; 4096]), true);
+        let found: Vec<_> = (1..5).map(|number| cache.get(0, KS, &key(number))).collect();
+        assert_eq!(found, [here(b"asked for"), None, None, None]);
     }
 
     proptest! {
@@ -383,7 +401,7 @@ mod tests {
             cache.set_capacity(buckets * BUCKET as u64);
             // The trees, as each state of the last ones sees them.
             let mut trees: Vec<BTreeMap<u32, Vec<u8>>> = vec![BTreeMap::new()];
-            let mut queue: BTreeMap<u32, Option<Vec<u8>>> = BTreeMap::new();
+            let mut queue: BTreeMap<u32, (Option<Vec<u8>>, bool)> = BTreeMap::new();
             for (number, what, len) in steps {
                 let now = trees.len() as u64 - 1;
                 match what {
@@ -392,8 +410,8 @@ mod tests {
                         cache.serve(now + 1);
                         let mut next = trees[now as usize].clone();
                         trees.push(next.clone());
-                        for (number, change) in std::mem::take(&mut queue) {
-                            cache.renew(KS, &key(number), change.as_deref());
+                        for (number, (change, is_asked)) in std::mem::take(&mut queue) {
+                            cache.renew(KS, &key(number), change.as_deref(), is_asked);
                             match change {
                                 Some(value) => next.insert(number, value),
                                 None => next.remove(&number),
@@ -402,8 +420,8 @@ mod tests {
                         trees.push(next);
                         cache.serve(now + 2);
                     }
-                    1 => drop(queue.insert(number, None)),
-                    2 | 3 => drop(queue.insert(number, Some(vec![len as u8; len]))),
+                    1 => drop(queue.insert(number, (None, len % 2 == 0))),
+                    2 | 3 => drop(queue.insert(number, (Some(vec![len as u8; len]), what == 2))),
                     4 => cache.set_capacity((1 + len as u64 % 5) * BUCKET as u64),
                     _ => {
                         let state = if what == 5 { now.saturating_sub(len as u64 % 3) } else { now };
