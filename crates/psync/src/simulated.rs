@@ -13,11 +13,13 @@ mod faults;
 mod node;
 mod power;
 mod state;
+mod window;
 
 pub use faults::{Fault, Filter, OperationKind, Repeat};
 
 use crate::{
-    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write,
+    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window,
+    Write,
 };
 use directory::NameChange;
 use faults::Action;
@@ -82,6 +84,13 @@ impl Simulated {
     pub fn with_pio_max(self, pio_max: usize) -> Self {
         assert!((1..=4096).contains(&pio_max), "pio_max {pio_max}");
         self.state.lock().pio_max = pio_max;
+        self
+    }
+
+    /// Gives [`Window`]s, which it does not without this. Images do as it does.
+    #[must_use]
+    pub fn with_windows(self) -> Self {
+        self.state.lock().windows = true;
         self
     }
 
@@ -230,6 +239,7 @@ impl Device for Simulated {
         if len > FILE_MAX {
             return Err(Error::Invalid(format!("{}: {len} bytes are beyond any file", handle.name)));
         }
+        state.check_unmapped(file, &(len..u64::MAX))?;
         let failed = state.begin(OperationKind::Resize, "resize", &handle.name)?;
         state.edit(handle.number, |node| node.change(Change::Resize { len }));
         finish(failed, Ok(()))
@@ -241,6 +251,7 @@ impl Device for Simulated {
         if range.is_empty() || range.end > FILE_MAX {
             return Err(Error::Invalid(format!("{}: release of {range:?}", handle.name)));
         }
+        state.check_unmapped(file, &range)?;
         let failed = state.begin(OperationKind::Release, "release", &handle.name)?;
         state.edit(handle.number, |node| node.change(Change::Release { range }));
         finish(failed, Ok(()))
@@ -338,6 +349,10 @@ impl Volume for Simulated {
         state.next_lock += 1;
         state.locks.push(HeldLock { id, kind, holder: holder.to_owned() });
         Ok(Lock::new(Unlock { state: Arc::clone(&self.state), id }))
+    }
+
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        window::window(&self.state, file, range)
     }
 
     fn describe(&self) -> String {
