@@ -163,7 +163,10 @@ impl Engine {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = self.with_kept_space(|| log.wal.write())
+            && let Err(error) = self.with_kept_space(|| match durability {
+                Durability::Immediate => log.wal.write(),
+                _ => log.wal.store(),
+            })
         {
             if error.is_disk_full() {
                 log.wal.retract(group.len());

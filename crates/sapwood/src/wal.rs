@@ -36,11 +36,14 @@
 //!    are given again.
 
 mod chain;
+mod generation;
 mod old_syncs;
+mod pending;
 mod reader;
 mod record;
 mod reservation;
 mod settle;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod verify;
