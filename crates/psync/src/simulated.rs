@@ -146,6 +146,11 @@ impl Simulated {
         self.state.lock().plans.operations
     }
 
+    /// Stores to windows so far, since the volume or image was made.
+    pub fn stores(&self) -> u64 {
+        self.state.lock().stores
+    }
+
     /// How often planned faults and lies have come true.
     pub fn fired(&self) -> u64 {
         self.state.lock().plans.fired

@@ -148,15 +148,15 @@ fn an_old_window_still_does_it() {
     assert!(read(&disk, file) == expected);
 }
 
-/// A file system in memory of two megabytes, unmounted when dropped; `None`, said loudly, where it cannot be mounted.
+/// A small file system in memory, unmounted when dropped; `None`, said loudly, where it cannot be mounted.
 #[cfg(target_os = "linux")]
 struct Small(tempfile::TempDir);
 
 #[cfg(target_os = "linux")]
 impl Small {
-    fn new() -> Option<Self> {
+    fn new(kind: &str) -> Option<Self> {
         let small = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory"));
-        let mounted = run("mount", &["-t", "tmpfs", "-o", "size=2m", "psync-test", small.path()]);
+        let mounted = run("mount", &["-t", kind, "-o", "size=2m", "psync-test", small.path()]);
         if !mounted {
             eprintln!("SKIPPED: no file system can be mounted here (this takes root)");
         }
@@ -185,7 +185,7 @@ fn run(program: &str, arguments: &[&str]) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn on_a_full_disk_there_are_windows_only_of_what_has_space() {
-    let Some(small) = Small::new() else { return };
+    let Some(small) = Small::new("tmpfs") else { return };
     let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
     let (file, mut expected) = file(&disk, NEW);
     let (written, hole) = (expected.len() as u64, 8 << 20);
@@ -201,6 +201,19 @@ fn on_a_full_disk_there_are_windows_only_of_what_has_space() {
     drop(window);
     assert!(disk.window(file, hole - 4096..hole).unwrap().is_none(), "a page without space");
     assert!(read(&disk, file)[..written as usize] == expected);
+}
+
+/// A file system of which nobody has thought whether it can be mapped.
+#[cfg(target_os = "linux")]
+#[test]
+fn elsewhere_there_are_no_windows() {
+    let Some(small) = Small::new("ramfs") else { return };
+    let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let (file, _) = file(&disk, NEW);
+    assert!(disk.window(file, 0..4096).unwrap().is_none());
+    // And none was begun.
+    assert!(disk.window(file, 0..4096).unwrap().is_none());
+    disk.resize(file, 0).unwrap();
 }
 
 /// A store is as unsynced as a write: lost, kept or torn, in any order, until a sync.

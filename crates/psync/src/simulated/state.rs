@@ -45,6 +45,7 @@ pub(super) struct State {
     /// Whether there are windows here, and which parts of files have one.
     pub(super) windows: bool,
     pub(super) mapped: HashMap<FileId, Range<u64>>,
+    pub(super) stores: u64,
     pub(super) directory: Directory,
     nodes: BTreeMap<Number, (Node, Live)>,
     next_number: Number,
@@ -80,6 +81,7 @@ impl State {
             capacity: u64::MAX,
             windows: false,
             mapped: HashMap::new(),
+            stores: 0,
             directory: Directory::default(),
             nodes: BTreeMap::new(),
             next_number: 0,
@@ -400,6 +402,7 @@ impl State {
             .is_none_or(|node| end <= node.seen.len() && node.seen.missing_pages(offset..end) == 0);
         assert!(there, "SIGBUS: a store to {} at {offset}..{end}, which the file has not", handle.name);
         let Some(Action::Fail(fault)) = action else {
+            self.stores += 1;
             return self.write_bytes(handle, offset, data).map(|()| true);
         };
         if fault != Fault::PowerOff {
