@@ -14,6 +14,9 @@
 //!   are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is left: written
 //!   back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its instructions.
 //!
+//! - *Not after an error of the file system.* ext4 that was shut down (`EXT4_IOC_SHUTDOWN`, its three kinds, Linux 6.18) takes stores to pages
+//!   that were mapped, as it takes no writes any more, and fails the next sync.
+//!
 //! A page costs one fault, and one more after each time it was written back; populating takes them all in one call (with large folios
 //! in few faults: 64 pages that were written as one took 5).
 //!

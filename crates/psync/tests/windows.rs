@@ -203,6 +203,26 @@ fn on_a_full_disk_there_are_windows_only_of_what_has_space() {
     assert!(read(&disk, file)[..written as usize] == expected);
 }
 
+/// Somebody else takes the space of a page away, and the disk is full: a store is refused, once the window is not fresh any more. (Before,
+/// it would be the end of the process: see `mapping.rs` on who could do that.)
+#[cfg(target_os = "linux")]
+#[test]
+fn what_lost_its_space_is_refused_after_a_while() {
+    let Some(small) = Small::new("tmpfs") else { return };
+    let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let (file, _) = file(&disk, NEW);
+    let mut window = disk.window(file, 0..40_000).unwrap().expect("tmpfs has windows");
+    let other = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let same = other.open("file", NEW).unwrap();
+    other.release(same, 8_192..12_288).unwrap();
+    let filler = disk.open("filler", NEW).unwrap();
+    let write = |page: u64| disk.write(&[Write { file: filler, offset: page * 4096, data: &[1; 4096] }]);
+    assert!((0..).find_map(|page| write(page).err()).unwrap().is_full());
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    assert!(!window.store(5_000, &[9; 5_000]).unwrap());
+    assert!(disk.write(&[Write { file, offset: 5_000, data: &[9; 5_000] }]).unwrap_err().is_full());
+}
+
 /// A file system of which nobody has thought whether it can be mapped.
 #[cfg(target_os = "linux")]
 #[test]

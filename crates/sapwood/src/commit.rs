@@ -299,10 +299,10 @@ mod tests {
             }
             let failed = db.handle.engine.commit(body.into(), 2, Durability::Buffered);
             assert!(matches!(&failed, Err(Error::Corrupt { .. })), "{failed:?}");
-            assert!(keyspace.get("half").unwrap().is_none());
-            assert!(matches!(keyspace.insert("after", "1"), Err(Error::Poisoned { .. })));
-            assert!(db.flush().is_err());
+            let after = keyspace.insert("after", "1");
             assert!(keyspace.get("half").unwrap().is_none(), "half a batch is seen");
+            assert!(matches!(after, Err(Error::Poisoned { .. })));
+            assert!(db.flush().is_err());
             assert!(keyspace.get("before").unwrap().is_some());
         }
     }

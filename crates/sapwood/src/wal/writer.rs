@@ -397,7 +397,6 @@ impl WalWriter {
     /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
-        self.stored.close();
         if self.current.reserved.is_beyond(self.current.len) {
             self.current.reserved.cut();
             self.cut(self.current.file, self.current.len)?;
