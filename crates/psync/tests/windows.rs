@@ -20,22 +20,22 @@ fn real() -> (tempfile::TempDir, Disk) {
 
 /// A file of noise, and what is in it.
 fn file(volume: &dyn Volume, access: Access) -> (FileId, Vec<u8>) {
-    let file = volume.open("file", access).unwrap();
+    let file = volume.open("file", access).expect("a request that is sound");
     let mut content = AlignedBuffer::new(LEN.next_multiple_of(4096));
     StdRng::seed_from_u64(1).fill(&mut content[..]);
-    volume.write(&[Write { file, offset: 0, data: &content }]).unwrap();
+    volume.write(&[Write { file, offset: 0, data: &content }]).expect("a request that is sound");
     (file, content.to_vec())
 }
 
 fn read(volume: &dyn Volume, file: FileId) -> Vec<u8> {
-    let mut buffer = AlignedBuffer::new(volume.len(file).unwrap() as usize);
-    volume.read(&mut [Read { file, offset: 0, buffer: &mut buffer }]).unwrap();
+    let mut buffer = AlignedBuffer::new(volume.len(file).expect("a request that is sound") as usize);
+    volume.read(&mut [Read { file, offset: 0, buffer: &mut buffer }]).expect("a request that is sound");
     buffer.to_vec()
 }
 
 /// The window, unless this file system is not one for windows.
 fn open(volume: &dyn Volume, file: FileId, range: std::ops::Range<u64>) -> Option<Box<dyn Window>> {
-    let window = volume.window(file, range.clone()).unwrap();
+    let window = volume.window(file, range.clone()).expect("a request that is sound");
     if let Some(window) = &window {
         assert_eq!(window.range(), range);
     } else {
@@ -58,13 +58,15 @@ fn is_coherent(volume: &dyn Volume) {
         let offset = rng.random_range(5_000..=30_011 - len);
         let data = vec![step as u8; len];
         if rng.random_bool(0.5) {
-            assert!(window.store(offset as u64, &data).unwrap());
+            assert!(window.store(offset as u64, &data).expect("a request that is sound"));
         } else {
-            volume.write(&[Write { file, offset: offset as u64, data: &data }]).unwrap();
+            volume
+                .write(&[Write { file, offset: offset as u64, data: &data }])
+                .expect("a request that is sound");
         }
         expected[offset..offset + len].copy_from_slice(&data);
         if step % 100 == 0 {
-            volume.sync(file).unwrap();
+            volume.sync(file).expect("a request that is sound");
         }
         assert!(read(volume, file) == expected, "step {step}");
     }
@@ -85,7 +87,7 @@ fn is_guarded(volume: &dyn Volume) {
     let end = expected.len() as u64;
     assert_invalid(volume.window(file, 100..100), "nothing");
     assert_invalid(volume.window(file, 100..end + 1), "behind the end");
-    let reader = volume.open("file", Access::default()).unwrap();
+    let reader = volume.open("file", Access::default()).expect("a request that is sound");
     assert_invalid(volume.window(reader, 0..100), "for reading only");
     let Some(mut window) = open(volume, file, 5_000..end) else { return };
     for (offset, len) in [(4_999, 1), (4_999, 10), (end, 1), (end - 1, 2), (u64::MAX, 2), (u64::MAX - 1, 2)] {
@@ -95,20 +97,20 @@ fn is_guarded(volume: &dyn Volume) {
     assert_invalid(volume.resize(file, end - 1), "its end");
     assert_invalid(volume.resize(file, 0), "all of it");
     assert_invalid(volume.release(file, 4_096..8_192), "its space");
-    volume.resize(file, end + 5).unwrap();
-    volume.resize(file, end).unwrap();
-    volume.release(file, 0..4_096).unwrap();
+    volume.resize(file, end + 5).expect("a request that is sound");
+    volume.resize(file, end).expect("a request that is sound");
+    volume.release(file, 0..4_096).expect("a request that is sound");
     expected[..4_096].fill(0);
     // A window outlives the closing of its file, and nothing else.
-    volume.close(file).unwrap();
-    assert!(window.store(end - 3, b"end").unwrap());
+    volume.close(file).expect("a request that is sound");
+    assert!(window.store(end - 3, b"end").expect("a request that is sound"));
     expected.truncate(end as usize - 3);
     expected.extend_from_slice(b"end");
     assert!(read(volume, reader) == expected);
     drop(window);
-    let again = volume.open("file", NEW).unwrap();
+    let again = volume.open("file", NEW).expect("a request that is sound");
     drop(open(volume, again, 0..100));
-    volume.resize(again, 0).unwrap();
+    volume.resize(again, 0).expect("a request that is sound");
     drop(volume.resize(again, 10));
 }
 

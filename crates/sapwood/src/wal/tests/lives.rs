@@ -229,7 +229,8 @@ fn tiny_windows(rng: &mut StdRng) -> Sizes {
 fn life(seed: u64, seen: &mut Seen) {
     let mut rng = StdRng::seed_from_u64(seed);
     // Every second life has windows.
-    let mut volume = if seed % 2 == 0 { Simulated::new(seed) } else { Simulated::new(seed).with_windows() };
+    let mut volume =
+        if seed.is_multiple_of(2) { Simulated::new(seed) } else { Simulated::new(seed).with_windows() };
     let mut model = Model { log: vec![], written: 0, synced: 0, begins: vec![], low: 1, high: 0, serial: 0 };
     for round in 0..6u64 {
         let (records, tail) = read(&volume, model.low, model.high)
