@@ -1,5 +1,5 @@
-//! Commits: many threads hand over batches, one of them, the leader, writes all that wait to the log with one write and
-//! one sync (group commit), puts them into the active operation queue, and makes them visible in one step.
+//! Commits: many threads hand over batches, one of them, the leader, brings all that wait to the log with one write or store and
+//! one sync, if any asks for it (group commit), puts them into the active operation queue, and makes them visible in one step.
 //!
 //! ```text
 //! commit ──▶ waiting ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ answers ──▶ hands the lead on
