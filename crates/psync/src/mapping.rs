@@ -112,7 +112,7 @@ mod linux {
             _ => return Ok(None),
         };
         let origin = range.start - range.start % page;
-        let len = (range.end - origin) as usize;
+        let Ok(len) = usize::try_from(range.end - origin) else { return Ok(None) };
         let Some(memory) = map(file, origin, len) else { return Ok(None) };
         *taken = Some(range.clone());
         drop(taken);
