@@ -65,7 +65,8 @@ pub struct Limits {
     pub direct: bool,
 }
 
-/// Totals since the device was made. Subtract two of them for what happened in between.
+/// Totals since the device was made, of what was read and written; stores to a [`Window`](crate::Window) change what was written already, and
+/// do not count. Subtract two of them for what happened in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
     /// psync read calls after cutting to PioMax.

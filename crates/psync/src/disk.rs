@@ -3,13 +3,15 @@
 //! Invariants:
 //! 1. A request reaches the backend only after it and its whole set were checked against the contract of [`Device`].
 //! 2. A file id is never given out twice.
+//! 3. What a window shows of a file stays in it, with its space, as far as this volume's own calls can take it away.
 
 use crate::completion::complete;
 use crate::in_flight::Flight;
+use crate::mapping::{self, Mapped};
 use crate::transfer::{Landing, Memory, Mover, Transfer};
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, InFlight, Limits, Lock, LockKind, Read, ReadInto,
-    Request, Result, Volume, Write, direct, lock_file, threads,
+    Request, Result, Volume, Window, Write, direct, lock_file, threads,
 };
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -94,6 +96,7 @@ struct OpenFile {
     file: Arc<File>,
     direct: bool,
     write: bool,
+    mapped: Arc<Mapped>,
 }
 
 #[derive(Default)]
@@ -414,13 +417,17 @@ impl Device for Disk {
 
     fn resize(&self, file: FileId, len: u64) -> Result<()> {
         let file = self.writable(file)?;
-        file.file.set_len(len).map_err(|error| Error::from_io("resize", &file.name, None, error))
+        file.mapped.unless(&file.name, len..u64::MAX, || {
+            file.file.set_len(len).map_err(|error| Error::from_io("resize", &file.name, None, error))
+        })
     }
 
     fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
         let file = self.writable(file)?;
-        direct::release(&file.file, &range)
-            .map_err(|error| Error::from_io("release", &file.name, Some(range.start), error))
+        file.mapped.unless(&file.name, range.clone(), || {
+            direct::release(&file.file, &range)
+                .map_err(|error| Error::from_io("release", &file.name, Some(range.start), error))
+        })
     }
 
     fn limits(&self) -> Limits {
@@ -460,7 +467,13 @@ impl Volume for Disk {
             Error::Invalid(format!("no file number is left for {name}; open {} anew", self.describe()))
         })?;
         let id = FileId::new(number);
-        let opened = OpenFile { name: name.into(), file: Arc::new(file), direct, write: access.write };
+        let opened = OpenFile {
+            name: name.into(),
+            file: Arc::new(file),
+            direct,
+            write: access.write,
+            mapped: Arc::default(),
+        };
         self.files.write().insert(id, Arc::new(opened));
         Ok(id)
     }
@@ -515,6 +528,15 @@ impl Volume for Disk {
 
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
         lock_file::take(&self.path, kind, holder)
+    }
+
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        let file = self.writable(file)?;
+        if file.direct {
+            // It goes by the page cache, which a window is in.
+            return Ok(None);
+        }
+        mapping::window(&file.mapped, &file.file, &file.name, range)
     }
 
     fn describe(&self) -> String {

@@ -8,6 +8,7 @@
 //!
 //! - [`Device`] is the boundary: seven methods that move bytes of open files.
 //! - [`InFlight`] is a set of reads that was begun and is waited for later.
+//! - [`Window`] is a part of a file that bytes are stored to without a system call, where that can be had.
 //! - [`Profile`] measures what a disk gives by request size and depth.
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
@@ -23,6 +24,7 @@ mod in_flight;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod lock_file;
+mod mapping;
 mod pass_through;
 mod profile;
 #[cfg(feature = "plot")]
@@ -34,6 +36,7 @@ mod transfer;
 #[cfg(target_os = "linux")]
 mod uring;
 mod volume;
+mod window;
 
 pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
@@ -45,3 +48,4 @@ pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Request, Write};
 pub use simulated::{Fault, Filter, OperationKind, Repeat, Simulated};
 pub use volume::{Access, Entry, Lock, LockKind, Volume};
+pub use window::Window;

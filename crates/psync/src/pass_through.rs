@@ -1,9 +1,12 @@
 //! A volume in front of another that has most things done there: to watch it, to give names another meaning, to cut its power.
 //!
-//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. [`Device::begin`] is the
-//! exception: the reads are carried out at once, so that they pass through the wrapper's own `read`.
+//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. There are two exceptions, so
+//! that nothing passes by the wrapper's own `read` and `write`: what [`Device::begin`] begins is carried out at once, and there is no
+//! [`Window`] unless the wrapper says so.
 
-use crate::{Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write};
+use crate::{
+    Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window, Write,
+};
 use std::ops::Range;
 
 /// A [`Volume`] for whoever writes but [`PassThrough::inner`] and what is different.
@@ -88,6 +91,12 @@ pub trait PassThrough: Send + Sync {
         self.inner().lock(kind, holder)
     }
 
+    /// [`Volume::window`].
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        let _ = (file, range);
+        Ok(None)
+    }
+
     /// [`Volume::describe`].
     fn describe(&self) -> String {
         self.inner().describe()
@@ -155,6 +164,10 @@ impl<P: PassThrough> Volume for P {
 
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
         PassThrough::lock(self, kind, holder)
+    }
+
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        PassThrough::window(self, file, range)
     }
 
     fn describe(&self) -> String {

@@ -13,11 +13,13 @@ mod faults;
 mod node;
 mod power;
 mod state;
+mod window;
 
 pub use faults::{Fault, Filter, OperationKind, Repeat};
 
 use crate::{
-    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Write,
+    Access, Counters, Device, Entry, Error, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window,
+    Write,
 };
 use directory::NameChange;
 use faults::Action;
@@ -85,6 +87,13 @@ impl Simulated {
         self
     }
 
+    /// Gives [`Window`]s, which it does not without this. Images do as it does.
+    #[must_use]
+    pub fn with_windows(self) -> Self {
+        self.state.lock().windows = true;
+        self
+    }
+
     /// Sets the room, as [`Simulated::set_capacity`] does.
     #[must_use]
     pub fn with_capacity(self, bytes: u64) -> Self {
@@ -135,6 +144,11 @@ impl Simulated {
     /// Operations so far, since the volume or image was made. Those after the power went off do not count.
     pub fn operations(&self) -> u64 {
         self.state.lock().plans.operations
+    }
+
+    /// Stores to windows so far, since the volume or image was made.
+    pub fn stores(&self) -> u64 {
+        self.state.lock().stores
     }
 
     /// How often planned faults and lies have come true.
@@ -230,6 +244,7 @@ impl Device for Simulated {
         if len > FILE_MAX {
             return Err(Error::Invalid(format!("{}: {len} bytes are beyond any file", handle.name)));
         }
+        state.check_unmapped(file, &(len..u64::MAX))?;
         let failed = state.begin(OperationKind::Resize, "resize", &handle.name)?;
         state.edit(handle.number, |node| node.change(Change::Resize { len }));
         finish(failed, Ok(()))
@@ -241,6 +256,7 @@ impl Device for Simulated {
         if range.is_empty() || range.end > FILE_MAX {
             return Err(Error::Invalid(format!("{}: release of {range:?}", handle.name)));
         }
+        state.check_unmapped(file, &range)?;
         let failed = state.begin(OperationKind::Release, "release", &handle.name)?;
         state.edit(handle.number, |node| node.change(Change::Release { range }));
         finish(failed, Ok(()))
@@ -338,6 +354,10 @@ impl Volume for Simulated {
         state.next_lock += 1;
         state.locks.push(HeldLock { id, kind, holder: holder.to_owned() });
         Ok(Lock::new(Unlock { state: Arc::clone(&self.state), id }))
+    }
+
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        window::window(&self.state, file, range)
     }
 
     fn describe(&self) -> String {

@@ -5,7 +5,8 @@
 //!    until then each of them may be lost, in any combination, though a rename is never half done.
 //! 2. Names are plain file names: no separators, never empty, not `.` or `..`.
 
-use crate::{Device, FileId, Result};
+use crate::{Device, FileId, Result, Window};
+use std::ops::Range;
 
 /// A [`Device`] whose files have names.
 pub trait Volume: Device {
@@ -37,6 +38,17 @@ pub trait Volume: Device {
     /// # Errors
     /// [`Error::Locked`](crate::Error::Locked) names the holder.
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock>;
+
+    /// A part of a file that was written before, to be stored to in memory. `None`: that is not to be had here, which is what a volume
+    /// says that does not know of it. Then one writes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a range that is not wholly in the file, a file that is open for reading only,
+    /// and while there is another window of it.
+    fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
+        let _ = (file, range);
+        Ok(None)
+    }
 
     /// Where this is, for messages: a path, or what a simulated volume calls itself.
     fn describe(&self) -> String;

@@ -1,5 +1,5 @@
-//! Commits: many threads hand over batches, one of them, the leader, writes all that wait to the log with one write and
-//! one sync (group commit), puts them into the active operation queue, and makes them visible in one step.
+//! Commits: many threads hand over batches, one of them, the leader, brings all that wait to the log with one write or store and
+//! one sync, if any asks for it (group commit), puts them into the active operation queue, and makes them visible in one step.
 //!
 //! ```text
 //! commit ──▶ waiting ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ answers ──▶ hands the lead on
@@ -9,7 +9,7 @@
 //! Invariants:
 //! 1. A batch is in the log, at its durability, before any reader can see it, and before its commit returns.
 //! 2. Batches become visible in the order of the log, each wholly within one operation queue.
-//! 3. A commit that failed is not visible. If only space was missing it is not in the log either.
+//! 3. A commit that failed is not visible, and does not become so. If only space was missing it is not in the log either.
 
 use crate::batch::Durability;
 use crate::engine::{Engine, Frozen, State};
@@ -163,7 +163,10 @@ impl Engine {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = self.with_kept_space(|| log.wal.write())
+            && let Err(error) = self.with_kept_space(|| match durability {
+                Durability::Immediate => log.wal.write(),
+                _ => log.wal.store(),
+            })
         {
             if error.is_disk_full() {
                 log.wal.retract(group.len());
@@ -181,13 +184,19 @@ impl Engine {
         log.next_seq = seq;
         let queue = Arc::clone(&self.state.load().active);
         let memory = queue.memory();
-        let mut changed = None;
+        let (mut changed, mut count) = (None, 0);
         let operations = group.iter().flat_map(|ticket| Operations::new(&ticket.body));
-        let sound = operations.map_while(|operation| operation.map_err(|what| changed = Some(what)).ok());
+        let sound = operations
+            .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
+            .inspect(|_| count += 1);
         queue.insert_all(sound, first_seq);
-        if let Some(what) = changed {
+        if changed.is_some() || first_seq + count != seq {
+            // What is in the queue of it would be seen as soon as a later commit is, and the log may hold what recovery refuses.
             let event = "a batch changed while it was committed";
-            return Err(Error::corrupt("memory", 0, event, "its bytes", what));
+            let what = changed.unwrap_or("another number of operations");
+            let error = Error::corrupt("memory", 0, event, "its operations", what);
+            self.poison(&error);
+            return Err(error);
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
@@ -264,5 +273,37 @@ impl Engine {
             Ok(()) => {}
         }
         log.wal.sync().inspect_err(|error| self.poison(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::operation::put_insert;
+    use crate::{Database, Durability, Error};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    /// Memory that changed between a batch's making and its commit: the operations before the bad one were in the queue, and the
+    /// next commit used to show them.
+    #[test]
+    fn a_batch_that_changed_is_not_seen_after_later_commits() {
+        for is_cut in [false, true] {
+            let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+            let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+            let keyspace = db.keyspace("main").unwrap();
+            keyspace.insert("before", "1").unwrap();
+            let mut body = Vec::new();
+            put_insert(&mut body, keyspace.id(), b"half", b"1");
+            if !is_cut {
+                body.push(0xff);
+            }
+            let failed = db.handle.engine.commit(body.into(), 2, Durability::Buffered);
+            assert!(matches!(&failed, Err(Error::Corrupt { .. })), "{failed:?}");
+            let after = keyspace.insert("after", "1");
+            assert!(keyspace.get("half").unwrap().is_none(), "half a batch is seen");
+            assert!(matches!(after, Err(Error::Poisoned { .. })));
+            assert!(db.flush().is_err());
+            assert!(keyspace.get("before").unwrap().is_some());
+        }
     }
 }

@@ -5,14 +5,15 @@
 //! [`record::Lsn`]: bytes over all generations. The format is drawn in [`record`].
 //!
 //! ```text
-//!             append        write               sync
+//!             append     write, or store        sync
 //!   pending  ------->  ...  ------>  page cache ------>  durable     (WalWriter)
 //!                                     |                     |
 //!   power loss: a prefix, perhaps <---+                     +---> all of it     (replay)
 //! ```
 //!
-//! While commits are durable one by one the file of the newest generation is longer than what it holds: zeros are
-//! written ahead of them, since a sync is cheaper if the file does not grow ([`reservation`]).
+//! While commits are small, or durable one by one, the file of the newest generation is longer than what it holds: zeros are
+//! written ahead of them, since a sync is cheaper if the file does not grow ([`reservation`]), and what is there can be
+//! mapped, so that small commits are stored without a system call ([`stored`]).
 //!
 //! Invariants:
 //! 1. A generation's header is durable, and its name too, before its first record is written.
@@ -36,11 +37,14 @@
 //!    are given again.
 
 mod chain;
+mod generation;
 mod old_syncs;
+mod pending;
 mod reader;
 mod record;
 mod reservation;
 mod settle;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -42,10 +42,16 @@ fn run(volume: &Simulated, repeat: Repeat) -> (Workload, Option<sapwood::Error>)
     (workload, error)
 }
 
+/// With windows and without.
 fn fault_everywhere(fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
+    let without = fault_at_each(|| Simulated::new(SEED), fault, repeat, filter);
+    fault_at_each(|| Simulated::new(SEED).with_windows(), fault, repeat, filter).min(without)
+}
+
+fn fault_at_each(fresh: impl Fn() -> Simulated, fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
     let mut nth = 1;
     loop {
-        let volume = Simulated::new(SEED);
+        let volume = fresh();
         volume.fail_nth(filter.clone(), nth, fault, repeat);
         let (workload, error) = run(&volume, repeat);
         let story = format!("{fault:?} {repeat:?} at operation {nth}, error {error:?}");
@@ -65,6 +71,7 @@ fn fault_everywhere(fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
             workload.verify(&db, workload.durable, &story);
         }
         if passed {
+            println!("{fault:?} {repeat:?}: {} operations, {} stores", nth - 1, volume.stores());
             return nth - 1;
         }
         nth += 1;

@@ -3,7 +3,7 @@
 
 mod scenario;
 
-use psync::{Fault, Filter, Repeat, Simulated};
+use psync::{Fault, Filter, Repeat};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scenario::{Workload, open};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One life of a database: several rounds of work, each ended by a power loss at a random operation of the device.
-/// Returns the number of crash points, and how many log areas had grown and been emptied before them.
-fn life(seed: u64) -> [u64; 3] {
+/// Returns the number of crash points, how many log areas had grown and been emptied before them, and how often the log was stored to.
+fn life(seed: u64) -> [u64; 4] {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x5eed);
-    let mut volume = Simulated::new(seed);
+    let mut volume = scenario::volume(seed);
     let mut workload = Workload::new(seed);
-    let (mut points, mut appended, mut cleansed) = (0, 0, 0);
+    let (mut points, mut appended, mut cleansed, mut stores) = (0, 0, 0, 0);
     for round in 0..4 {
         let at = if rng.random_bool(0.3) { rng.random_range(1..60) } else { rng.random_range(1..400) };
         volume.fail_nth(Filter::any(), at, Fault::PowerOff, Repeat::Once);
@@ -28,6 +28,7 @@ fn life(seed: u64) -> [u64; 3] {
             cleansed += writes.blocks_cleansed;
             let _ = done.and_then(|()| if rng.random_bool(0.3) { db.close() } else { Ok(()) });
         }
+        stores += volume.stores();
         // Several things could be found after the same crash; the last one is gone on with.
         for image in 0..3u64 {
             let image_seed = seed.wrapping_mul(1000) + round * 10 + image;
@@ -45,7 +46,7 @@ fn life(seed: u64) -> [u64; 3] {
             }
         }
     }
-    [points, appended, cleansed]
+    [points, appended, cleansed, stores]
 }
 
 #[test]
@@ -56,17 +57,20 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_half_there() {
     }
     let lives = std::env::var("POWER_LOSS_LIVES").map_or(1700, |lives| lives.parse().expect("a number"));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let sum = |a: [u64; 3], b: [u64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
-    let [points, appended, cleansed] = std::thread::scope(|scope| {
+    let sum = |a: [u64; 4], b: [u64; 4]| std::array::from_fn(|index| a[index] + b[index]);
+    let [points, appended, cleansed, stores] = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|worker| {
                 let seeds = (0..lives).filter(move |seed| seed % threads == worker);
-                scope.spawn(move || seeds.map(life).fold([0; 3], sum))
+                scope.spawn(move || seeds.map(life).fold([0; 4], sum))
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).fold([0; 3], sum)
+        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).fold([0; 4], sum)
     });
-    println!("{points} crash points, {appended} log areas grown, {cleansed} blocks cleansed");
+    println!(
+        "{points} crash points, {appended} log areas grown, {cleansed} blocks cleansed, {stores} stores"
+    );
+    assert!(stores > lives * 10, "{stores} stores");
     assert!(points >= lives * 12);
     assert!(appended > lives && cleansed > lives, "log areas: {appended} grew, {cleansed} were emptied");
 }
@@ -74,14 +78,16 @@ fn nothing_acknowledged_is_lost_and_no_batch_is_half_there() {
 /// When only the process dies, everything that was written to the page cache is there.
 #[test]
 fn the_death_of_the_process_loses_nothing_that_was_written() {
+    let mut stores = 0;
     for seed in 0..150 {
-        let volume = Simulated::new(seed);
+        let volume = scenario::volume(seed);
         let mut workload = Workload::new(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut current = volume;
         for round in 0..3 {
             let db = open(&current).expect("opens");
             workload.run(&db, rng.random_range(1..80)).expect("nothing fails");
+            stores += current.stores();
             let found = current.crash();
             let story = format!("seed {seed}, round {round}");
             let reopened = open(&found).unwrap_or_else(|error| panic!("{story}: {error}"));
@@ -91,13 +97,14 @@ fn the_death_of_the_process_loses_nothing_that_was_written() {
             current = found;
         }
     }
+    assert!(stores > 1000, "{stores} stores");
 }
 
 /// With a flush in the background, so that the log has several generations that nobody has synced yet.
 #[test]
 fn nothing_is_lost_while_a_flush_runs_in_the_background() {
     for seed in 0..40 {
-        let volume = Simulated::new(seed);
+        let volume = scenario::volume(seed);
         let mut workload = Workload::new(seed);
         let watched = Arc::clone(&workload.watched);
         let done = AtomicBool::new(false);

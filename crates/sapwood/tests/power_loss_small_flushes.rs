@@ -210,8 +210,8 @@ fn grown(shape: Shape) -> (Simulated, Model) {
     (volume, model)
 }
 
-/// Points, flushes, blocks cleansed, bytes collected.
-type Counts = [u64; 4];
+/// Points, flushes, blocks cleansed, bytes collected, stores to the log.
+type Counts = [u64; 5];
 
 fn sum(a: Counts, b: Counts) -> Counts {
     std::array::from_fn(|index| a[index] + b[index])
@@ -221,9 +221,13 @@ fn sum(a: Counts, b: Counts) -> Counts {
 fn life(seed: u64, grown: &(Simulated, Model)) -> Counts {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xf1a5);
     let (mut volume, mut model) = (grown.0.power_loss(seed), grown.1.clone());
+    // Half of the lives of each shape have windows to store to.
+    if seed / SHAPES.len() as u64 % 2 == 1 {
+        volume = volume.with_windows();
+    }
     model.rng = StdRng::seed_from_u64(seed);
     let shape = model.shape;
-    let mut counts = [0; 4];
+    let mut counts = [0; 5];
     for round in 0..2 {
         let end = if rng.random_bool(0.2) { 40 } else { 500 };
         let nth = rng.random_range(1..end);
@@ -247,7 +251,10 @@ fn life(seed: u64, grown: &(Simulated, Model)) -> Counts {
                 seen.is_over.store(true, SeqCst);
             });
             let writes = opened.db.stats().writes;
-            counts = sum(counts, [0, writes.flushes, writes.blocks_cleansed, writes.collected_bytes]);
+            counts = sum(
+                counts,
+                [0, writes.flushes, writes.blocks_cleansed, writes.collected_bytes, volume.stores()],
+            );
         }
         let durable = seen.durable.load(SeqCst);
         for image in 0..2 {
@@ -282,13 +289,16 @@ fn small_flushes_lose_nothing_that_was_promised_and_tear_no_batch() {
     let counts = std::thread::scope(|scope| {
         let work = || {
             let seeds = std::iter::repeat_with(|| next.fetch_add(1, SeqCst)).take_while(|seed| *seed < lives);
-            seeds.map(|seed| life(seed, of(seed))).fold([0; 4], sum)
+            seeds.map(|seed| life(seed, of(seed))).fold([0; 5], sum)
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).fold([0; 4], sum)
+        workers.into_iter().map(|worker| worker.join().expect("no worker fails")).fold([0; 5], sum)
     });
-    let [points, flushes, cleansed, collected] = counts;
-    println!("{points} points, {flushes} flushes, {cleansed} blocks cleansed, {collected} bytes collected");
+    let [points, flushes, cleansed, collected, stores] = counts;
+    println!(
+        "{points} points, {flushes} flushes, {cleansed} blocks cleansed, {collected} bytes collected, {stores} stores"
+    );
+    assert!(stores > lives, "{stores} stores");
     assert!(points == 4 * lives && flushes > 5 * lives, "{points} points, {flushes} flushes");
     assert!(cleansed > lives && collected > lives * 1000, "{cleansed} cleansed, {collected} bytes collected");
 }

@@ -97,7 +97,7 @@ fn after_a_power_loss_at_any_operation_there_is_a_prefix_with_all_that_was_promi
     ];
     for shape in shapes {
         for nth in (1..).step_by(3) {
-            let (volume, durable) = (Simulated::new(nth), AtomicU64::new(0));
+            let (volume, durable) = (scenario::volume(nth), AtomicU64::new(0));
             volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
             drop(load(&volume, shape, &durable));
             if !volume.is_off() {

@@ -12,6 +12,8 @@ pub enum OperationKind {
     Read,
     /// One member of a set given to [`Device::write`](crate::Device::write).
     Write,
+    /// [`Window::store`](crate::Window::store). A fault refuses it; only the power can go in the midst of it.
+    Store,
     /// [`Device::sync`](crate::Device::sync).
     Sync,
     /// [`Device::len`](crate::Device::len).
@@ -55,8 +57,8 @@ impl Filter {
 
     /// Operations that change something or make it durable: the points at which a loss of power makes a difference.
     pub fn changes() -> Self {
-        use OperationKind::{Open, Release, Remove, Rename, Resize, Sync, SyncDirectory, Write};
-        Self::kinds([Write, Sync, Resize, Release, Open, Remove, Rename, SyncDirectory])
+        use OperationKind::{Open, Release, Remove, Rename, Resize, Store, Sync, SyncDirectory, Write};
+        Self::kinds([Write, Store, Sync, Resize, Release, Open, Remove, Rename, SyncDirectory])
     }
 
     /// Of those, only operations on files whose name begins with `prefix`. Operations without a file never match then.

@@ -16,6 +16,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 
 const EIO: i32 = 5;
 
@@ -41,6 +42,10 @@ pub(super) struct State {
     pub(super) alignment: usize,
     pub(super) pio_max: usize,
     pub(super) capacity: u64,
+    /// Whether there are windows here, and which parts of files have one.
+    pub(super) windows: bool,
+    pub(super) mapped: HashMap<FileId, Range<u64>>,
+    pub(super) stores: u64,
     pub(super) directory: Directory,
     nodes: BTreeMap<Number, (Node, Live)>,
     next_number: Number,
@@ -74,6 +79,9 @@ impl State {
             alignment: 512,
             pio_max: 64,
             capacity: u64::MAX,
+            windows: false,
+            mapped: HashMap::new(),
+            stores: 0,
             directory: Directory::default(),
             nodes: BTreeMap::new(),
             next_number: 0,
@@ -106,6 +114,7 @@ impl State {
             alignment: self.alignment,
             pio_max: self.pio_max,
             capacity: self.capacity,
+            windows: self.windows,
             next_number: self.next_number,
             next_file: self.next_file,
             ..Self::new(self.seed)
@@ -181,6 +190,16 @@ impl State {
             Ok(handle.clone())
         } else {
             Err(Error::Invalid(format!("{operation} of {}, which was opened for reading only", handle.name)))
+        }
+    }
+
+    /// Refuses to take `range` from a file that has a window there.
+    pub(super) fn check_unmapped(&self, file: FileId, range: &Range<u64>) -> Result<()> {
+        match self.mapped.get(&file) {
+            Some(mapped) if range.start < mapped.end && mapped.start < range.end => {
+                Err(Error::Invalid(format!("{range:?} is to go, but there is a window of {mapped:?}")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -369,6 +388,32 @@ impl State {
                 node.change(Change::Resize { len });
             }
         });
+    }
+
+    /// A store to a window of the file, which a fault refuses.
+    ///
+    /// # Panics
+    /// Where a processor would not find the page: a real process is killed by SIGBUS.
+    pub(super) fn store(&mut self, handle: &Handle, offset: u64, data: &[u8]) -> Result<bool> {
+        let action = self.count(OperationKind::Store, "store", &handle.name, true)?;
+        let end = offset + data.len() as u64;
+        let there = self
+            .node(handle.number)
+            .is_none_or(|node| end <= node.seen.len() && node.seen.missing_pages(offset..end) == 0);
+        assert!(there, "SIGBUS: a store to {} at {offset}..{end}, which the file has not", handle.name);
+        let Some(Action::Fail(fault)) = action else {
+            self.stores += 1;
+            return self.write_bytes(handle, offset, data).map(|()| true);
+        };
+        if fault != Fault::PowerOff {
+            return Ok(false);
+        }
+        self.off = true;
+        // Copying stops anywhere, and what was copied is written back anyhow.
+        let mut chance = self.chance();
+        let copied = &data[..chance.random_range(0..=data.len())];
+        self.write_some(handle, offset, copied, &mut chance);
+        Err(failure(fault, "store", &handle.name, Some(offset)))
     }
 
     /// One set of at most `pio_max` checked reads.

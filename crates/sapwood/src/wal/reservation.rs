@@ -64,6 +64,16 @@ impl Reservation {
         Some(end.max(self.until)..until)
     }
 
+    /// The zeros to be written so that the file has bytes from the log's end at `len` to `until`. `None`: it has.
+    pub fn missing(&self, len: u64, until: u64) -> Option<Range<u64>> {
+        let missing = len.max(self.until)..until;
+        (!missing.is_empty()).then_some(missing)
+    }
+
+    pub fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     pub fn grew(&mut self, until: u64) {
         self.until = until;
     }

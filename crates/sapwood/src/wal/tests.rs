@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod lives;
 mod reserved;
+mod stored;
 
 use psync::Simulated;
 

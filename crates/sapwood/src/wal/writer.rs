@@ -1,21 +1,24 @@
-//! Writing the log: records gather in memory, go to the page cache in one write, and are durable after a sync.
+//! Writing the log: records gather in memory ([`pending`](super::pending)), go to the page cache in one write, or by a window
+//! ([`stored`](super::stored)), and are durable after a sync.
 //!
 //! Invariants (with those of [`super`]):
 //! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
 //! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well; or the generation was removed,
 //!    since the manifest says durably that it is not needed.
-//! 3. `write` is all or nothing: for want of space everything stays pending and the file is as it was.
+//! 3. `write` and `store` are all or nothing: for want of space everything stays pending and the file is as it was.
 //! 4. What lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)): zeros that nobody
 //!    misses. A generation that is closed is cut back to its length.
 //! 5. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
 //!    not [`Error::DiskFull`], since its pages may be lost.
 
-use super::chain::holds_no_record;
+use super::generation::{Generation, Old, create_file, next_generation};
 use super::old_syncs::{OldSyncs, Unsynced};
+use super::pending::{Heading, Pending};
 use super::reader::list;
-use super::record::{BODY_LEN_MAX, Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
-use super::reservation::{Reservation, Steps};
+use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
+use super::reservation::Steps;
 use super::settle::settle;
+use super::stored::{Sizes, Stored};
 use super::verify::verify;
 use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
@@ -24,10 +27,14 @@ use crate::operation::SeqNo;
 use bytes::Bytes;
 use psync::{Access, AlignedBuffer, FileId, Volume, Write};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// A longer write is cut into pieces of about this many bytes.
-const WRITE_LEN: usize = 4 << 20;
+/// LSN below which everything is durable.
+fn durable(older: &[Generation], current: &Generation) -> Lsn {
+    let oldest = older.iter().find(|old| !old.is_synced()).unwrap_or(current);
+    oldest.base.plus(oldest.synced)
+}
 
 /// How far the log is written, for [`verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,86 +55,18 @@ pub(crate) struct WalWriter {
     older: Vec<Generation>,
     /// Generations whose files exist.
     on_disk: BTreeSet<u64>,
-    pending: Vec<Pending>,
-    pending_len: usize,
-    /// What the next record's first sequence number must be.
-    next_seq: SeqNo,
+    pending: Pending,
     epoch: u32,
-    scratch: Vec<u8>,
     steps: Steps,
+    /// The window at the end of the current generation.
+    stored: Stored,
+    /// Never written to, so that the system backs it with one page.
+    zeros: AlignedBuffer,
     bytes_written: u64,
     syncs: u64,
     old_syncs: Arc<OldSyncs>,
     /// The first failure: nobody knows what reached the disk.
     failure: Option<String>,
-}
-
-struct Generation {
-    number: u64,
-    file: FileId,
-    /// LSN of the file's first byte.
-    base: Lsn,
-    /// Valid bytes, with the header.
-    len: u64,
-    /// How many of them are durable.
-    synced: u64,
-    /// What is reserved behind them.
-    reserved: Reservation,
-}
-
-impl Generation {
-    /// One that has a durable header and nothing else.
-    fn begun(number: u64, file: FileId, base: Lsn) -> Self {
-        let empty = HEADER_LEN as u64;
-        Self { number, file, base, len: empty, synced: empty, reserved: Reservation::none() }
-    }
-
-    fn is_synced(&self) -> bool {
-        self.synced == self.len
-    }
-
-    fn end(&self) -> Lsn {
-        self.base.plus(self.len)
-    }
-}
-
-struct Pending {
-    first_seq: SeqNo,
-    count: u32,
-    body: Bytes,
-}
-
-impl Pending {
-    fn len(&self) -> usize {
-        HEAD_LEN + self.body.len()
-    }
-}
-
-/// Generations that are not needed any more.
-#[must_use]
-pub(crate) struct Old {
-    open: Vec<FileId>,
-    generations: BTreeSet<u64>,
-}
-
-impl Old {
-    /// Removes their files. Says which are left, and the first error; nothing depends on them.
-    pub fn remove(self, volume: &dyn Volume) -> (Vec<u64>, Result<()>) {
-        for file in self.open {
-            let _ = volume.close(file);
-        }
-        let (mut left, mut result) = (Vec::new(), Ok(()));
-        for generation in self.generations {
-            match volume.remove(&file_name(generation)) {
-                Ok(()) | Err(psync::Error::NotFound { .. }) => {}
-                Err(error) => {
-                    left.push(generation);
-                    result = result.and(Err(error.into()));
-                }
-            }
-        }
-        (left, result)
-    }
 }
 
 impl WalWriter {
@@ -205,12 +144,11 @@ impl WalWriter {
             current,
             older: Vec::new(),
             on_disk,
-            pending: Vec::new(),
-            pending_len: 0,
-            next_seq: after.next_seq,
+            pending: Pending::none(after.next_seq),
             epoch: after.epoch,
-            scratch: Vec::new(),
             steps: Steps::USUAL,
+            stored: Stored::none(Sizes::USUAL),
+            zeros: AlignedBuffer::new(0),
             bytes_written: 0,
             syncs: 0,
             old_syncs: Arc::default(),
@@ -228,40 +166,24 @@ impl WalWriter {
         self.pending.is_empty() && self.current.len == HEADER_LEN as u64
     }
 
-    /// LSN below which everything is durable.
-    fn durable(&self) -> Lsn {
-        let oldest = self.older.iter().find(|old| !old.is_synced()).unwrap_or(&self.current);
-        oldest.base.plus(oldest.synced)
-    }
-
     /// Adds a record to what is to be written. It takes `count` sequence numbers (at least 1) from `first_seq` on.
     ///
     /// # Panics
     /// If the sequence numbers do not follow on those of the record before, or the body is longer than
-    /// [`BODY_LEN_MAX`]: recovery would take everything from here on for torn.
+    /// [`BODY_LEN_MAX`](super::record::BODY_LEN_MAX): recovery would take everything from here on for torn.
     pub fn append(&mut self, first_seq: SeqNo, count: u32, body: Bytes) {
-        assert!(body.len() <= BODY_LEN_MAX, "a record's body of {} bytes", body.len());
-        assert!(count > 0, "a record has at least one operation");
-        assert_eq!(first_seq, self.next_seq, "sequence numbers follow on");
-        let record = Pending { first_seq, count, body };
-        self.next_seq = first_seq + SeqNo::from(count);
-        self.pending_len += record.len();
-        self.pending.push(record);
+        self.pending.append(first_seq, count, body);
     }
 
     /// Bytes waiting in memory.
     pub fn pending(&self) -> usize {
-        self.pending_len
+        self.pending.len()
     }
 
     /// Drops the last `n` appended records (all of them, if there are fewer) of those that are still pending: their
     /// commits were refused. Their sequence numbers come next again.
     pub fn retract(&mut self, n: usize) {
-        let keep = self.pending.len().saturating_sub(n);
-        for record in self.pending.drain(keep..).rev() {
-            self.pending_len -= record.len();
-            self.next_seq = record.first_seq;
-        }
+        self.pending.retract(n);
     }
 
     /// Makes room for what is pending, and for more, if it is to be synced: see [`reservation`](super::reservation).
@@ -271,22 +193,32 @@ impl WalWriter {
     /// As [`WalWriter::write`], but never [`Error::DiskFull`].
     pub fn reserve(&mut self) -> Result<()> {
         self.usable()?;
-        let adds = self.pending_len as u64;
+        let adds = self.pending.len() as u64;
         let end = self.current.len.saturating_add(adds);
-        let Some(range) = self.current.reserved.wanted(&self.steps, end, adds) else { return Ok(()) };
-        // From the system, which backs what is never written to with one page of zeros.
-        let zeros = AlignedBuffer::new((range.end - range.start) as usize);
+        match self.current.reserved.wanted(&self.steps, end, adds) {
+            Some(range) => self.write_zeros(range).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes zeros ahead. Says whether there was space for them; if not, this file does without.
+    fn write_zeros(&mut self, range: Range<u64>) -> Result<bool> {
+        let count = (range.end - range.start) as usize;
+        if self.zeros.len() < count {
+            self.zeros = AlignedBuffer::new(count);
+        }
         let Generation { file, len, .. } = self.current;
-        match self.volume.write(&[Write { file, offset: range.start, data: &zeros }]) {
+        match self.volume.write(&[Write { file, offset: range.start, data: &self.zeros[..count] }]) {
             Ok(()) => {
-                self.bytes_written += zeros.len() as u64;
+                self.bytes_written += count as u64;
                 self.current.reserved.grew(range.end);
-                Ok(())
+                Ok(true)
             }
             Err(full) if full.is_full() => {
                 self.current.reserved.refuse();
                 // Others need the space more. Without space even for this the zeros stay, which does no harm.
-                self.cut(file, len)
+                self.cut(file, len)?;
+                Ok(false)
             }
             Err(other) => Err(self.fail(other.into())),
         }
@@ -294,10 +226,42 @@ impl WalWriter {
 
     /// Cuts off what is behind the end of the log, if the file system has the space to do so.
     fn cut(&mut self, file: FileId, len: u64) -> Result<()> {
+        self.stored.close();
         match self.volume.resize(file, len) {
             Err(error) if !error.is_full() => Err(self.fail(error.into())),
             _ => Ok(()),
         }
+    }
+
+    /// Brings what is pending to the page cache: by a window ([`stored`](super::stored)), if it is little and there is one, or a write.
+    ///
+    /// # Errors
+    /// As [`WalWriter::write`].
+    pub fn store(&mut self) -> Result<()> {
+        self.usable()?;
+        if !self.pending.is_empty() {
+            self.make_window()?;
+        }
+        self.put(true)
+    }
+
+    /// Opens a window for what is pending, if that is to have one.
+    fn make_window(&mut self) -> Result<()> {
+        let (at, adds) = (self.current.len, self.pending.len() as u64);
+        if self.current.reserved.is_refused() {
+            return Ok(());
+        }
+        let Some(until) = self.stored.wanted(at, adds) else { return Ok(()) };
+        if let Some(missing) = self.current.reserved.missing(at, until)
+            && !self.write_zeros(missing)?
+        {
+            return Ok(());
+        }
+        match self.volume.window(self.current.file, at..until) {
+            Ok(window) => self.stored.open(window),
+            Err(error) => return Err(self.fail(error.into())),
+        }
+        Ok(())
     }
 
     /// Writes what is pending to the page cache.
@@ -306,21 +270,36 @@ impl WalWriter {
     /// [`Error::DiskFull`]: all of it stays pending, and nothing of it is in the log, not even after a crash. Other
     /// errors: nobody knows what reached the log; every later call answers [`Error::Poisoned`].
     pub fn write(&mut self) -> Result<()> {
+        self.put(false)
+    }
+
+    fn put(&mut self, may_store: bool) -> Result<()> {
         self.usable()?;
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let result = self.write_pending(&mut scratch);
-        scratch.clear();
-        scratch.shrink_to(2 * WRITE_LEN);
-        self.scratch = scratch;
+        let Self { volume, stored, bytes_written, .. } = self;
+        let file = self.current.file;
+        let heading = Heading {
+            database: self.database,
+            generation: self.current.number,
+            epoch: self.epoch,
+            durable: durable(&self.older, &self.current),
+        };
+        let mut written = 0;
+        let result = self.pending.encode(&heading, self.current.len, |offset, data| {
+            // What is stored was counted when zeros were written there.
+            if !(may_store && stored.store(offset, data)?) {
+                volume.write(&[Write { file, offset, data }])?;
+                written += data.len() as u64;
+            }
+            psync::Result::Ok(())
+        });
         match result {
             Ok(end) => {
-                self.bytes_written += end - self.current.len;
+                *bytes_written += written;
                 self.current.len = end;
                 self.pending.clear();
-                self.pending_len = 0;
                 Ok(())
             }
             Err(full) if full.is_full() => {
@@ -329,40 +308,6 @@ impl WalWriter {
             }
             Err(other) => Err(self.fail(other.into())),
         }
-    }
-
-    /// Writes what is pending behind what is written, and tells where it ends.
-    fn write_pending(&self, scratch: &mut Vec<u8>) -> psync::Result<u64> {
-        let mut at = self.current.len;
-        let put = |at: &mut u64, scratch: &mut Vec<u8>| {
-            self.volume.write(&[Write { file: self.current.file, offset: *at, data: scratch }])?;
-            *at += scratch.len() as u64;
-            scratch.clear();
-            psync::Result::Ok(())
-        };
-        scratch.clear();
-        let durable = self.durable();
-        for record in &self.pending {
-            let head = Head {
-                len: record.body.len() as u32,
-                body_crc: crc32c::crc32c(&record.body),
-                count: record.count,
-                epoch: self.epoch,
-                first_seq: record.first_seq,
-                durable,
-            };
-            let offset = at + scratch.len() as u64;
-            let place = Place { database: self.database, generation: self.current.number, offset };
-            scratch.extend_from_slice(&head.encode(&place));
-            scratch.extend_from_slice(&record.body);
-            if scratch.len() >= WRITE_LEN {
-                put(&mut at, scratch)?;
-            }
-        }
-        if !scratch.is_empty() {
-            put(&mut at, scratch)?;
-        }
-        Ok(at)
     }
 
     /// Undoes a write that failed for want of space: cuts it off, durably, so that no crash brings it back. If the
@@ -376,6 +321,7 @@ impl WalWriter {
         self.epoch = epoch;
         let (file, len) = (self.current.file, self.current.len);
         self.current.reserved.cut();
+        self.stored.close();
         if self.volume.resize(file, len).is_err() {
             // Its first head gone, the rest is unreachable as well.
             let blank = [0; HEAD_LEN];
@@ -461,8 +407,8 @@ impl WalWriter {
             base: self.current.end(),
             previous_generation: self.current.number,
             previous_len: self.current.len,
-            durable: self.durable(),
-            first_seq: self.next_seq,
+            durable: durable(&self.older, &self.current),
+            first_seq: self.pending.next_seq(),
         };
         let file = match create_file(&*self.volume, &header, &mut self.syncs) {
             Ok(file) => file,
@@ -473,6 +419,7 @@ impl WalWriter {
         self.on_disk.insert(header.generation);
         let next = Generation::begun(header.generation, file, header.base);
         self.older.push(std::mem::replace(&mut self.current, next));
+        self.stored.begin();
         Ok(())
     }
 
@@ -531,6 +478,17 @@ impl WalWriter {
         self.steps = steps;
     }
 
+    #[cfg(test)]
+    pub fn set_windows_for_test(&mut self, sizes: Sizes) {
+        self.stored = Stored::none(sizes);
+    }
+
+    /// Stores so far.
+    #[cfg(test)]
+    pub fn stores(&self) -> u64 {
+        self.stored.stores
+    }
+
     fn usable(&self) -> Result<()> {
         match &self.failure {
             Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
@@ -548,52 +506,6 @@ impl Drop for WalWriter {
     fn drop(&mut self) {
         for old in self.older.iter().chain([&self.current]) {
             let _ = self.volume.close(old.file);
-        }
-    }
-}
-
-fn next_generation(generation: u64) -> Result<u64> {
-    generation.checked_add(1).ok_or_else(|| {
-        Flaw::new("the log file's generation", "less than 2^64 - 1", generation).at(file_name(generation), 0)
-    })
-}
-
-/// Creates a generation's file with its header, durably. For want of space it is as if it had never been tried: a
-/// header that survived would declare void what is written to the current generation from now on.
-fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
-    let name = file_name(header.generation);
-    let access = Access { write: true, create_new: true, ..Access::default() };
-    let opened = match volume.open(&name, access) {
-        Err(psync::Error::Exists { .. }) => {
-            if !holds_no_record(volume, header.database, header.generation)? {
-                let flaw =
-                    Flaw::new("the log file exists already", "no file, or one without records", "records");
-                return Err(flaw.at(name, 0));
-            }
-            // A power loss came in between when it was created.
-            volume.remove(&name)?;
-            volume.open(&name, access)
-        }
-        opened => opened,
-    };
-    let file = opened?;
-    let bytes = header.encode();
-    let result = match volume.write(&[Write { file, offset: 0, data: &bytes }]) {
-        Ok(()) => volume.sync(file).and_then(|()| volume.sync_directory()).map_err(Error::undecided),
-        Err(error) => Err(error.into()),
-    };
-    match result {
-        Ok(()) => {
-            *syncs += 2;
-            Ok(file)
-        }
-        Err(error) => {
-            let _ = volume.close(file);
-            if error.is_disk_full() {
-                volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
-                *syncs += 1;
-            }
-            Err(error)
         }
     }
 }

@@ -19,6 +19,12 @@ pub fn options() -> Builder {
     Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20).background_threads(0)
 }
 
+/// A volume on which every second seed has windows to store to.
+pub fn volume(seed: u64) -> Simulated {
+    let volume = Simulated::new(seed);
+    if seed.is_multiple_of(2) { volume } else { volume.with_windows() }
+}
+
 pub fn open(volume: &Simulated) -> sapwood::Result<Database> {
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     options().open_on(volume)

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::wal::record::HEADER_LEN;
 use crate::wal::reservation::Steps;
+use crate::wal::stored::Sizes;
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -45,6 +46,8 @@ struct Seen {
     reserved: u64,
     zeros_behind: u64,
     zeros_only: u64,
+    stores: u64,
+    lost_stores: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +131,8 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                 model.append(wal, rng);
                 continue;
             }
-            8..12 => wal.write().map(|()| model.wrote()),
+            // As the engine does it for a commit that is to outlive the process only.
+            8..12 => wal.store().map(|()| model.wrote()),
             12..16 => {
                 // As the engine does it for a commit that is to be durable.
                 let before = wal.bytes_written();
@@ -210,9 +214,23 @@ fn tiny_steps(rng: &mut StdRng) -> Steps {
     Steps { first, most: rng.random_range(first..20_000), unit: [1, 64, 512, 4096][rng.random_range(0..4)] }
 }
 
+/// So small that windows come and go all the time.
+fn tiny_windows(rng: &mut StdRng) -> Sizes {
+    let (small, first) = (rng.random_range(100..2000), rng.random_range(1..2000));
+    Sizes {
+        small,
+        after: rng.random_range(1..4),
+        first,
+        most: first * rng.random_range(1..8),
+        unit: [1, 64, 4096][rng.random_range(0..3)],
+    }
+}
+
 fn life(seed: u64, seen: &mut Seen) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut volume = Simulated::new(seed);
+    // Every second life has windows.
+    let mut volume =
+        if seed.is_multiple_of(2) { Simulated::new(seed) } else { Simulated::new(seed).with_windows() };
     let mut model = Model { log: vec![], written: 0, synced: 0, begins: vec![], low: 1, high: 0, serial: 0 };
     for round in 0..6u64 {
         let (records, tail) = read(&volume, model.low, model.high)
@@ -239,12 +257,15 @@ fn life(seed: u64, seen: &mut Seen) {
         model.begins.retain(|(generation, start)| *generation <= tail.ends_in && *start <= end);
         if let Ok(mut wal) = begun {
             wal.set_steps_for_test(tiny_steps(&mut rng));
+            wal.set_windows_for_test(tiny_windows(&mut rng));
             model.synced = end;
             if model.begins.last().is_none_or(|(generation, _)| *generation != wal.generation()) {
                 model.begins.push((wal.generation(), end));
             }
             model.high = wal.generation();
             seen.failed += u64::from(work(&mut wal, &mut model, &mut rng, seen).is_err());
+            seen.stores += wal.stores();
+            seen.lost_stores += u64::from(wal.stores() > 0 && volume.is_off());
         } else {
             // The log is still what it was, and even a new generation could be there: without records.
             model.written = model.synced;
@@ -288,7 +309,7 @@ fn what_is_found_is_a_prefix_with_all_that_was_promised() {
     for rare in [seen.removed, seen.failed, seen.unnoted, seen.doomed, seen.reserved] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
-    for rare in [seen.zeros_behind, seen.zeros_only] {
+    for rare in [seen.zeros_behind, seen.zeros_only, seen.stores, seen.lost_stores] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
     assert!(images >= lives * 18);
