@@ -225,6 +225,45 @@ fn who_reads_a_little_reads_nothing_ahead_and_nobody_reads_beyond_the_bounds() {
     }
 }
 
+/// Scans that nobody gave a bound: how long such scans are is learnt from those that have ended.
+#[test]
+fn scans_that_are_alike_soon_read_what_they_need_at_once() {
+    let volume = ingested();
+    for direction in [false, true] {
+        for count in [30, 100, 300, 500] {
+            let (db, keyspace) = opened(&volume);
+            let mut rng = StdRng::seed_from_u64(count.into());
+            let mut scan = || {
+                let from = rng.random_range(count..RECORDS - count);
+                let before = db.stats().reads;
+                let found = match direction {
+                    true => keyspace.range(&key(from)[..]..).take(count as usize).map(owned).count(),
+                    false => keyspace.range(..&key(from)[..]).rev().take(count as usize).map(owned).count(),
+                };
+                assert_eq!(found, count as usize);
+                let after = db.stats().reads;
+                let nodes = after.cache_misses - before.cache_misses;
+                (nodes, after.psync_groups - before.psync_groups)
+            };
+            for _ in 0..10 {
+                scan();
+            }
+            let (mut nodes, mut groups) = (0, 0);
+            const SCANS: u64 = 20;
+            for _ in 0..SCANS {
+                let (more_nodes, more_groups) = scan();
+                nodes += more_nodes;
+                groups += more_groups;
+            }
+            let needed = u64::from(count) * 93 / 2000 + 2;
+            let story =
+                format!("{SCANS} scans of {count} in {needed} leaves: {nodes} nodes in {groups} groups");
+            assert!(nodes <= SCANS * (needed + 1 + needed / 4), "{story}");
+            assert!(groups <= SCANS * 3 / 2, "{story}");
+        }
+    }
+}
+
 /// What is in flight belongs to the walk: it may end anywhere, on any thread, also after the database.
 #[test]
 fn walks_that_are_left_harm_nobody() {

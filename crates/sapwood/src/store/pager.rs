@@ -13,6 +13,7 @@ use crate::store::cache::Cache;
 use crate::store::frames::Frames;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::rent::Rents;
+use crate::store::scan_lengths::ScanLengths;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
@@ -68,6 +69,8 @@ pub(crate) struct Pager {
     pub stage: Stage,
     /// What range searches pay for log pieces.
     pub rents: Rents,
+    /// How long they have been.
+    pub lengths: ScanLengths,
     pub counters: PagerCounters,
 }
 
@@ -101,6 +104,7 @@ impl Pager {
             frames: Frames::new(room.frames),
             stage: Stage::default(),
             rents: Rents::default(),
+            lengths: ScanLengths::default(),
             counters: PagerCounters::default(),
         }
     }

@@ -205,9 +205,7 @@ impl Leaves {
             Direction::Down => self.rest.start > 0,
         };
         self.leaf = Some(leaf);
-        if !self.is_last {
-            self.groups.look_ahead(&self.course, self.leaves.len());
-        }
+        self.groups.enter(&self.course, self.leaves.len(), self.is_last);
     }
 
     /// Goes to the next group of leaves, or ends.
@@ -223,5 +221,13 @@ impl Leaves {
         }
         self.leaves = leaves.into();
         Ok(())
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if self.groups.entered() > 0 {
+            self.course.pager.lengths.note(self.course.kind(), self.groups.entered());
+        }
     }
 }

@@ -1,28 +1,34 @@
 //! The groups of a walk, one after the other: how large each is, and which is asked for before the walk comes to it.
 //!
 //! ```text
-//! first group │ second, larger: the walk is long │ third, begun when half of the second was eaten │ fourth, begun at once …
-//!    waited for            waited for                        in flight meanwhile
+//! nobody knows   6 leaves │ 12: the walk is long │ 24, begun when half of the 12 were eaten │ 32, begun at once …
+//! known          as many as such walks have needed, 32 at most │ the rest, begun at once if it most likely will be needed …
+//!                waited for                                     in flight meanwhile
 //! ```
+//! How much to ask for follows from how long walks of this kind have been ([`ScanLengths`](crate::store::scan_lengths)); where that
+//! does not tell, groups double. A group goes on in the next block if that is worth the pieces there.
 //! Of a long walk the next group is in flight while one is eaten, so that it takes the time of the device or of the one who eats,
-//! whichever is longer, and not both. Such a group goes on beyond the end of a block. As long as all that the walk comes to is in
-//! the cache, nothing is read ahead.
+//! whichever is longer, and not both. As long as all that the walk comes to is in the cache, nothing is read ahead.
 //!
 //! Invariants:
 //! 1. At most PioMax leaves are in memory or in flight, and the log pieces of their blocks.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
+//! 3. The length of a walk that came to a leaf is noted once.
 
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::node::{Node, NodeId};
+use crate::store::scan_lengths::BYTES_A_ROUND;
 use crate::tree::range::group::{Arrived, Group, Pieces};
 use crate::tree::range::path::{Beginning, Course, Path};
 use mpsearch::ReadAhead;
 use psync::AlignedBuffer;
 
-/// Bytes of leaves that a scan begins with: where they are neighbours, as they are after a load and a cleansing, one request
-/// brings so many at little more than the cost of a single leaf. They go into the cache; a scan that goes on is a long one,
-/// and leaves the cache alone.
+/// Bytes of leaves that a scan begins with while nobody knows how long it will be: where they are neighbours, as they are after a
+/// load and a cleansing, one request brings so many at little more than the cost of a single leaf.
 const FIRST: usize = 24 << 10;
+
+/// Bytes of leaves up to which a scan is short: what it comes to goes into the cache. A long one leaves the cache alone.
+const SHORT: u64 = 64 << 10;
 
 /// Leaves that are looked for in the cache at a time.
 const CACHED: usize = 2;
@@ -31,11 +37,18 @@ const CACHED: usize = 2;
 pub(super) struct Groups {
     path: Path,
     is_begun: bool,
-    /// How many leaves the first read brings, and all others.
+    /// Bytes of a leaf, about.
+    leaf_len: u64,
+    /// How many leaves the first read brings where nobody knows, and all others.
     first: usize,
     ahead: ReadAhead,
-    /// Whether more than the first read brings was asked for at a time.
+    /// Whether more than that was asked for at a time, where nobody knows.
     is_long: bool,
+    /// Leaves that were asked for, or taken from the cache; and how many of them the walk has come to.
+    asked: usize,
+    entered: usize,
+    /// Whether anything had to be read.
+    has_read: bool,
     /// The next group, if it was asked for already; `None` in it at the end of the walk.
     coming: Option<Result<Option<Group>>>,
     /// Buffers of the group before.
@@ -52,15 +65,24 @@ impl Groups {
         Self {
             path: Path::default(),
             is_begun: false,
+            leaf_len: 1,
             first: 1,
             ahead: ReadAhead::new(pio_max),
             is_long: false,
+            asked: 0,
+            entered: 0,
+            has_read: false,
             coming: None,
             spare: Vec::new(),
             failed: None,
             eaten: 0,
             size: 0,
         }
+    }
+
+    /// Leaves that the walk has come to.
+    pub fn entered(&self) -> usize {
+        self.entered
     }
 
     /// The next group; `None` at the end of the walk.
@@ -82,7 +104,13 @@ impl Groups {
         self.path.clear();
         self.coming = None;
         self.spare.clear();
-        (self.is_begun, self.is_long) = (true, false);
+        (self.is_begun, self.has_read) = (true, false);
+    }
+
+    /// How many leaves it pays to have asked for in all, if that is known: `at` is the number of the leaf that the walk has come to or
+    /// needs, and `more` have been chosen already.
+    fn worth(&self, course: &Course, at: usize, more: usize, toll: u64) -> Option<usize> {
+        course.pager.lengths.worth(course.kind(), at, self.asked + more, self.leaf_len, toll)
     }
 
     /// Goes to where the walk begins, and asks for the first group.
@@ -98,13 +126,14 @@ impl Groups {
         };
         if let Some(leaf) = course.version.table.address(leaf) {
             let pio_max = course.pager.pio_max();
-            self.first = FIRST.div_ceil(leaf.len.max(1) as usize).min(pio_max);
+            self.leaf_len = leaf.len.max(1).into();
+            self.first = FIRST.div_ceil(self.leaf_len as usize).min(pio_max);
             self.ahead = ReadAhead::beginning_with(self.first, pio_max);
         }
         self.ask(course)
     }
 
-    /// Asks for the next group, which is needed now and ends with its block; `None` at the end of the walk.
+    /// Asks for the next group, which is needed now; `None` at the end of the walk.
     fn ask(&mut self, course: &Course) -> Result<Option<Group>> {
         if !self.has_more(course)? {
             return Ok(None);
@@ -114,34 +143,78 @@ impl Groups {
         if pieces.missing().next().is_none() {
             let leaves = self.cached_leaves(course)?;
             if !leaves.is_empty() {
+                self.asked += leaves.len();
                 return Ok(Some(Group::here(leaves, pieces)));
             }
         }
-        let wanted = self.ahead.grow();
-        self.is_long = wanted > self.first;
+        self.has_read = true;
+        let needed = self.asked + 1;
+        let Some(goal) = self.worth(course, needed, 0, 0) else {
+            let wanted = self.ahead.grow();
+            self.is_long = wanted > self.first;
+            let mut ids = Vec::with_capacity(wanted);
+            self.choose(course, &mut ids, wanted);
+            return self.ask_for(course, &ids, pieces).map(Some);
+        };
+        let pio_max = course.pager.pio_max();
+        let most = (pio_max / 2).max(1);
+        let mut wanted = (goal - self.asked).min(most);
         let mut ids = Vec::with_capacity(wanted);
+        self.choose(course, &mut ids, wanted);
+        // Beyond the end of the block, if the pieces that this brings cost less than to come back for the rest.
+        while ids.len() < wanted
+            && let Some(toll) = self.path.toll(course)
+            && let Some(goal) = self.worth(course, needed, ids.len(), toll)
+            && goal > self.asked + ids.len()
+            && self.path.next_block(course)?
+        {
+            wanted = (goal - self.asked).min(most);
+            pieces.look_up(course, &self.path.take_entered())?;
+            self.choose(course, &mut ids, wanted);
+        }
+        // Should it be longer than any before, it goes on from here.
+        self.ahead = ReadAhead::beginning_with(self.first.max(ids.len() + 1), pio_max);
+        self.ask_for(course, &ids, pieces).map(Some)
+    }
+
+    /// The next leaves of the block, up to so many in all.
+    fn choose(&mut self, course: &Course, ids: &mut Vec<NodeId>, wanted: usize) {
         while ids.len() < wanted
             && let Some(id) = self.path.next_leaf(course)
         {
             ids.push(id);
         }
-        Group::ask(course, &ids, pieces, !self.is_long).map(Some)
     }
 
-    /// Has the next group begun, if the walk is long and far enough for it: `left` leaves of the present one are still to come.
-    pub fn look_ahead(&mut self, course: &Course, left: usize) {
-        if !self.is_long || self.coming.is_some() {
+    /// Asks for these leaves.
+    fn ask_for(&mut self, course: &Course, ids: &[NodeId], pieces: Pieces) -> Result<Group> {
+        self.asked += ids.len();
+        Group::ask(course, ids, pieces, self.asked as u64 * self.leaf_len <= SHORT)
+    }
+
+    /// The walk comes to a leaf, maybe its last, behind which `left` leaves of the present group are still to come. Has the next group begun, if it will
+    /// be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
+        self.entered += 1;
+        if is_last || !self.has_read || self.coming.is_some() {
             return;
         }
         let pio_max = course.pager.pio_max();
-        // So that a walk that ends here has read for nothing at most twice what it has eaten.
-        let is_far = self.eaten >= self.size || 2 * left <= self.size;
         let most = pio_max / 2;
-        if !is_far || most == 0 || left + 1 + most > pio_max {
+        if most == 0 || left + 1 + most > pio_max {
             return;
         }
-        let wanted = self.ahead.grow().min(most);
-        let mut group = self.ask_ahead(course, wanted);
+        // Who ends before it has come waits for it all the same.
+        let wanted = match self.worth(course, self.entered, 0, BYTES_A_ROUND) {
+            Some(goal) => goal - self.asked,
+            // So that a walk that ends here has read for nothing at most twice what it has eaten.
+            None if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) => self.ahead.grow(),
+            None => 0,
+        };
+        if wanted == 0 {
+            return;
+        }
+        let mut group = self.ask_ahead(course, wanted.min(most));
         if let Ok(Some(group)) = &mut group {
             group.begin(course, &mut self.spare);
         }
@@ -156,11 +229,7 @@ impl Groups {
         let (mut ids, mut pieces) = (Vec::with_capacity(wanted), Pieces::default());
         loop {
             pieces.look_up(course, &self.path.take_entered())?;
-            while ids.len() < wanted
-                && let Some(id) = self.path.next_leaf(course)
-            {
-                ids.push(id);
-            }
+            self.choose(course, &mut ids, wanted);
             if ids.len() + pieces.len() >= wanted {
                 break;
             }
@@ -174,7 +243,7 @@ impl Groups {
                 }
             }
         }
-        Group::ask(course, &ids, pieces, false).map(Some)
+        self.ask_for(course, &ids, pieces).map(Some)
     }
 
     /// Whether there are further leaves; if so, the path leads to the first of them.

@@ -9,6 +9,8 @@ use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::pager::Pager;
+use crate::store::rent::BYTES_A_PIECE;
+use crate::store::scan_lengths::Kind;
 use crate::store::version::Version;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
@@ -35,6 +37,27 @@ pub(super) struct Course {
 impl Course {
     pub fn view(&self) -> TreeView<'_> {
         TreeView { pager: &self.pager, version: &self.version, keyspace: self.keyspace }
+    }
+
+    /// What its length is to be compared with.
+    pub fn kind(&self) -> Kind {
+        let end = match self.direction {
+            Direction::Up => &self.high,
+            Direction::Down => &self.low,
+        };
+        Kind::new(self.keyspace, *end != Bound::Unbounded)
+    }
+
+    /// Whether a child may hold keys before the far bound.
+    fn reaches(&self, node: &Node, child: usize) -> bool {
+        match (self.direction, &self.low) {
+            (Direction::Up, _) => child == 0 || below_high(node.key(child), &self.high),
+            // All keys below the child are less than the separator of the one above it.
+            (Direction::Down, Bound::Included(low) | Bound::Excluded(low)) if child + 1 < node.count() => {
+                node.key(child + 1) > &low[..]
+            }
+            (Direction::Down, _) => true,
+        }
     }
 
     /// The child of an inner node where the walk begins.
@@ -103,6 +126,26 @@ impl Path {
         }
     }
 
+    /// Bytes that a search pays for entering the next block, as far as they are not here; `None` if it ends before or is
+    /// somewhere else in the tree than beside this one, or its node would have to be read first.
+    pub fn toll(&self, course: &Course) -> Option<u64> {
+        let (node, at) = self.nodes.get(self.nodes.len().checked_sub(2)?)?;
+        let next = match course.direction {
+            Direction::Up => *at + 1,
+            Direction::Down => at.checked_sub(1)?,
+        };
+        if next >= node.count() || !course.reaches(node, next) {
+            return None;
+        }
+        let view = course.view();
+        let block = node.child(next);
+        course.pager.cached(view.version.table.address(block)?)?;
+        let Some(area) = view.log(block) else { return Some(0) };
+        let missing = area.pieces().iter().filter_map(|piece| view.version.table.address(piece.id));
+        let missing = missing.filter(|address| course.pager.cached(*address).is_none());
+        Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
+    }
+
     /// Blocks with a log area that were entered since this was asked last.
     pub fn take_entered(&mut self) -> Vec<Entered> {
         std::mem::take(&mut self.entered)
@@ -139,24 +182,13 @@ impl Path {
         if child >= node.count() {
             return None;
         }
-        match course.direction {
-            Direction::Up => {
-                if child > 0 && !below_high(node.key(child), &course.high) {
-                    return None;
-                }
-                Some((node.child(child), child + 1))
-            }
-            Direction::Down => {
-                // All keys below the child are less than the separator of the one above it.
-                let fence = (child + 1 < node.count()).then(|| node.key(child + 1));
-                if let (Some(fence), Bound::Included(low) | Bound::Excluded(low)) = (fence, &course.low)
-                    && fence <= &low[..]
-                {
-                    return None;
-                }
-                Some((node.child(child), child.checked_sub(1).unwrap_or(usize::MAX)))
-            }
-        }
+        course.reaches(node, child).then(|| {
+            let behind = match course.direction {
+                Direction::Up => child + 1,
+                Direction::Down => child.checked_sub(1).unwrap_or(usize::MAX),
+            };
+            (node.child(child), behind)
+        })
     }
 
     /// Replaces the level-1 node, of which all wanted children were visited, by the next one. False at the end.
