@@ -353,3 +353,50 @@ impl Drop for Uring {
         drop(left);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuffer;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Of a pipe, in which nothing is until somebody writes: so what is in flight stays there.
+    #[test]
+    fn a_few_sets_are_left_to_the_rings_and_no_more() {
+        let Ok(uring) = Uring::new(4) else {
+            eprintln!("SKIPPED: no io_uring here");
+            return;
+        };
+        let (reader, mut writer) = io::pipe().unwrap();
+        let file = Arc::new(File::from(OwnedFd::from(reader)));
+        let begun = |_| {
+            let (file, buffer) = (Arc::clone(&file), AlignedBuffer::new(1));
+            uring.begin(vec![Landing { file, offset: 0, buffer, outcome: Ok(0) }]).ok().unwrap()
+        };
+        let mut sets: Vec<_> = (0..=LEFT_MAX).map(begun).collect();
+        let (is_written, (go, wait)) = (AtomicBool::new(false), mpsc::channel());
+        std::thread::scope(|scope| {
+            let is_written = &is_written;
+            scope.spawn(move || {
+                _ = wait.recv_timeout(Duration::from_secs(10));
+                std::thread::sleep(Duration::from_millis(100));
+                is_written.store(true, Relaxed);
+                writer.write_all(&[7; LEFT_MAX + 1]).unwrap();
+            });
+            let last = sets.pop();
+            drop(sets);
+            assert!(!is_written.load(Relaxed), "who dropped a few sets had to wait");
+            go.send(()).unwrap();
+            drop(last);
+            assert!(is_written.load(Relaxed), "one more was not waited for");
+        });
+        let rings = Arc::clone(&uring.rings);
+        drop(uring);
+        assert_eq!(rings.begun.load(Relaxed), 0, "nothing is in flight without the disk");
+    }
+}

@@ -40,7 +40,7 @@ fn class(leaves: usize) -> usize {
         return leaves.saturating_sub(1);
     }
     let octave = (leaves - 1).ilog2() as usize;
-    let step = (leaves - 1 - (1 << octave)) * STEPS >> octave;
+    let step = ((leaves - 1 - (1 << octave)) * STEPS) >> octave;
     (EXACT + (octave - EXACT.ilog2() as usize) * STEPS + step).min(CLASSES - 1)
 }
 
@@ -120,7 +120,7 @@ impl ScanLengths {
         let (mut best, mut least) = (asked, u64::MAX);
         // What those pay that end before: leaves that nobody needed. And how many go on.
         let (mut chosen, mut waste, mut longer) = (asked, 0, alike);
-        for class in first..CLASSES - 1 {
+        for (class, count) in counts.iter().enumerate().take(CLASSES - 1).skip(first) {
             let more = longest(class).saturating_sub(chosen) as u64;
             if more > 0 {
                 if chosen == asked {
@@ -132,7 +132,7 @@ impl ScanLengths {
                 waste += (alike - longer) * more * leaf_len;
                 chosen = longest(class);
             }
-            longer -= counts[class];
+            longer -= count;
             let cost = waste + longer * BYTES_A_ROUND;
             if chosen > asked && cost < least {
                 (best, least) = (chosen, cost);
