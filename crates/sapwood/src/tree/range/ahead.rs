@@ -27,7 +27,7 @@ use psync::AlignedBuffer;
 /// load and a cleansing, one request brings so many at little more than the cost of a single leaf.
 const FIRST: usize = 24 << 10;
 
-/// Bytes of leaves up to which a scan is short: what it comes to goes into the cache. A long one leaves the cache alone.
+/// Bytes of leaves up to which a scan is short, as it is when it has asked for no more than those: what it comes to goes into the cache. A long one leaves the cache alone.
 const SHORT: u64 = 64 << 10;
 
 /// Leaves that are looked for in the cache at a time.
@@ -189,7 +189,8 @@ impl Groups {
     /// Asks for these leaves.
     fn ask_for(&mut self, course: &Course, ids: &[NodeId], pieces: Pieces) -> Result<Group> {
         self.asked += ids.len();
-        Group::ask(course, ids, pieces, self.asked as u64 * self.leaf_len <= SHORT)
+        let is_short = self.asked <= self.first || self.asked as u64 * self.leaf_len <= SHORT;
+        Group::ask(course, ids, pieces, is_short)
     }
 
     /// The walk comes to a leaf, maybe its last, behind which `left` leaves of the present group are still to come. Has the next group begun, if it will
