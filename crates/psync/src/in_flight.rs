@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. Nobody but the device can touch a buffer while it may be written to: it is owned, with all else that the read needs, on the
-//!    heap. Who drops an [`InFlight`] waits for the device; who leaks one leaks the buffers.
+//!    heap. Who drops an [`InFlight`] leaves it to the device, which lets go of it when it is done (of a few at a time; of more, the
+//!    drop waits); who leaks one leaks the buffers.
 //! 2. What is told is what [`Device::read`](crate::Device::read) would have told of the same requests.
 
 use crate::completion::conclude;
@@ -29,7 +30,7 @@ impl ReadInto {
 }
 
 /// A set of reads that was begun: see [`Device::begin`](crate::Device::begin).
-#[must_use = "who drops it waits for the device all the same"]
+#[must_use = "who drops it has the device read for nothing"]
 pub struct InFlight(State);
 
 enum State {

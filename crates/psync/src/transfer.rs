@@ -67,7 +67,8 @@ impl Landing {
     }
 }
 
-/// Reads in flight. Dropping them waits until none is; leaking them leaks their buffers.
+/// Reads in flight. Dropping them waits until none is, or leaves them to the mover, which ends them at last when it is dropped;
+/// leaking them leaks their buffers.
 pub(crate) trait Flying: Send + Sync {
     /// Waits until none is in flight, and gives them back, each tried once.
     fn land(self: Box<Self>) -> Vec<Landing>;

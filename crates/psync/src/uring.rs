@@ -3,13 +3,17 @@
 //!
 //! Invariants:
 //! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched later.
-//! 2. A [`Begun`] owns its buffers, its files and its ring until every request that the kernel took has completed.
+//! 2. An [`Aloft`] owns its buffers, its files and its ring until every request that the kernel took has completed. Who drops a
+//!    [`Begun`] leaves it to the rings, which are bounded in this: it ends when somebody takes a ring, and with the [`Uring`] at last.
 //! 3. A ring is used by one set at a time; one that misbehaved is not used again.
 //!
 //! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds taken in
 //! turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too; of 8 KiB 62,000,
 //! 63,100 and 61,500; less than the noise at depths 1 and 8. Registration would pin memory that counts against the
 //! process's limit. Deferred task work (79,900 and 58,100) gains nothing either, and would tie a ring to one thread.
+//!
+//! Any thread may wait for what another began: rings have no single issuer. But cooperative task work is done by the thread that began, when it
+//! next enters the kernel or is interrupted (while it computes, by the next tick; while it sleeps, at once), or by the kernel if it has ended.
 
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
 use io_uring::{IoUring, opcode, types};
@@ -28,6 +32,8 @@ struct Rings {
     entries: u32,
     /// Sets that were begun and hold a ring.
     begun: AtomicUsize,
+    /// Of these, those that nobody waits for; `None` when the [`Uring`] is gone.
+    left: Mutex<Option<Vec<Aloft>>>,
 }
 
 /// Idle rings that are kept; more are made when more threads call at the same time. (Of 64 threads, each with sets of
@@ -37,11 +43,15 @@ const IDLE_MAX: usize = 16;
 /// Sets that are in flight without a thread that waits for them: each has a ring, which is an open file, for as long as its owner likes.
 const BEGUN_MAX: usize = 64;
 
+/// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved.
+const LEFT_MAX: usize = 4;
+
 impl Uring {
     /// Fails where the kernel has no io_uring or forbids it.
     pub fn new(pio_max: usize) -> io::Result<Self> {
         let entries = pio_max.next_power_of_two() as u32;
-        let rings = Rings { idle: Mutex::default(), entries, begun: AtomicUsize::new(0) };
+        let left = Mutex::new(Some(Vec::new()));
+        let rings = Rings { idle: Mutex::default(), entries, begun: AtomicUsize::new(0), left };
         let first = rings.take()?;
         let mut probe = io_uring::Probe::new();
         first.submitter().register_probe(&mut probe)?;
@@ -59,10 +69,21 @@ impl Uring {
 impl Rings {
     /// An idle ring, or a new one.
     fn take(&self) -> io::Result<IoUring> {
+        self.end_left();
         let idle = self.idle.lock().pop();
         // Without interrupts for the sake of completions that nobody waits for yet, where the kernel knows this.
         let new = || IoUring::builder().setup_coop_taskrun().build(self.entries);
         idle.map_or_else(|| new().or_else(|_| IoUring::new(self.entries)), Ok)
+    }
+
+    /// Lets those sets go that nobody waits for, as far as they have completed.
+    fn end_left(&self) {
+        let Some(mut left) = self.left.try_lock() else { return };
+        let Some(left_sets) = left.as_mut().filter(|sets| !sets.is_empty()) else { return };
+        let completed: Vec<_> = left_sets.extract_if(.., Aloft::has_completed).collect();
+        // They give their rings back.
+        drop(left);
+        drop(completed);
     }
 
     /// Takes back a ring that can be used again.
@@ -171,9 +192,9 @@ impl Mover for Uring {
         let Some((place, ring)) = place.and_then(|place| Some((place, self.rings.take().ok()?))) else {
             return Err(set);
         };
-        let mut begun = Box::new(Begun { ring: Some(ring), set, progress: Progress::default(), place });
-        begun.begin();
-        Ok(begun)
+        let mut aloft = Aloft { ring: Some(ring), set, progress: Progress::default(), place };
+        aloft.begin();
+        Ok(Box::new(Begun(Some(aloft))))
     }
 }
 
@@ -222,8 +243,8 @@ impl Drop for Place {
     }
 }
 
-/// Reads in flight.
-struct Begun {
+/// Reads in flight. Who drops it waits for them.
+struct Aloft {
     /// Until nothing is in flight any more.
     ring: Option<IoUring>,
     set: Vec<Landing>,
@@ -231,7 +252,7 @@ struct Begun {
     place: Place,
 }
 
-impl Begun {
+impl Aloft {
     fn begin(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         for (index, landing) in self.set.iter_mut().enumerate() {
@@ -247,6 +268,18 @@ impl Begun {
         self.progress.call(ring, 0);
     }
 
+    /// Whether nothing is in flight any more.
+    fn has_completed(&mut self) -> bool {
+        let Some(ring) = &mut self.ring else { return true };
+        let set = &mut self.set;
+        self.progress.collect(ring, |index, outcome| {
+            if let Some(landing) = set.get_mut(index) {
+                landing.outcome = outcome;
+            }
+        });
+        self.progress.completed >= self.progress.queued
+    }
+
     /// Waits until nothing is in flight.
     fn end(&mut self) {
         let Some(mut ring) = self.ring.take() else { return };
@@ -260,10 +293,9 @@ impl Begun {
             self.place.0.give(ring);
         }
     }
-}
 
-impl Flying for Begun {
-    fn land(mut self: Box<Self>) -> Vec<Landing> {
+    /// Waits until nothing is in flight, and gives the reads back, each tried once.
+    fn land(mut self) -> Vec<Landing> {
         self.end();
         let submitted = self.progress.submitted;
         for (index, landing) in self.set.iter_mut().enumerate() {
@@ -281,8 +313,90 @@ impl Flying for Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for Aloft {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Reads in flight, for whoever waits for them, or does not.
+struct Begun(Option<Aloft>);
+
+impl Flying for Begun {
+    fn land(mut self: Box<Self>) -> Vec<Landing> {
+        self.0.take().map_or_else(Vec::new, Aloft::land)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Some(mut aloft) = self.0.take() else { return };
+        // What the kernel did not take nobody else would hand to it.
+        if aloft.has_completed() || aloft.progress.submitted < aloft.progress.queued {
+            return;
+        }
+        let rings = Arc::clone(&aloft.place.0);
+        let mut left = rings.left.lock();
+        match left.as_mut().filter(|sets| sets.len() < LEFT_MAX) {
+            Some(sets) => sets.push(aloft),
+            None => {
+                drop(left);
+                drop(aloft);
+            }
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let left = self.rings.left.lock().take();
+        drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuffer;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Of a pipe, in which nothing is until somebody writes: so what is in flight stays there.
+    #[test]
+    fn a_few_sets_are_left_to_the_rings_and_no_more() {
+        let Ok(uring) = Uring::new(4) else {
+            eprintln!("SKIPPED: no io_uring here");
+            return;
+        };
+        let (reader, mut writer) = io::pipe().unwrap();
+        let file = Arc::new(File::from(OwnedFd::from(reader)));
+        let begun = |_| {
+            let (file, buffer) = (Arc::clone(&file), AlignedBuffer::new(1));
+            uring.begin(vec![Landing { file, offset: 0, buffer, outcome: Ok(0) }]).ok().unwrap()
+        };
+        let mut sets: Vec<_> = (0..=LEFT_MAX).map(begun).collect();
+        let (is_written, (go, wait)) = (AtomicBool::new(false), mpsc::channel());
+        std::thread::scope(|scope| {
+            let is_written = &is_written;
+            scope.spawn(move || {
+                _ = wait.recv_timeout(Duration::from_secs(10));
+                std::thread::sleep(Duration::from_millis(100));
+                is_written.store(true, Relaxed);
+                writer.write_all(&[7; LEFT_MAX + 1]).unwrap();
+            });
+            let last = sets.pop();
+            drop(sets);
+            assert!(!is_written.load(Relaxed), "who dropped a few sets had to wait");
+            go.send(()).unwrap();
+            drop(last);
+            assert!(is_written.load(Relaxed), "one more was not waited for");
+        });
+        let rings = Arc::clone(&uring.rings);
+        drop(uring);
+        assert_eq!(rings.begun.load(Relaxed), 0, "nothing is in flight without the disk");
     }
 }

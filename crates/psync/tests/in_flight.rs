@@ -10,7 +10,9 @@ use psync::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// A file of so many blocks, and what is in it.
 fn filled(disk: &Disk, blocks: usize) -> (FileId, AlignedBuffer) {
@@ -91,7 +93,7 @@ fn more_sets_than_may_have_rings_are_read_all_the_same() {
     });
 }
 
-/// If a drop did not wait, the device would write into memory that the pool has given to somebody else.
+/// If a drop gave the buffers back at once, the device would write into memory that the pool has given to somebody else.
 #[test]
 fn nothing_touches_the_buffers_of_a_set_that_was_dropped() {
     const LEN: usize = 256 << 10;
@@ -150,6 +152,75 @@ fn who_waits_need_not_be_who_began() {
             assert_blocks(&text, &blocks, &flight.unwrap().wait().unwrap());
         }
     });
+}
+
+/// Whatever the one who began does meanwhile, whose task the kernel has finish the requests: computes without a system call, or sleeps.
+#[test]
+fn who_waits_does_not_wait_for_who_began() {
+    with_each(16, |disk, _| {
+        let (file, text) = filled(disk, 64);
+        for is_asleep in [false, true] {
+            let mut longest = Duration::ZERO;
+            for round in 0..25 {
+                let blocks: Vec<_> = (0..16).map(|n| (n * 13 + round) % 64).collect();
+                let (is_over, (send, receive)) = (AtomicBool::new(false), mpsc::channel());
+                let (go, gone) = mpsc::channel::<()>();
+                let (blocks, is_over) = (&blocks, &is_over);
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        send.send(begin(disk, file, blocks)).unwrap();
+                        if is_asleep {
+                            _ = gone.recv_timeout(Duration::from_secs(20));
+                        } else {
+                            let mut turns = 0_u64;
+                            while !is_over.load(Relaxed) && turns < 20_000_000_000 {
+                                turns += 1;
+                            }
+                        }
+                    });
+                    let flight = receive.recv().unwrap();
+                    let began = Instant::now();
+                    assert_blocks(&text, blocks, &flight.wait().unwrap());
+                    longest = longest.max(began.elapsed());
+                    is_over.store(true, Relaxed);
+                    _ = go.send(());
+                });
+            }
+            println!("asleep {is_asleep}: {longest:?} at most");
+            assert!(longest < Duration::from_secs(5), "asleep {is_asleep}: {longest:?}");
+        }
+    });
+}
+
+/// They are left to the disk, a few of them, until it is asked for something else or goes.
+#[test]
+fn who_drops_a_few_sets_need_not_wait_and_their_buffers_come_back() {
+    const LEN: usize = 256 << 10;
+    with_each(16, |disk, _| {
+        let (file, text) = filled(disk, 16 * LEN / BLOCK);
+        let pool = BufferPool::new(64 * 16 * LEN);
+        let large = |pool: &BufferPool| {
+            let set = (0..16).map(|n| ReadInto { file, offset: (n * LEN) as u64, buffer: pool.take(LEN) });
+            disk.begin(set.collect())
+        };
+        let flights: Vec<_> = (0..20).map(|_| large(&pool)).collect();
+        drop(flights);
+        let idle = pool.idle_bytes() / (16 * LEN);
+        assert!(idle >= 16, "{} of 20 sets were not waited for", 20 - idle);
+        let began = Instant::now();
+        while pool.idle_bytes() < 20 * 16 * LEN {
+            assert_blocks(&text, &[3, 60], &begin(disk, file, &[3, 60]).wait().unwrap());
+            assert!(began.elapsed() < Duration::from_secs(20), "{} bytes came back", pool.idle_bytes());
+        }
+    });
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Auto, 16);
+    let (file, _) = filled(&disk, 16 * LEN / BLOCK);
+    let pool = BufferPool::new(64 * 16 * LEN);
+    let set = (0..16).map(|n| ReadInto { file, offset: (n * LEN) as u64, buffer: pool.take(LEN) });
+    drop(disk.begin(set.collect()));
+    drop(disk);
+    assert_eq!(pool.idle_bytes(), 16 * LEN, "nothing is in flight without a disk");
 }
 
 #[test]

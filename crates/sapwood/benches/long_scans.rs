@@ -1,8 +1,10 @@
-//! Measures what a long range scan costs, by its length: time, CPU of the thread that scans, what is read and how much of it for
-//! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, and with
-//! `--updates` over log pieces too. Prints a table; asserts nothing.
+//! Measures what a range scan costs, by its length: time, CPU of the thread that scans, what is read and how much of it for
+//! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, with
+//! `--updates` over log pieces too, or with `--random` as a load in random order left them. With `--scans` so many scans for each length,
+//! and no time; with `--still` nothing is cleansed meanwhile: then counts are the same in each run. Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--memory-mib M] [--seconds S] [--down] [--len L]`
+//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--random] [--memory-mib M] [--seconds S]
+//! [--scans N] [--still] [--within N] [--down] [--len L]`
 
 mod numbered;
 mod records;
@@ -22,6 +24,12 @@ struct Options {
     updates: u64,
     memory: u64,
     seconds: f64,
+    /// Scans of each length, in place of a time.
+    scans: Option<u64>,
+    is_random: bool,
+    is_still: bool,
+    /// Records from which scans begin.
+    within: Option<u64>,
     down: bool,
     len: Option<u64>,
 }
@@ -33,6 +41,10 @@ fn options() -> Options {
         updates: 0,
         memory: 40 << 20,
         seconds: 2.0,
+        scans: None,
+        is_random: false,
+        is_still: false,
+        within: None,
         down: false,
         len: None,
     };
@@ -44,6 +56,10 @@ fn options() -> Options {
             "--updates" => options.updates = number(),
             "--memory-mib" => options.memory = number() << 20,
             "--seconds" => options.seconds = number() as f64,
+            "--scans" => options.scans = Some(number()),
+            "--within" => options.within = Some(number()),
+            "--random" => options.is_random = true,
+            "--still" => options.is_still = true,
             "--len" => options.len = Some(number()),
             "--down" => options.down = true,
             "--dir" => options.dir = arguments.next().expect("a directory").into(),
@@ -75,39 +91,76 @@ fn cpu_nanos() -> u64 {
     told.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
 }
 
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 fn main() -> Outcome {
     let options = options();
     let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
-    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let open = |threads| {
+        let builder = Database::builder().memory(options.memory).background_threads(threads);
+        builder.open(dir.path().join("db"))
+    };
+    let db = open(1)?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
     let records = options.records;
-    keyspace.ingest((0..records).map(|number| (key(number), records::value(&mut rng))))?;
+    if options.is_random {
+        // Each number once: a step that has no divisor in common with them.
+        let step = (records as f64 * 0.618) as u64..;
+        let step = step.into_iter().find(|step| gcd(*step, records) == 1).unwrap_or(1);
+        let mut at = 0;
+        records::write(
+            &db,
+            &keyspace,
+            records / records::BATCH,
+            &mut rng,
+            |_| {
+                at = (at + step) % records;
+                key(at)
+            },
+            |_, _| {},
+        )?;
+    } else {
+        keyspace.ingest((0..records).map(|number| (key(number), records::value(&mut rng))))?;
+    }
     let mut rng = StdRng::seed_from_u64(2);
     let batches = options.updates / records::BATCH;
     records::write(&db, &keyspace, batches, &mut rng, |rng| key(rng.random_range(0..records)), |_, _| {})?;
     db.flush()?;
+    // So that the cache is cold.
+    drop((keyspace, db));
+    let db = open(usize::from(!options.is_still))?;
+    let keyspace = db.keyspace("bench")?;
+    let space = db.stats().space;
     println!(
-        "{records} records, {} MiB of memory, {} pieces",
+        "{records} records, {} MiB of memory, {} pieces of {:.1} KiB, {:.2} of what lives",
         options.memory >> 20,
-        db.stats().space.log_pieces
+        space.log_pieces,
+        space.logged as f64 / 1024.0 / space.log_pieces.max(1) as f64,
+        space.logged as f64 / space.live as f64
     );
     let lens = [10, 100, 300, 1000, 3000, 10_000, 30_000, 100_000];
     for len in options.len.map_or(lens.to_vec(), |len| vec![len]) {
         let mut rng = StdRng::seed_from_u64(len);
-        let mut next = || scan(&keyspace, rng.random_range(0..records), len, options.down);
+        let mut next =
+            || scan(&keyspace, rng.random_range(0..options.within.unwrap_or(records)), len, options.down);
         next();
         let (began, cpu, before) = (Instant::now(), cpu_nanos(), db.stats().reads);
-        let (mut scans, mut found) = (0, 0);
-        while began.elapsed().as_secs_f64() < options.seconds {
+        let (mut scans, mut found) = (0_u64, 0);
+        while options
+            .scans
+            .map_or_else(|| began.elapsed().as_secs_f64() < options.seconds, |most| scans < most)
+        {
             found += next();
             scans += 1;
         }
         let (micros, cpu, after) = (began.elapsed().as_secs_f64() * 1e6, cpu_nanos() - cpu, db.stats().reads);
-        let each = |after: u64, before: u64| (after - before) as f64 / f64::from(scans);
+        let each = |after: u64, before: u64| (after - before) as f64 / scans as f64;
         println!(
             "{len:>7} records: {:>9.1} us a scan, {:>6.1} ns of CPU a record; {:.2} psyncs, {:.2} requests, {:.2} nodes, {:.1} KiB, {:.2} pieces",
-            micros / f64::from(scans),
+            micros / scans as f64,
             cpu as f64 / found as f64,
             each(after.psync_groups, before.psync_groups),
             each(after.requests, before.requests),

@@ -17,6 +17,7 @@ pub(crate) mod mapping_table;
 pub(crate) mod pager;
 pub(crate) mod record_cache;
 pub(crate) mod rent;
+pub(crate) mod scan_lengths;
 pub(crate) mod segment;
 pub(crate) mod stage;
 pub(crate) mod version;

@@ -9,7 +9,8 @@ use rand::{Rng, SeedableRng};
 use sapwood::{Builder, Database, Keyspace};
 use scenario::Contents;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 
 const RECORDS: u32 = 20_000;
 
@@ -222,6 +223,105 @@ fn who_reads_a_little_reads_nothing_ahead_and_nobody_reads_beyond_the_bounds() {
             let most = if count <= 100 { 2 * 12 } else { 3 * needed + 24 };
             assert!(read <= most + inner, "{count} records in {needed} leaves: {read} nodes were read");
         }
+    }
+}
+
+/// Scans that nobody gave a bound: how long such scans are is learnt from those that have ended.
+#[test]
+fn scans_that_are_alike_soon_read_what_they_need_at_once() {
+    let volume = ingested();
+    for direction in [false, true] {
+        for count in [30, 100, 300, 500] {
+            let (db, keyspace) = opened(&volume);
+            let mut rng = StdRng::seed_from_u64(count.into());
+            let mut scan = || {
+                let from = rng.random_range(count..RECORDS - count);
+                let before = db.stats().reads;
+                let found = match direction {
+                    true => keyspace.range(&key(from)[..]..).take(count as usize).map(owned).count(),
+                    false => keyspace.range(..&key(from)[..]).rev().take(count as usize).map(owned).count(),
+                };
+                assert_eq!(found, count as usize);
+                let after = db.stats().reads;
+                let nodes = after.cache_misses - before.cache_misses;
+                (nodes, after.psync_groups - before.psync_groups)
+            };
+            for _ in 0..10 {
+                scan();
+            }
+            let (mut nodes, mut groups) = (0, 0);
+            const SCANS: u64 = 20;
+            for _ in 0..SCANS {
+                let (more_nodes, more_groups) = scan();
+                nodes += more_nodes;
+                groups += more_groups;
+            }
+            let needed = u64::from(count) * 93 / 2000 + 2;
+            let story =
+                format!("{SCANS} scans of {count} in {needed} leaves: {nodes} nodes in {groups} groups");
+            assert!(nodes <= SCANS * (needed + 1 + needed / 4), "{story}");
+            assert!(groups <= SCANS * 3 / 2, "{story}");
+        }
+    }
+}
+
+/// Each of many walks that stand still may hold a group in flight; all of them together hold no more than a bounded number of these.
+#[test]
+fn walks_that_stand_still_hold_few_groups_in_flight() {
+    let volume = ingested();
+    let (db, keyspace) = opened(&volume);
+    let mut walks: Vec<_> = (0..60)
+        .map(|n| {
+            let mut walk = keyspace.range(key(n * 100)..);
+            (0..1500).for_each(|_| drop(walk.next().expect("more").expect("reads")));
+            (walk, n * 100 + 1500)
+        })
+        .collect();
+    let before = db.stats().reads.bytes;
+    // What a walk needs now, and has not in flight, is read now.
+    for (walk, at) in &mut walks {
+        for _ in 0..700 {
+            assert_eq!(owned(walk.next().expect("more")).0, key(*at));
+            *at += 1;
+        }
+    }
+    let read = db.stats().reads.bytes - before;
+    assert!(read > 40 * 32 * 2048, "{read} bytes were read for 60 walks: the others were in flight");
+}
+
+/// The thread that began a read may have something else to do, or sleep, while another waits for it.
+#[test]
+fn a_walk_goes_on_in_another_thread_whatever_the_first_one_does() {
+    fn is_movable<T: Send>(walk: T) -> T {
+        walk
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = options().background_threads(1).open(dir.path().join("db")).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    keyspace.ingest(records()).expect("ingests");
+    let whole: Vec<_> = records().collect();
+    for round in 0..12 {
+        let (is_over, (send, receive)) = (AtomicBool::new(false), mpsc::channel());
+        let (keyspace, is_over, whole) = (&keyspace, &is_over, &whole);
+        let at = 2000 + 250 * round;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut walk = keyspace.iter();
+                for expected in &whole[..at] {
+                    assert_eq!(owned(walk.next().expect("more")), *expected, "round {round}");
+                }
+                send.send(is_movable(walk)).expect("somebody waits");
+                // Without a system call.
+                let mut turns = 0_u64;
+                while !is_over.load(Relaxed) && turns < 20_000_000_000 {
+                    turns += 1;
+                }
+            });
+            let walk = receive.recv().expect("a walk");
+            let rest: Vec<_> = walk.map(owned).collect();
+            is_over.store(true, Relaxed);
+            assert!(rest == whole[at..], "round {round}");
+        });
     }
 }
 

@@ -5,6 +5,8 @@
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
 //! 2. Only checked nodes, and records of checked nodes, come into the cache.
+//! 3. Reads that were begun and not waited for hold no more buffers than may be idle, or one set of them: whoever is in the middle
+//!    of a walk may stay there for as long as he likes.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
@@ -13,13 +15,14 @@ use crate::store::cache::Cache;
 use crate::store::frames::Frames;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::rent::Rents;
+use crate::store::scan_lengths::ScanLengths;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
 use bytes::Bytes;
 use mpsearch::{Extent, Run, runs};
 use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Name of the data file.
 pub(crate) const FILE: &str = "data";
@@ -63,11 +66,16 @@ pub(crate) struct Pager {
     pio_max: usize,
     pub cache: Cache,
     buffers: BufferPool,
+    /// Bytes of buffers that what was begun may hold, and holds.
+    aloft_max: usize,
+    aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
     /// What is read ahead of the flush.
     pub stage: Stage,
     /// What range searches pay for log pieces.
     pub rents: Rents,
+    /// How long they have been.
+    pub lengths: ScanLengths,
     pub counters: PagerCounters,
 }
 
@@ -98,9 +106,12 @@ impl Pager {
             pio_max: pio_max.max(1),
             cache: Cache::new(room.cache),
             buffers: BufferPool::new(room.buffers),
+            aloft_max: room.buffers,
+            aloft: Arc::default(),
             frames: Frames::new(room.frames),
             stage: Stage::default(),
             rents: Rents::default(),
+            lengths: ScanLengths::default(),
             counters: PagerCounters::default(),
         }
     }
@@ -317,29 +328,31 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, reads: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any.
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already.
     pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>) {
-        if coming.reads.is_none() && !coming.plan.runs.is_empty() {
-            let reads = coming.plan.runs.iter().map(|run| {
-                let fits = (0..spare.len()).filter(|index| spare[*index].capacity() >= run.len);
-                let fits = fits.min_by_key(|index| spare[*index].capacity());
-                // Of one size, so that they fit another time: what is not written to takes no memory.
-                let new =
-                    || self.buffers.take(if run.len > RUN_MAX / 4 { RUN_MAX.max(run.len) } else { run.len });
-                let mut buffer = fits.map_or_else(new, |index| spare.swap_remove(index));
-                buffer.set_len(run.len);
-                ReadInto { file: self.file, offset: run.offset, buffer }
-            });
-            coming.reads = Some(self.volume.begin(reads.collect()));
-            self.count(&coming.plan);
+        if coming.reads.is_some() || coming.plan.runs.is_empty() {
+            return;
         }
+        let Some(place) = Aloft::of(&coming.plan, &self.aloft, self.aloft_max) else { return };
+        let reads = coming.plan.runs.iter().map(|run| {
+            let fits = (0..spare.len()).filter(|index| spare[*index].capacity() >= run.len);
+            let fits = fits.min_by_key(|index| spare[*index].capacity());
+            // Of one size, so that they fit another time: what is not written to takes no memory.
+            let new =
+                || self.buffers.take(if run.len > RUN_MAX / 4 { RUN_MAX.max(run.len) } else { run.len });
+            let mut buffer = fits.map_or_else(new, |index| spare.swap_remove(index));
+            buffer.set_len(run.len);
+            ReadInto { file: self.file, offset: run.offset, buffer }
+        });
+        coming.reads = Some((self.volume.begin(reads.collect()), place));
+        self.count(&coming.plan);
     }
 
     /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.
     pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
         let Coming { wanted, mut nodes, plan, reads } = coming;
         match reads {
-            Some(reads) => {
+            Some((reads, _aloft)) => {
                 let buffers = reads.wait().map_err(unread)?;
                 self.take_in(&plan, &buffers, &wanted, Gather::Runs, &mut nodes)?;
                 // The pages of a buffer that was just used need not be found anew.
@@ -364,7 +377,29 @@ pub(crate) struct Coming {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
     plan: Plan,
-    reads: Option<InFlight>,
+    reads: Option<(InFlight, Aloft)>,
+}
+
+/// Leave to have so many bytes in flight.
+struct Aloft {
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Aloft {
+    /// One more is let go if others hold nothing.
+    fn of(plan: &Plan, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let place = Self { bytes: plan.runs.iter().map(|run| run.len).sum(), all: Arc::clone(all) };
+        // Given back by the drop, also where it was too much.
+        let before = all.fetch_add(place.bytes, Relaxed);
+        (before == 0 || before + place.bytes <= max).then_some(place)
+    }
+}
+
+impl Drop for Aloft {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// What a failed read of nodes means.

@@ -1,0 +1,269 @@
+//! The groups of a walk, one after the other: how large each is, and which is asked for before the walk comes to it.
+//!
+//! ```text
+//! nobody knows   6 leaves │ 12: the walk is long │ 24, begun when half of the 12 were eaten │ 32, begun at once …
+//! known          as many as such walks have needed, 32 at most │ the rest, begun at once if it most likely will be needed …
+//!                waited for                                     in flight meanwhile
+//! ```
+//! How much to ask for follows from how long walks of this kind have been ([`ScanLengths`](crate::store::scan_lengths)); where that
+//! does not tell, groups double. A group goes on in the next block if that is worth the pieces there.
+//! Of a long walk the next group is in flight while one is eaten, so that it takes the time of the device or of the one who eats,
+//! whichever is longer, and not both. As long as all that the walk comes to is in the cache, nothing is read ahead.
+//!
+//! Invariants:
+//! 1. At most PioMax leaves are in memory or in flight, and the log pieces of their blocks.
+//! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
+//! 3. The length of a walk that came to a leaf is noted once.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId};
+use crate::store::scan_lengths::BYTES_A_ROUND;
+use crate::tree::range::group::{Arrived, Group, Pieces};
+use crate::tree::range::path::{Beginning, Course, Path};
+use mpsearch::ReadAhead;
+use psync::AlignedBuffer;
+
+/// Bytes of leaves that a scan begins with while nobody knows how long it will be: where they are neighbours, as they are after a
+/// load and a cleansing, one request brings so many at little more than the cost of a single leaf.
+const FIRST: usize = 24 << 10;
+
+/// Bytes of leaves up to which a scan is short, as it is when it has asked for no more than those: what it comes to goes into the cache. A long one leaves the cache alone.
+const SHORT: u64 = 64 << 10;
+
+/// Leaves that are looked for in the cache at a time.
+const CACHED: usize = 2;
+
+/// See the module.
+pub(super) struct Groups {
+    path: Path,
+    is_begun: bool,
+    /// Bytes of a leaf, about.
+    leaf_len: u64,
+    /// How many leaves the first read brings where nobody knows, and all others.
+    first: usize,
+    ahead: ReadAhead,
+    /// Whether more than that was asked for at a time, where nobody knows.
+    is_long: bool,
+    /// Leaves that were asked for, or taken from the cache; and how many of them the walk has come to.
+    asked: usize,
+    entered: usize,
+    /// Whether anything had to be read.
+    has_read: bool,
+    /// The next group, if it was asked for already; `None` in it at the end of the walk.
+    coming: Option<Result<Option<Group>>>,
+    /// Buffers of the group before.
+    spare: Vec<AlignedBuffer>,
+    /// Why the walk cannot go on behind the last group that was asked for.
+    failed: Option<Error>,
+    /// Leaves of the groups before the present one, and of the present one.
+    eaten: usize,
+    size: usize,
+}
+
+impl Groups {
+    pub fn new(pio_max: usize) -> Self {
+        Self {
+            path: Path::default(),
+            is_begun: false,
+            leaf_len: 1,
+            first: 1,
+            ahead: ReadAhead::new(pio_max),
+            is_long: false,
+            asked: 0,
+            entered: 0,
+            has_read: false,
+            coming: None,
+            spare: Vec::new(),
+            failed: None,
+            eaten: 0,
+            size: 0,
+        }
+    }
+
+    /// Leaves that the walk has come to.
+    pub fn entered(&self) -> usize {
+        self.entered
+    }
+
+    /// The next group; `None` at the end of the walk.
+    pub fn next(&mut self, course: &Course) -> Result<Option<Arrived>> {
+        let group = match self.coming.take() {
+            Some(group) => group?,
+            None if self.is_begun => self.ask(course)?,
+            None => self.begin(course)?,
+        };
+        let Some(group) = group else { return Ok(None) };
+        let arrived = group.bring(course, &mut self.spare)?;
+        self.eaten += self.size;
+        self.size = arrived.leaves.len();
+        Ok(Some(arrived))
+    }
+
+    /// No further groups are needed.
+    pub fn finish(&mut self) {
+        self.path.clear();
+        self.coming = None;
+        self.spare.clear();
+        (self.is_begun, self.has_read) = (true, false);
+    }
+
+    /// How many leaves it pays to have asked for in all, if that is known: `at` is the number of the leaf that the walk has come to or
+    /// needs, and `more` have been chosen already.
+    fn worth(&self, course: &Course, at: usize, more: usize, toll: u64) -> Option<usize> {
+        course.pager.lengths.worth(course.kind(), at, self.asked + more, self.leaf_len, toll)
+    }
+
+    /// Goes to where the walk begins, and asks for the first group.
+    fn begin(&mut self, course: &Course) -> Result<Option<Group>> {
+        self.is_begun = true;
+        let leaf = match self.path.begin(course)? {
+            Beginning::Nowhere => return Ok(None),
+            Beginning::Root(leaf) => {
+                let leaf = course.view().node(leaf, 0)?;
+                return Ok(Some(Group::here(vec![leaf], Pieces::default())));
+            }
+            Beginning::Leaf(leaf) => leaf,
+        };
+        if let Some(leaf) = course.version.table.address(leaf) {
+            let pio_max = course.pager.pio_max();
+            self.leaf_len = leaf.len.max(1).into();
+            self.first = FIRST.div_ceil(self.leaf_len as usize).min(pio_max);
+            self.ahead = ReadAhead::beginning_with(self.first, pio_max);
+        }
+        self.ask(course)
+    }
+
+    /// Asks for the next group, which is needed now; `None` at the end of the walk.
+    fn ask(&mut self, course: &Course) -> Result<Option<Group>> {
+        if !self.has_more(course)? {
+            return Ok(None);
+        }
+        let mut pieces = Pieces::default();
+        pieces.look_up(course, &self.path.take_entered())?;
+        if pieces.missing().next().is_none() {
+            let leaves = self.cached_leaves(course)?;
+            if !leaves.is_empty() {
+                self.asked += leaves.len();
+                return Ok(Some(Group::here(leaves, pieces)));
+            }
+        }
+        self.has_read = true;
+        let needed = self.asked + 1;
+        let Some(goal) = self.worth(course, needed, 0, 0) else {
+            let wanted = self.ahead.grow();
+            self.is_long = wanted > self.first;
+            let mut ids = Vec::with_capacity(wanted);
+            self.choose(course, &mut ids, wanted);
+            return self.ask_for(course, &ids, pieces).map(Some);
+        };
+        let pio_max = course.pager.pio_max();
+        let most = (pio_max / 2).max(1);
+        let mut wanted = (goal - self.asked).min(most);
+        let mut ids = Vec::with_capacity(wanted);
+        self.choose(course, &mut ids, wanted);
+        // Beyond the end of the block, if the pieces that this brings cost less than to come back for the rest.
+        while ids.len() < wanted
+            && let Some(toll) = self.path.toll(course)
+            && let Some(goal) = self.worth(course, needed, ids.len(), toll)
+            && goal > self.asked + ids.len()
+            && self.path.next_block(course)?
+        {
+            wanted = (goal - self.asked).min(most);
+            pieces.look_up(course, &self.path.take_entered())?;
+            self.choose(course, &mut ids, wanted);
+        }
+        // Should it be longer than any before, it goes on from here.
+        self.ahead = ReadAhead::beginning_with(self.first.max(ids.len() + 1), pio_max);
+        self.ask_for(course, &ids, pieces).map(Some)
+    }
+
+    /// The next leaves of the block, up to so many in all.
+    fn choose(&mut self, course: &Course, ids: &mut Vec<NodeId>, wanted: usize) {
+        while ids.len() < wanted
+            && let Some(id) = self.path.next_leaf(course)
+        {
+            ids.push(id);
+        }
+    }
+
+    /// Asks for these leaves.
+    fn ask_for(&mut self, course: &Course, ids: &[NodeId], pieces: Pieces) -> Result<Group> {
+        self.asked += ids.len();
+        let is_short = self.asked <= self.first || self.asked as u64 * self.leaf_len <= SHORT;
+        Group::ask(course, ids, pieces, is_short)
+    }
+
+    /// The walk comes to a leaf, maybe its last, behind which `left` leaves of the present group are still to come. Has the next group begun, if it will
+    /// be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
+        self.entered += 1;
+        if is_last || !self.has_read || self.coming.is_some() {
+            return;
+        }
+        let pio_max = course.pager.pio_max();
+        let most = pio_max / 2;
+        if most == 0 || left + 1 + most > pio_max {
+            return;
+        }
+        // Who ends before it has come waits for it all the same.
+        let wanted = match self.worth(course, self.entered, 0, BYTES_A_ROUND) {
+            Some(goal) => goal - self.asked,
+            // So that a walk that ends here has read for nothing at most twice what it has eaten.
+            None if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) => self.ahead.grow(),
+            None => 0,
+        };
+        if wanted == 0 {
+            return;
+        }
+        let mut group = self.ask_ahead(course, wanted.min(most));
+        if let Ok(Some(group)) = &mut group {
+            group.begin(course, &mut self.spare);
+        }
+        self.coming = Some(group);
+    }
+
+    /// Asks for so many leaves and log pieces, of one block or several, or a few pieces more; `None` at the end of the walk.
+    fn ask_ahead(&mut self, course: &Course, wanted: usize) -> Result<Option<Group>> {
+        if !self.has_more(course)? {
+            return Ok(None);
+        }
+        let (mut ids, mut pieces) = (Vec::with_capacity(wanted), Pieces::default());
+        loop {
+            pieces.look_up(course, &self.path.take_entered())?;
+            self.choose(course, &mut ids, wanted);
+            if ids.len() + pieces.len() >= wanted {
+                break;
+            }
+            match self.path.next_block(course) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What lies before is whole.
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.ask_for(course, &ids, pieces).map(Some)
+    }
+
+    /// Whether there are further leaves; if so, the path leads to the first of them.
+    fn has_more(&mut self, course: &Course) -> Result<bool> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.path.has_more(course),
+        }
+    }
+
+    /// The next leaves of the block, as far as they are in the cache, and not many more than a short scan needs.
+    fn cached_leaves(&mut self, course: &Course) -> Result<Vec<Node>> {
+        let mut leaves = Vec::new();
+        while leaves.len() < CACHED {
+            let Some(id) = self.path.peek_leaf(course) else { break };
+            let Some(leaf) = course.view().cached(id, 0)? else { break };
+            self.path.next_leaf(course);
+            leaves.push(leaf);
+        }
+        Ok(leaves)
+    }
+}
