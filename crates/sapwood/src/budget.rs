@@ -6,6 +6,9 @@
 //!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────┤
 //!                                             and ends: the cache has it again ──────────────────────────────────▶
 //! ```
+//! Queues are two, of at most a quarter of the budget each, and besides those that are in the trees and that somebody still holds: a snapshot, or a reader whom nobody
+//! lets run. While there are such, the active queue is full earlier, so that all of them have half of the budget.
+//!
 //! What work needs is of two kinds. Nodes it takes and gives back again and again, and so does the cache: they lie in the same frames, and what
 //! the cache has given up, the work reads into. All else (buffers, and lists of what goes to the leaves) has memory of its own: frames that
 //! stayed idle for that would be there a second time.
@@ -14,12 +17,17 @@
 //! 1. The cache has at least an eighth of the budget: a database without any would read every inner node again and again.
 //! 2. Frames, in use and idle, are allowed what the cache's nodes and the nodes of work may take, and nothing for the rest of it.
 //! 3. All work together takes from the cache what one may need at most.
+//! 4. A queue counts as long as it has memory, whoever holds it.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, State};
 use crate::options::Shares;
+use crate::queue::opq::Opq;
 use crate::store::version::Version;
 use crate::store::write_behind::BUFFERS;
+use parking_lot::Mutex;
 use std::cell::Cell;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Memory that work needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,11 +79,21 @@ impl Shares {
     }
 }
 
-/// All [`Work`]s together.
+/// Who takes of the budget beside the queues and the version of the state.
 #[derive(Default)]
-pub(crate) struct Works {
-    count: usize,
+pub(crate) struct Budget {
+    taken: Mutex<Taken>,
+    /// Bytes of old queues, when they were counted last.
+    old: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Taken {
+    /// [`Work`]s, and what they need together.
+    works: usize,
     need: Need,
+    /// Queues that are in the trees, as far as somebody holds them.
+    old: Vec<Weak<Opq>>,
 }
 
 /// The memory of flush, cleansing or ingestion.
@@ -90,49 +108,73 @@ impl Work<'_> {
         let has = self.need.get();
         let grown = has.each(need, u64::max);
         if grown != has {
-            let mut works = self.engine.works.lock();
-            works.need = works.need.each(grown, |all, grown| all + grown).each(has, |all, had| all - had);
+            let mut taken = self.engine.budget.taken.lock();
+            taken.need = taken.need.each(grown, |all, grown| all + grown).each(has, |all, had| all - had);
             self.need.set(grown);
-            self.engine.balance(&works);
+            self.engine.balance(&mut taken);
         }
     }
 }
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
-        let mut works = self.engine.works.lock();
-        works.count -= 1;
-        works.need = works.need.each(self.need.get(), |all, had| all - had);
+        let mut taken = self.engine.budget.taken.lock();
+        taken.works -= 1;
+        taken.need = taken.need.each(self.need.get(), |all, had| all - had);
         if self.need.get() != Need::default() {
-            self.engine.balance(&works);
+            self.engine.balance(&mut taken);
         }
     }
 }
+
+/// Bytes that a queue may have at least. It takes its memory by quarters of a mebibyte, and would be full with the first commit if it could have no more than one.
+const QUEUE_MIN: usize = 512 << 10;
 
 impl Engine {
     /// Gives the cache what queues, tables and work leave of the budget now. Called whenever a queue has taken memory or has given
     /// it back; and see [`Engine::work`].
     pub fn balance_memory(&self) {
-        self.balance(&self.works.lock());
+        self.balance(&mut self.budget.taken.lock());
     }
 
     /// The same, if nobody else is at it: whoever is may be at it for long.
     pub fn try_balance_memory(&self) {
-        if let Some(works) = self.works.try_lock() {
-            self.balance(&works);
+        if let Some(mut taken) = self.budget.taken.try_lock() {
+            self.balance(&mut taken);
         }
     }
 
-    fn balance(&self, works: &Works) {
+    /// As [`Engine::balance_memory`], when a queue has come to the trees: others may hold it for longer.
+    pub fn balance_without(&self, queue: Weak<Opq>) {
+        let mut taken = self.budget.taken.lock();
+        taken.old.push(queue);
+        self.balance(&mut taken);
+    }
+
+    fn balance(&self, taken: &mut Taken) {
         let state = self.state.load();
-        let queues = state.queues().map(|queue| queue.memory()).sum();
-        let work = works.need.each(self.shares.work_max(), u64::min);
+        taken.old.retain(|queue| queue.strong_count() > 0);
+        let old = taken.old.iter().filter_map(Weak::upgrade).map(|queue| queue.memory()).sum();
+        self.budget.old.store(old, Relaxed);
+        let queues = old + state.queues().map(|queue| queue.memory()).sum::<usize>();
+        let work = taken.need.each(self.shares.work_max(), u64::min);
         self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
+    }
+
+    /// Bytes at which the active queue of a state is full: its share, or less as long as old queues have memory. Half of what these leave, and no more than they and the frozen one leave.
+    pub fn queue_max(&self, state: &State) -> usize {
+        let (share, old) = (self.shares.queue, self.budget.old.load(Relaxed));
+        if old == 0 {
+            return share;
+        }
+        let left = (2 * share).saturating_sub(old);
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.queue.memory());
+        (left / 2).min(left.saturating_sub(frozen)).max(share / 4).max(QUEUE_MIN).min(share)
     }
 
     /// Takes so much from the cache, and what else will be needed, until the answer is dropped.
     pub fn work(&self, need: Need) -> Work<'_> {
-        self.works.lock().count += 1;
+        self.budget.taken.lock().works += 1;
         let work = Work { engine: self, need: Cell::default() };
         work.needs(need);
         work
@@ -140,7 +182,7 @@ impl Engine {
 
     /// Whether a flush, a cleansing or an ingestion is at work.
     pub fn works(&self) -> bool {
-        self.works.lock().count > 0
+        self.budget.taken.lock().works > 0
     }
 
     /// Bytes of the writer's buffers now, at most.
@@ -199,10 +241,53 @@ mod tests {
         assert!(evicted > most + nodes / 25, "{evicted} of nodes");
         assert!((need.nodes..=most + nodes / 25).contains(&idle), "{idle} of {need:?}");
         drop(work);
-        assert_eq!(engine.works.lock().need, Need { nodes: 0, ..need });
+        assert_eq!(engine.budget.taken.lock().need, Need { nodes: 0, ..need });
         drop(others);
-        assert_eq!(engine.works.lock().need, Need::default());
+        assert_eq!(engine.budget.taken.lock().need, Need::default());
         fill(engine);
         assert!(cache().0.abs_diff(nodes_before) < 8 << 10 && cache().1 == records_before);
+    }
+
+    #[test]
+    fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let share = engine.shares.queue;
+        let queue_max = || engine.queue_max(&engine.state.load());
+        // Half of it is set aside for records, as long as nobody reads.
+        let capacity = || 2 * engine.pager.cache.records().capacity() as usize;
+        let (whole, mut number) = (capacity(), 0u64);
+        let mut write = |records: usize| {
+            let mut batch = db.batch();
+            for _ in 0..records {
+                batch.insert(&keyspace, (number * 7919).to_be_bytes(), [1; 200]);
+                number += 1;
+            }
+            batch.commit().unwrap();
+        };
+        (0..20).for_each(|_| write(1000));
+        let snapshot = db.snapshot();
+        let held = engine.state.load().active.memory();
+        assert!(held > 4 << 20, "{held}");
+        db.flush().unwrap();
+        assert!(capacity() + held <= whole + 8192, "{} of {whole}, {held} are held", capacity());
+        assert_eq!(queue_max(), (2 * share - held) / 2);
+        for _ in 0..80 {
+            write(1000);
+            let memory: usize = engine.state.load().queues().map(|queue| queue.memory()).sum();
+            assert!(memory + held <= 2 * share, "{memory} and {held} of {share}");
+        }
+        // Queues of short ones, and as many of them as may be: never none.
+        let mut snapshots = vec![snapshot];
+        for _ in 0..40 {
+            write(1000);
+            snapshots.push(db.snapshot());
+        }
+        assert_eq!(queue_max(), share / 4);
+        drop(snapshots);
+        db.flush().unwrap();
+        assert_eq!(queue_max(), share);
+        assert!(capacity() + (256 << 10) > whole, "{} of {whole}", capacity());
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
-//! `manifest` (one edit at a time), `works` (one change of the cache's capacity at a time). Readers take none of them: they load
+//! `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time). Readers take none of them: they load
 //! the state.
 //!
 //! Invariants:
@@ -16,7 +16,7 @@
 //! 3. `visible` never goes beyond what is in the queues and trees of the current state.
 
 use crate::backpressure::Pace;
-use crate::budget::{Need, Work, Works};
+use crate::budget::{Budget, Need, Work};
 use crate::commit::{CommitQueue, Log};
 use crate::error::{Error, Result};
 use crate::flush::FlushControl;
@@ -101,7 +101,7 @@ pub(crate) struct Engine {
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
     pub read_only: bool,
-    pub works: Mutex<Works>,
+    pub budget: Budget,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
 }
@@ -167,7 +167,7 @@ impl Engine {
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
             read_only: parts.read_only,
-            works: Mutex::default(),
+            budget: Budget::default(),
             poison: Mutex::new(None),
         }
     }

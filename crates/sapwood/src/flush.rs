@@ -27,6 +27,7 @@ use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::allowance;
 use queue_log::SyncLog;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
@@ -90,8 +91,9 @@ impl Engine {
         if is_whole {
             self.flush.newest.store(newest, Relaxed);
         }
+        let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
-        self.balance_memory();
+        self.balance_without(queue);
         self.shorten_log(wal_low);
         // Whoever has waited for the queue goes on.
         self.flush.notify();
@@ -113,7 +115,8 @@ impl Engine {
             }
         };
         sweep.end(&due[due.len() - left..]);
-        self.pace.learn((self.state.load().active.fill(), self.shares.queue), (undone, due.len()));
+        let state = self.state.load();
+        self.pace.learn((state.active.fill(), self.queue_max(&state)), (undone, due.len()));
         Ok(())
     }
 
