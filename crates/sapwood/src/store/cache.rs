@@ -17,7 +17,7 @@
 //! 1. Nodes are under positions, which are never used twice: nothing is stale. (For records see [`RecordCache`].)
 //! 2. Both together stay within the capacity.
 //! 3. The nodes' memory ([`Frames`]) is allowed what the nodes' side and work may have, from the moment on when that changes: nobody else knows where the border is. It is told
-//!    when the nodes' side has made room, so that what that lets go is there for the work for which it does.
+//!    when the nodes' side has made room, so that what has to go goes at once.
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;

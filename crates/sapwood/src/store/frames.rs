@@ -125,8 +125,8 @@ impl Frames {
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// So many bytes may have memory, in use or idle, until another number is told. Told when those who have to make room have done so: then what they let go
-    /// stays for others, as far as it may, and the rest goes at once.
+    /// So many bytes may have memory, in use or idle, until another number is told. Told when those who have to make room have done so: then what has to go goes
+    /// at once.
     pub fn allow(&self, bytes: u64) {
         let mut inner = self.inner.lock();
         inner.allowed = bytes as usize / PAGE;
