@@ -1,10 +1,12 @@
 //! Aligned memory for direct I/O, pooled so that the hot path allocates nothing.
 //!
 //! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes are
-//! initialised (to zero at first); a pool keeps at most the bytes it was made for: of further buffers only the addresses.
+//! initialised (to zero at first); a pool keeps at most the bytes it was made for: of further buffers only the addresses, and of no more than
+//! [`COLD`] times as many bytes. What was given back last stays, so a length that nobody takes any more goes by and by.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -163,43 +165,102 @@ struct Shelf {
     kept: Mutex<Kept>,
 }
 
+/// Bytes of addresses that a pool keeps, for each that it may keep with memory: the buffers of many readers at a time. Each is a mapping, of which a process may have
+/// 65,530, and lies in page tables that nobody counts.
+const COLD: usize = 16;
+
 #[derive(Debug, Default)]
 struct Kept {
-    bytes: usize,
-    /// By capacity in units of ALIGNMENT: `stacks[i]` holds buffers of `(i + 1) * ALIGNMENT` bytes.
-    stacks: Vec<Stack>,
+    /// Bytes of buffers with memory behind them, and without.
+    idle: usize,
+    cold: usize,
+    /// Buffers that were put here, ever.
+    puts: u64,
+    /// By capacity.
+    stacks: BTreeMap<usize, Stack>,
 }
 
 #[derive(Debug, Default)]
 struct Stack {
-    idle: Vec<AlignedBuffer>,
+    /// Each with its number among the puts, which ascend.
+    idle: VecDeque<(u64, AlignedBuffer)>,
     /// Without memory behind them: cheaper than mappings that come and go.
     cold: Vec<AlignedBuffer>,
 }
 
-impl Shelf {
-    /// Keeps the buffer (which has no home now) if there is room, and without its memory if not.
-    fn put(&self, mut buffer: AlignedBuffer) {
-        let capacity = buffer.capacity;
-        let is_kept = {
-            let mut kept = self.kept.lock();
-            let is_kept = kept.bytes + capacity <= self.bytes_max;
-            if is_kept {
-                kept.bytes += capacity;
+impl Kept {
+    fn put(&mut self, buffer: AlignedBuffer) {
+        self.puts += 1;
+        self.idle += buffer.capacity;
+        self.stacks.entry(buffer.capacity).or_default().idle.push_back((self.puts, buffer));
+    }
+
+    fn put_cold(&mut self, buffer: AlignedBuffer) {
+        self.cold += buffer.capacity;
+        self.stacks.entry(buffer.capacity).or_default().cold.push(buffer);
+    }
+
+    fn take(&mut self, capacity: usize) -> Option<AlignedBuffer> {
+        let stack = self.stacks.get_mut(&capacity)?;
+        match stack.idle.pop_back() {
+            Some((_, buffer)) => {
+                self.idle -= capacity;
+                Some(buffer)
             }
-            is_kept
-        };
-        let is_cold = !is_kept && buffer.mapped && cool(&mut buffer);
-        if !is_kept && !is_cold {
+            None => stack.cold.pop().inspect(|_| self.cold -= capacity),
+        }
+    }
+
+    /// Takes out the idle buffer that was put here first, if they have more than so many bytes.
+    fn take_oldest(&mut self, most: usize) -> Option<AlignedBuffer> {
+        if self.idle <= most {
+            return None;
+        }
+        let first = |stack: &&mut Stack| stack.idle.front().map_or(u64::MAX, |(put, _)| *put);
+        let (_, buffer) = self.stacks.values_mut().min_by_key(first)?.idle.pop_front()?;
+        self.idle -= buffer.capacity;
+        Some(buffer)
+    }
+
+    /// Takes out a cold buffer of the length that has most of the addresses, if they are more than so many bytes.
+    fn take_commonest(&mut self, most: usize) -> Option<AlignedBuffer> {
+        if self.cold <= most {
+            return None;
+        }
+        let bytes = |(capacity, stack): &(&usize, &mut Stack)| **capacity * stack.cold.len();
+        let buffer = self.stacks.iter_mut().max_by_key(bytes)?.1.cold.pop()?;
+        self.cold -= buffer.capacity;
+        Some(buffer)
+    }
+}
+
+impl Shelf {
+    /// Keeps the buffer (which has no home now), and gives up the memory of others if there is no room. Nobody waits for the lock meanwhile.
+    fn put(&self, buffer: AlignedBuffer) {
+        if buffer.capacity > self.bytes_max {
+            // All others together would not be room enough.
+            return self.put_cold(buffer);
+        }
+        self.kept.lock().put(buffer);
+        loop {
+            let oldest = self.kept.lock().take_oldest(self.bytes_max);
+            let Some(oldest) = oldest else { return };
+            self.put_cold(oldest);
+        }
+    }
+
+    /// Keeps a buffer without its memory, if that can be.
+    fn put_cold(&self, mut buffer: AlignedBuffer) {
+        if !buffer.mapped || !cool(&mut buffer) {
             return;
         }
-        let mut kept = self.kept.lock();
-        let index = capacity / AlignedBuffer::ALIGNMENT - 1;
-        if kept.stacks.len() <= index {
-            kept.stacks.resize_with(index + 1, Stack::default);
+        self.kept.lock().put_cold(buffer);
+        loop {
+            let gone = self.kept.lock().take_commonest(COLD * self.bytes_max);
+            if gone.is_none() {
+                return;
+            }
         }
-        let stack = &mut kept.stacks[index];
-        if is_kept { stack.idle.push(buffer) } else { stack.cold.push(buffer) }
     }
 }
 
@@ -212,15 +273,7 @@ impl BufferPool {
     /// A buffer of `len` bytes whose content is arbitrary (but initialised). Goes back to the pool when dropped.
     pub fn take(&self, len: usize) -> AlignedBuffer {
         let capacity = AlignedBuffer::capacity_for(len);
-        let index = capacity / AlignedBuffer::ALIGNMENT - 1;
-        let idle = {
-            let mut kept = self.shelf.kept.lock();
-            let idle = kept.stacks.get_mut(index).and_then(|stack| stack.idle.pop());
-            if idle.is_some() {
-                kept.bytes -= capacity;
-            }
-            idle.or_else(|| kept.stacks.get_mut(index)?.cold.pop())
-        };
+        let idle = self.shelf.kept.lock().take(capacity);
         let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::allocate(capacity, true));
         buffer.len = len;
         buffer.home = Some(Arc::clone(&self.shelf));
@@ -229,7 +282,7 @@ impl BufferPool {
 
     /// Bytes that lie idle in the pool now.
     pub fn idle_bytes(&self) -> usize {
-        self.shelf.kept.lock().bytes
+        self.shelf.kept.lock().idle
     }
 }
 
@@ -271,5 +324,38 @@ mod tests {
         let again: Vec<_> = (0..4).map(|_| pool.take(8192)).collect();
         assert!(again.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)));
         assert!(!MAPS || again.iter().all(|buffer| addresses.contains(&(buffer.as_ptr() as usize))));
+    }
+
+    #[test]
+    fn a_length_that_nobody_takes_any_more_makes_room() {
+        let pool = BufferPool::new(64 << 10);
+        drop((0..16).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        assert_eq!(pool.idle_bytes(), 64 << 10);
+        pool.take(8192).fill(7);
+        assert_eq!(pool.idle_bytes(), 64 << 10);
+        assert!(pool.take(8192).iter().all(|byte| *byte == 7), "it has kept its memory");
+        // One that is longer than all of the room takes nobody's.
+        drop(pool.take(65 << 10));
+        assert_eq!(pool.idle_bytes(), 64 << 10);
+    }
+
+    #[test]
+    fn of_what_a_pool_does_not_keep_it_keeps_few_addresses() {
+        let pool = BufferPool::new(8192);
+        let cold = |len: usize| pool.shelf.kept.lock().stacks.get(&len).map_or(0, |stack| stack.cold.len());
+        drop((0..100).map(|_| pool.take(8192)).collect::<Vec<_>>());
+        assert_eq!(cold(8192), if MAPS { COLD } else { 0 });
+        // Another length gets its part of them.
+        drop((0..100).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        let (long, short) = (cold(8192), cold(4096));
+        assert_eq!(2 * long + short, if MAPS { 2 * COLD } else { 0 });
+        assert!(!MAPS || short >= COLD / 2, "{long} and {short}");
+        // A long one may take the place of several.
+        let pool = BufferPool::new(8192);
+        drop((0..100).map(|_| pool.take(4096)).collect::<Vec<_>>());
+        drop((0..3).map(|_| pool.take(32 << 10)).collect::<Vec<_>>());
+        let kept = pool.shelf.kept.lock();
+        assert!(kept.cold <= COLD * 8192, "{}", kept.cold);
+        assert_eq!(kept.cold, kept.stacks.iter().map(|(len, stack)| len * stack.cold.len()).sum::<usize>());
     }
 }

@@ -142,7 +142,7 @@ impl Engine {
     fn freeze_full(&self) -> Result<()> {
         let mut guard = self.log.lock();
         let state = self.state.load();
-        if state.frozen.is_some() || state.active.fill() < self.shares.queue {
+        if state.frozen.is_some() || state.active.fill() < self.queue_max(&state) {
             return Ok(());
         }
         drop(state);
@@ -153,7 +153,7 @@ impl Engine {
     /// log that a new queue would need.
     pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let state = self.state.load();
-        let (used, capacity) = (state.active.fill(), self.shares.queue);
+        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
         let is_frozen = state.frozen.is_some();
         drop(state);
         if used >= capacity && is_frozen {

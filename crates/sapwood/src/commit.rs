@@ -202,7 +202,10 @@ impl Engine {
         if queue.memory() > memory {
             self.try_balance_memory();
         }
-        if queue.fill() >= self.shares.queue && self.state.load().frozen.is_none() {
+        let state = self.state.load();
+        let is_full = queue.fill() >= self.queue_max(&state) && state.frozen.is_none();
+        drop(state);
+        if is_full {
             // If this fails for want of space it is tried again by the next commit.
             let _ = self.freeze(log);
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
-//! `manifest` (one edit at a time), `works` (one change of the cache's capacity at a time). Readers take none of them: they load
+//! `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time). Readers take none of them: they load
 //! the state.
 //!
 //! Invariants:
@@ -16,6 +16,7 @@
 //! 3. `visible` never goes beyond what is in the queues and trees of the current state.
 
 use crate::backpressure::Pace;
+use crate::budget::{Budget, Need, Work};
 use crate::commit::{CommitQueue, Log};
 use crate::error::{Error, Result};
 use crate::flush::FlushControl;
@@ -26,7 +27,6 @@ use crate::store::manifest::Manifest;
 use crate::store::pager::Pager;
 use crate::store::segment::Slots;
 use crate::store::version::Version;
-use crate::store::write_behind::BUFFERS;
 use crate::store::writer::Writer;
 use crate::tree::{search, view::TreeView};
 use crate::value::Value;
@@ -34,7 +34,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -102,46 +101,9 @@ pub(crate) struct Engine {
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
     pub read_only: bool,
-    works: Mutex<Works>,
+    pub budget: Budget,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
-}
-
-/// All [`Work`]s together.
-#[derive(Default)]
-struct Works {
-    count: usize,
-    bytes: u64,
-}
-
-/// The memory of flush, cleansing or ingestion.
-pub(crate) struct Work<'a> {
-    engine: &'a Engine,
-    bytes: Cell<u64>,
-}
-
-impl Work<'_> {
-    /// Takes so many bytes from the cache, if it has not got as many: what is small does not empty it.
-    pub fn needs(&self, bytes: u64) {
-        let more = bytes.saturating_sub(self.bytes.get());
-        if more > 0 {
-            let mut works = self.engine.works.lock();
-            works.bytes += more;
-            self.bytes.set(bytes);
-            self.engine.balance(&works);
-        }
-    }
-}
-
-impl Drop for Work<'_> {
-    fn drop(&mut self) {
-        let mut works = self.engine.works.lock();
-        works.count -= 1;
-        works.bytes -= self.bytes.get();
-        if self.bytes.get() > 0 {
-            self.engine.balance(&works);
-        }
-    }
 }
 
 /// The writer in the hands of who works with it.
@@ -205,7 +167,7 @@ impl Engine {
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
             read_only: parts.read_only,
-            works: Mutex::default(),
+            budget: Budget::default(),
             poison: Mutex::new(None),
         }
     }
@@ -241,53 +203,13 @@ impl Engine {
         if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
     }
 
-    /// Gives the cache what queues, tables and work leave of the budget now. Called whenever a queue has taken memory or has given
-    /// it back; and see [`Engine::work`].
-    pub fn balance_memory(&self) {
-        self.balance(&self.works.lock());
-    }
-
-    /// The same, if nobody else is at it: whoever is may be at it for long.
-    pub fn try_balance_memory(&self) {
-        if let Some(works) = self.works.try_lock() {
-            self.balance(&works);
-        }
-    }
-
-    fn balance(&self, works: &Works) {
-        let state = self.state.load();
-        let queues = state.queues().map(|queue| queue.memory()).sum();
-        let work = works.bytes.min(self.shares.work_max());
-        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work));
-        // What the cache has given up is what the work will take.
-        self.pager.keep_for_work(work);
-    }
-
-    /// Takes so many bytes from the cache, and what else will be needed, until the answer is dropped.
-    pub fn work(&self, bytes: u64) -> Work<'_> {
-        self.works.lock().count += 1;
-        let work = Work { engine: self, bytes: Cell::new(0) };
-        work.needs(bytes);
-        work
-    }
-
-    /// Whether a flush, a cleansing or an ingestion is at work.
-    pub fn works(&self) -> bool {
-        self.works.lock().count > 0
-    }
-
-    /// Bytes of the writer's buffers now, at most.
-    pub fn write_buffers(&self) -> usize {
-        if self.works.lock().count > 0 { BUFFERS * self.shares.writer } else { 0 }
-    }
-
-    /// The writer, for work that nobody else does meanwhile, which takes so many bytes from the cache, and what else it needs.
-    pub fn writer(&self, bytes: u64) -> Result<WriterAtWork<'_>> {
+    /// The writer, for work that nobody else does meanwhile, which takes so much from the cache, and what else it needs.
+    pub fn writer(&self, need: Need) -> Result<WriterAtWork<'_>> {
         let writer = self.writer.lock();
         if writer.is_none() {
             return Err(Error::Closed);
         }
-        Ok(WriterAtWork { writer, work: self.work(bytes) })
+        Ok(WriterAtWork { writer, work: self.work(need) })
     }
 
     /// Makes the engine one that writes.

@@ -20,18 +20,20 @@ mod turns;
 pub(crate) use control::FlushControl;
 
 use crate::beside::beside;
+use crate::budget::Need;
 use crate::engine::{Engine, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::allowance;
 use queue_log::SyncLog;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        let mut guard = self.writer(0)?;
+        let mut guard = self.writer(Need::default())?;
         self.flush.begin();
         let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard));
         self.pace.end();
@@ -89,8 +91,9 @@ impl Engine {
         if is_whole {
             self.flush.newest.store(newest, Relaxed);
         }
+        let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
-        self.balance_memory();
+        self.balance_without(queue);
         self.shorten_log(wal_low);
         // Whoever has waited for the queue goes on.
         self.flush.notify();
@@ -112,20 +115,21 @@ impl Engine {
             }
         };
         sweep.end(&due[due.len() - left..]);
-        self.pace.learn((self.state.load().active.fill(), self.shares.queue), (undone, due.len()));
+        let state = self.state.load();
+        self.pace.learn((state.active.fill(), self.queue_max(&state)), (undone, due.len()));
         Ok(())
     }
 
-    /// Bytes of memory that a queue of so many takes on its way to the trees. A block whose log area is too long for another piece has
+    /// Memory that a queue of so many bytes takes on its way to the trees. A block whose log area is too long for another piece has
     /// got as much of it from this queue as from all before, or the last flush would have found it due; and what changes are dense beside is
     /// some times as long as they.
-    fn flushing(&self, bytes: u64) -> u64 {
+    fn flushing(&self, bytes: u64) -> Need {
         self.shares.work(2 * bytes, 0, 10 * bytes)
     }
 
-    /// Bytes of memory that cleansing takes, after a flush that has found so many bytes of leaves due, or else the collector. Logs are shorter
+    /// Memory that cleansing takes, after a flush that has found so many bytes of leaves due, or else the collector. Logs are shorter
     /// than their leaves.
-    fn tidying(&self, leaves: u64) -> u64 {
+    fn tidying(&self, leaves: u64) -> Need {
         let version = &self.state.load().version;
         let is_collected = version.used_bytes() > allowance(version.live_bytes());
         self.shares.work(leaves, 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })

@@ -9,6 +9,7 @@
 //!
 //! Invariant: a queue that is full ends all of it, at the next portion at the latest.
 
+use crate::budget::Need;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
@@ -129,7 +130,7 @@ impl Engine {
                     return Ok(());
                 }
                 work.get_or_insert_with(|| self.work(self.cleansing_max()));
-                let mut guard = self.writer(0)?;
+                let mut guard = self.writer(Need::default())?;
                 let began = Instant::now();
                 let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);
                 drop(guard);

@@ -41,6 +41,7 @@ mod advisor;
 mod backpressure;
 mod batch;
 mod beside;
+mod budget;
 mod bytecode;
 mod check;
 mod cleansing;

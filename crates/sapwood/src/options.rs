@@ -2,8 +2,6 @@
 
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::store::version::Version;
-use crate::store::write_behind::BUFFERS;
 use crate::tree::bupdate::NodeLen;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
@@ -194,7 +192,7 @@ impl Builder {
     }
 }
 
-/// How the memory budget is shared, in bytes, and the limits that follow from it.
+/// How the memory budget is shared, in bytes, and the limits that follow from it. What is shared anew as the work goes on is in [`crate::budget`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     pub memory: u64,
@@ -213,28 +211,4 @@ pub(crate) struct Shares {
     /// The largest value.
     pub value: usize,
     pub node_len: NodeLen,
-}
-
-impl Shares {
-    /// What a flush takes, or whoever else writes nodes, that holds back so many bytes for the leaves, has so many read ahead, and writes
-    /// so many, but never more than each of that has as its share: what it holds back, the log pieces that this comes from, the buffers that they
-    /// were read into, and what it makes of it; what is read ahead; and the writer's buffers.
-    pub fn work(&self, held: u64, ahead: u64, written: u64) -> u64 {
-        4 * held.min(self.hold) + ahead.min(self.stage) + written.min((BUFFERS * self.writer) as u64)
-    }
-
-    /// What it takes at most.
-    pub fn work_max(&self) -> u64 {
-        self.work(u64::MAX, u64::MAX, u64::MAX)
-    }
-
-    /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and flushes and the like that take
-    /// so many. At least an eighth of the budget: a database without any cache would read every inner node again and again.
-    pub fn cache(&self, version: &Version, queues: usize, work: u64) -> u64 {
-        let tables = (version.table.memory() + version.logs.memory()) as u64;
-        // Of what is read, buffers and frames are kept; and an eighth is for what is not counted one by one: nodes in the hands of
-        // readers, batches, log buffers, the tables of the next version.
-        let others = queues as u64 + tables + 2 * self.read_buffers as u64 + self.memory / 8;
-        self.memory.saturating_sub(others + work).max(self.memory / 8)
-    }
 }

@@ -162,8 +162,7 @@ fn start(
     let room = Room {
         cache: shares.cache(&version, 0, 0),
         buffers: shares.read_buffers,
-        // What was read ahead comes back at once, to be taken again for what is read next.
-        frames: shares.read_buffers + shares.stage as usize,
+        frames: shares.spare_frames(),
     };
     let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
     let mut engine = Engine::new(Parts {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A consistent view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
 ///
-/// It keeps alive what it can see: memory of operation queues, and space on disk of nodes that were replaced since.
+/// It keeps alive what it can see: memory of operation queues (which the cache and the next queues have less), and space on disk of nodes that were replaced since.
 /// Drop it when it is no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {

@@ -44,7 +44,7 @@ pub struct KeyspaceStats {
 pub struct MemoryStats {
     /// What was asked for.
     pub budget: u64,
-    /// Active and frozen operation queue.
+    /// Active and frozen operation queue, and those that are in the trees and that a snapshot or reader still holds.
     pub queues: u64,
     /// Cached nodes.
     pub cache: u64,
@@ -178,7 +178,8 @@ impl Engine {
                 .collect(),
             memory: MemoryStats {
                 budget: self.shares.memory,
-                queues: state.queues().map(|queue| queue.memory() as u64).sum(),
+                queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.old_queues())
+                    as u64,
                 cache: nodes_cached,
                 records: records_cached,
                 mapping_table: version.table.memory() as u64,

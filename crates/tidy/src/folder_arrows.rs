@@ -24,10 +24,13 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("wal", &[]),
     ("store", &[]),
     ("tree", &["store", "queue"]),
-    ("cleansing", &["store", "tree", "engine", "publish", "space"]),
+    ("cleansing", &["store", "tree", "budget", "engine", "publish", "space"]),
     (
         "flush",
-        &["store", "queue", "tree", "advisor", "beside", "commit", "engine", "idle", "publish", "space"],
+        &[
+            "store", "queue", "tree", "advisor", "beside", "budget", "commit", "engine", "idle", "publish",
+            "space",
+        ],
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! Cleansing of all blocks, or of those from a key on: for [`Database::compact`](crate::Database::compact), and where ingestion begins.
 
+use crate::budget::Need;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
@@ -14,8 +15,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl Engine {
-    /// Bytes of memory that a cleansing takes now, at most: no more is held back than log areas have.
-    pub fn cleansing_max(&self) -> u64 {
+    /// Memory that a cleansing takes now, at most: no more is held back than log areas have.
+    pub fn cleansing_max(&self) -> Need {
         let logged = self.state.load().version.logs.totals().bytes;
         self.shares.work(logged, u64::MAX, u64::MAX)
     }
@@ -27,7 +28,7 @@ impl Engine {
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
             while let Some(at) = from.take() {
-                let mut guard = self.writer(0)?;
+                let mut guard = self.writer(Need::default())?;
                 let writer = guard.get()?;
                 from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
             }

@@ -10,7 +10,8 @@
 
 use super::queue_log::SyncLog;
 use crate::beside::Wait;
-use crate::engine::{Engine, Frozen, Work, WriterAtWork};
+use crate::budget::Work;
+use crate::engine::{Engine, Frozen, WriterAtWork};
 use crate::error::Result;
 use crate::node::entry_len;
 use crate::operation::{KeyspaceId, OperationRef};

@@ -16,10 +16,12 @@
 //! Invariants:
 //! 1. Nodes are under positions, which are never used twice: nothing is stale. (For records see [`RecordCache`].)
 //! 2. Both together stay within the capacity.
+//! 3. The nodes' memory ([`Frames`]) is allowed what the nodes' side and work may have, from the moment on when that changes: nobody else knows where the border is. It is told
+//!    when the nodes' side has made room, so that what has to go goes at once.
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;
-use crate::store::frames;
+use crate::store::frames::{self, Frames};
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
 use crate::store::record_cache::{Kept, RecordCache};
@@ -81,6 +83,7 @@ type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder
 /// See the module.
 pub(crate) struct Cache {
     nodes: Nodes,
+    frames: Arc<Frames>,
     ghosts: Arc<Ghosts>,
     /// Whether the nodes' side has had to let one go since it had room.
     is_full: Arc<AtomicBool>,
@@ -88,28 +91,33 @@ pub(crate) struct Cache {
     /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
     records_bytes: AtomicU64,
     capacity: AtomicU64,
+    /// Bytes of nodes that work may have besides; changed likewise.
+    at_work: AtomicU64,
     border: Mutex<()>,
     /// Bytes that records (below zero: nodes) should have more.
     lean: AtomicI64,
 }
 
 impl Cache {
-    pub fn new(capacity: u64) -> Self {
+    /// Nodes that come here have their memory from `frames`.
+    pub fn new(capacity: u64, frames: Arc<Frames>) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
         let ghosts = Arc::new(Ghosts::new(entries * 4));
         let is_full = Arc::new(AtomicBool::new(false));
         let haunting = Haunting { ghosts: Arc::clone(&ghosts), is_full: Arc::clone(&is_full) };
         let cache = Self {
             nodes: NodeCache::with(entries, capacity, ByMemory, Default::default(), haunting),
+            frames,
             ghosts,
             is_full,
             records: RecordCache::default(),
             records_bytes: AtomicU64::new(0),
             capacity: AtomicU64::new(0),
+            at_work: AtomicU64::new(0),
             border: Mutex::new(()),
             lean: AtomicI64::new(0),
         };
-        cache.set_capacity(capacity);
+        cache.set_capacity(capacity, 0);
         cache
     }
 
@@ -118,14 +126,10 @@ impl Cache {
         (self.nodes.weight(), self.records.capacity())
     }
 
-    /// Bytes of nodes that may be held.
-    pub fn nodes_capacity(&self) -> u64 {
-        self.nodes.capacity()
-    }
-
-    /// Changes how much may be held. Records and nodes keep their shares.
-    pub fn set_capacity(&self, bytes: u64) {
+    /// Changes how much may be held, and how many bytes of nodes work may have besides. Records and nodes keep their shares.
+    pub fn set_capacity(&self, bytes: u64, at_work: u64) {
         let _border = self.border.lock();
+        self.at_work.store(at_work, Relaxed);
         let before = self.capacity.swap(bytes, Relaxed);
         let records = u128::from(self.records_bytes.load(Relaxed)) * u128::from(bytes);
         self.divide(bytes, records.checked_div(before.into()).map_or(bytes / 2, |records| records as u64));
@@ -143,6 +147,7 @@ impl Cache {
             self.is_full.store(false, Relaxed);
         }
         self.nodes.set_capacity(nodes);
+        self.frames.allow(nodes + self.at_work.load(Relaxed));
         if records > before {
             self.records.set_capacity(records);
         }
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn records_get_the_memory_when_they_are_asked_for_again_and_their_neighbours_are_not() {
-        let cache = Cache::new(CAPACITY);
+        let cache = Cache::new(CAPACITY, Frames::new(0));
         for turn in 0..400_000u64 {
             // 60,000 records, each in a leaf of its own.
             let record = turn * 2_654_435_761 % 60_000;
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn leaves_get_it_when_all_of_their_records_are_asked_for() {
-        let cache = Cache::new(CAPACITY);
+        let cache = Cache::new(CAPACITY, Frames::new(0));
         for turn in 0..400_000u64 {
             // 2,300 leaves are walked through, all records of one after the other.
             let record = turn % (2_300 * 35);
@@ -281,13 +286,13 @@ mod tests {
 
     #[test]
     fn shares_are_kept_when_the_capacity_changes_and_bounds_always() {
-        let cache = Cache::new(CAPACITY);
+        let cache = Cache::new(CAPACITY, Frames::new(0));
         let fill = |from: u64| {
             (from..from + 4000).for_each(|id| cache.insert(Position(id * 4096), leaf(id)));
             cache.bytes()
         };
         for capacity in [CAPACITY, CAPACITY / 4, CAPACITY, 1 << 20] {
-            cache.set_capacity(capacity);
+            cache.set_capacity(capacity, 0);
             let (nodes, records) = fill(capacity);
             assert!(nodes + records <= capacity, "{nodes} + {records} of {capacity}");
             assert!(records.abs_diff(capacity / 2) <= 2 * 4096, "half of {capacity}: {records}");
@@ -295,5 +300,61 @@ mod tests {
         (0..10_000).for_each(|_| cache.lean(LEAN));
         let (nodes, records) = fill(0);
         assert!(nodes + records <= 1 << 20 && nodes > 0);
+    }
+
+    const SPARE: usize = 64;
+
+    /// A cache that is full of nodes, whose frames are pages, and these.
+    fn full_of_nodes() -> (Cache, Arc<Frames>) {
+        let frames = Frames::new(SPARE * 4096);
+        let cache = Cache::new(CAPACITY, Arc::clone(&frames));
+        (0..10_000).for_each(|_| cache.lean(-LEAN));
+        for id in 0..4000 {
+            let node = Node::decode(frames.copy(leaf(id).bytes())).expect("a node");
+            cache.insert(Position(id * 4096), node);
+        }
+        (cache, frames)
+    }
+
+    /// Pages that frames may have for the nodes of this cache.
+    fn pages_of(cache: &Cache) -> usize {
+        (cache.nodes.capacity() / 4096) as usize
+    }
+
+    #[test]
+    fn what_nodes_give_up_for_work_stays_for_the_nodes_of_that_work_and_the_rest_goes() {
+        let (cache, frames) = full_of_nodes();
+        let (before, _) = frames.pages();
+        assert!(before > pages_of(&cache) * 9 / 10);
+        let at_work = 200;
+        cache.set_capacity(CAPACITY / 2, at_work * 4096);
+        let (used, idle) = frames.pages();
+        assert!(before - used > 900, "{used} of {before} are left");
+        assert!(used + idle <= pages_of(&cache) + at_work as usize + SPARE, "{used} and {idle}");
+        assert!(idle >= at_work as usize, "{idle} are there for the work");
+        // Work takes them, and gives them back.
+        for _ in 0..3 {
+            let nodes: Vec<_> = (0..at_work).map(|_| frames.copy(&[7; 4096])).collect();
+            assert!(frames.pages().0 + frames.pages().1 <= used + idle);
+            drop(nodes);
+            assert_eq!(frames.pages(), (used, idle));
+        }
+        cache.set_capacity(CAPACITY / 2, 0);
+        let (used, idle) = frames.pages();
+        assert!(used + idle <= pages_of(&cache) + SPARE, "{used} and {idle} when it is over");
+    }
+
+    #[test]
+    fn what_nodes_give_up_for_records_goes() {
+        let (cache, frames) = full_of_nodes();
+        let before = pages_of(&cache);
+        (0..10_000).for_each(|_| cache.lean(LEAN));
+        let (used, idle) = frames.pages();
+        assert!(pages_of(&cache) < before / 4);
+        assert!(used + idle <= pages_of(&cache) + SPARE, "{used} and {idle} for {}", pages_of(&cache));
+        // And what records give up for nodes stays, when these let it go.
+        (0..10_000).for_each(|_| cache.lean(-LEAN));
+        drop((0..before / 2).map(|_| frames.copy(&[7; 4096])).collect::<Vec<_>>());
+        assert!(frames.pages().1 >= before / 2);
     }
 }

@@ -1,7 +1,8 @@
 //! Memory of nodes: frames of half a page and of one to sixteen pages, which every thread takes from and gives back to. An allocator keeps what one
 //! thread frees for that thread, or has it between nodes that live; so a cache that many threads fill, one after the other, takes
-//! far more than its size. These frames are used again by whoever needs one next, and idle ones go back to the operating system: many at
-//! a time, since each such call interrupts every thread of the process.
+//! far more than its size. These frames are used again by whoever needs one next: what the cache lets go, a flush reads into, and the cache has it again.
+//! So idle ones keep their memory as long as cache and flush may have it. What is beyond that goes back to the operating system: many at a time, since each
+//! such call interrupts every thread of the process.
 //!
 //! ```text
 //! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
@@ -13,6 +14,8 @@
 //!    use, or idle beside one that is in use: two idle halves are a whole.
 //! 2. A frame in use is not written to.
 //! 3. Slabs live as long as any of their frames is in use.
+//! 4. Pages in use and idle are together no more than the owner allows ([`Frames::allow`]) and `spare` ones, whatever classes they are of; or so many are in use that no more
+//!    than the spare ones are idle.
 
 use bytes::Bytes;
 use memmap2::MmapMut;
@@ -59,10 +62,10 @@ struct Inner {
     halves: BTreeMap<usize, Place>,
     used_pages: usize,
     idle_pages: usize,
-    /// Pages that may be idle, always and while there is work, if with those in use they are no more than `most`.
-    idle_min: usize,
-    idle_max: usize,
-    most: usize,
+    /// Pages that may have memory, in use or idle.
+    allowed: usize,
+    /// Pages that may be idle besides, whatever is in use: readers have nodes in their hands that nobody has counted.
+    spare: usize,
 }
 
 #[derive(Default)]
@@ -116,21 +119,18 @@ impl Drop for Frame {
 }
 
 impl Frames {
-    /// At most `idle` bytes are kept for the next who comes.
-    pub fn new(idle: usize) -> Arc<Self> {
-        let idle = (idle / PAGE).max(PAGES_MAX);
-        let inner = Inner { idle_min: idle, idle_max: idle, ..Inner::default() };
+    /// `spare` bytes are kept for the next who comes, whatever is allowed.
+    pub fn new(spare: usize) -> Arc<Self> {
+        let inner = Inner { spare: (spare / PAGE).max(PAGES_MAX), ..Inner::default() };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// Keeps so many bytes more idle, until it is told another number: for work that takes frames and gives them back again and again.
-    /// But only what it does not have in use, when a cache of `cache` bytes is full besides.
-    pub fn keep_more(&self, bytes: u64, cache: u64) {
+    /// So many bytes may have memory, in use or idle, until another number is told. Told when those who have to make room have done so: then what has to go goes
+    /// at once.
+    pub fn allow(&self, bytes: u64) {
         let mut inner = self.inner.lock();
-        inner.idle_max = inner.idle_min + bytes as usize / PAGE;
-        inner.most = inner.idle_max + cache as usize / PAGE;
-        let most = inner.idle_now();
-        inner.cool_to(most);
+        inner.allowed = bytes as usize / PAGE;
+        inner.cool();
     }
 
     /// A copy of a node's bytes.
@@ -147,11 +147,11 @@ impl Frames {
         Bytes::from_owner(Frame { place, half, len: bytes.len(), frames: Arc::clone(self) })
     }
 
-    /// Pages with memory behind them, in use or idle.
+    /// Pages with memory behind them, in use and idle.
     #[cfg(test)]
-    fn resident(&self) -> usize {
+    pub fn pages(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        inner.used_pages + inner.idle_pages
+        (inner.used_pages, inner.idle_pages)
     }
 }
 
@@ -177,6 +177,8 @@ impl Inner {
         }
         let place = lists.cold.pop()?;
         *used_pages += pages;
+        // Those that are idle may all be of other classes.
+        self.cool();
         Some(place)
     }
 
@@ -197,24 +199,17 @@ impl Inner {
         self.used_pages -= place.pages;
         self.idle_pages += place.pages;
         self.classes[place.pages - 1].idle.push(place);
-        let most = self.idle_now();
-        if self.idle_pages > most {
-            // Room for others too, so that the next to come does not do this again.
-            self.cool_to(most - most / 4);
-        }
+        self.cool();
     }
 
-    /// Pages that may be idle now.
-    fn idle_now(&self) -> usize {
-        self.most.saturating_sub(self.used_pages).clamp(self.idle_min, self.idle_max)
-    }
-
-    /// Gives the memory behind idle frames back to the operating system until no more than so many pages are idle. Those of many pages
-    /// first: they are wanted least.
-    fn cool_to(&mut self, pages: usize) {
-        if self.idle_pages <= pages {
+    /// If more is idle than may be, gives the memory behind idle frames back to the operating system. Those of many pages first: they are wanted least.
+    fn cool(&mut self) {
+        let most = self.spare + self.allowed.saturating_sub(self.used_pages);
+        if self.idle_pages <= most {
             return;
         }
+        // Room for others too, so that the next to come does not do this again.
+        let pages = most - self.spare / 2;
         let mut going = Vec::new();
         for lists in self.classes.iter_mut().rev() {
             let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
@@ -226,7 +221,7 @@ impl Inner {
         going.sort_unstable_by_key(|place| (place.slab, place.address()));
         let is_next = |a: &Place, b: &Place| a.slab == b.slab && a.address() + a.pages * PAGE == b.address();
         for neighbours in going.chunk_by(is_next) {
-            self.cool(neighbours[0], neighbours.iter().map(|place| place.pages).sum());
+            self.give_back(neighbours[0], neighbours.iter().map(|place| place.pages).sum());
         }
         for place in going {
             self.classes[place.pages - 1].cold.push(place);
@@ -243,7 +238,7 @@ impl Inner {
     }
 
     /// Gives so many pages back to the operating system that begin with a frame.
-    fn cool(&self, first: Place, pages: usize) {
+    fn give_back(&self, first: Place, pages: usize) {
         #[cfg(all(unix, not(miri)))]
         if let Some(slab) = self.slabs.get(first.slab) {
             let offset = first.address() - slab.as_ptr() as usize;
@@ -260,6 +255,12 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pages with memory behind them.
+    fn resident(frames: &Frames) -> usize {
+        let (used, idle) = frames.pages();
+        used + idle
+    }
 
     #[test]
     fn copies_hold_what_they_were_made_of_while_others_come_and_go() {
@@ -283,53 +284,70 @@ mod tests {
         }
         let in_use: usize = held.iter().map(|(.., bytes)| bytes).sum::<usize>().div_ceil(PAGE);
         let halves = held.iter().filter(|(.., bytes)| *bytes == HALF).count();
+        let resident = resident(&frames);
         assert!(
-            halves > 5 && in_use > 20 && (in_use..=in_use + halves / 2 + 20).contains(&frames.resident()),
-            "{in_use} {}",
-            frames.resident()
+            halves > 5 && in_use > 20 && (in_use..=in_use + halves / 2 + 20).contains(&resident),
+            "{in_use} {resident}"
         );
         drop(held);
-        assert!(frames.resident() <= 20, "idle ones are kept, and no more");
+        assert!(frames.pages().1 <= 20, "idle ones are kept, and no more");
         assert!(frames.inner.lock().halves.is_empty(), "two idle halves are a whole");
     }
 
+    fn take(frames: &Arc<Frames>, count: usize, pages: usize) -> Vec<Bytes> {
+        (0..count).map(|_| frames.copy(&vec![7; pages * PAGE])).collect()
+    }
+
     #[test]
-    fn more_may_be_idle_while_there_is_work() {
+    fn what_is_allowed_keeps_its_memory_whoever_used_it() {
         let frames = Frames::new(20 * PAGE);
-        let use_and_drop = || {
-            let mut held: Vec<_> = (0..60u8).map(|fill| frames.copy(&vec![fill; PAGE])).collect();
-            held.extend((0..10u8).map(|fill| frames.copy(&vec![fill; 4 * PAGE])));
-            assert!(
-                held.iter()
-                    .zip((0..60).chain(0..10))
-                    .all(|(bytes, fill)| bytes[..] == vec![fill; bytes.len()])
-            );
-        };
-        use_and_drop();
-        assert!((1..=20).contains(&frames.resident()), "{}", frames.resident());
-        frames.keep_more(90 * PAGE as u64, 10 * PAGE as u64);
-        use_and_drop();
-        assert_eq!(frames.resident(), 100);
-        use_and_drop();
-        assert_eq!(frames.resident(), 100, "they were used again");
-        let cached: Vec<_> = (0..50).map(|_| frames.copy(&[7; PAGE])).collect();
-        use_and_drop();
-        assert_eq!(frames.resident(), 120, "what the cache should not have is not there for work");
+        let used_before = take(&frames, 100, 1);
+        frames.allow(80 * PAGE as u64);
+        assert_eq!(frames.pages(), (100, 0), "what is in use stays");
+        drop(used_before);
+        assert_eq!(frames.pages(), (0, 100), "80, and the spare ones");
+        let cached = take(&frames, 50, 1);
+        let at_work = take(&frames, 50, 1);
+        assert_eq!(frames.pages(), (100, 0), "the idle ones were taken");
+        drop(at_work);
+        assert_eq!(frames.pages(), (50, 50));
+        frames.allow(60 * PAGE as u64);
+        assert_eq!(
+            frames.pages(),
+            (50, 20),
+            "some of the spare ones went too, so that the next do not go one by one"
+        );
+        drop(take(&frames, 25, 1));
+        assert_eq!(frames.pages(), (50, 25), "their room is used");
+        frames.allow(0);
+        assert_eq!(frames.pages(), (50, 10));
         drop(cached);
-        frames.keep_more(0, 10 * PAGE as u64);
-        assert_eq!(frames.resident(), 20);
-        use_and_drop();
+        assert!(frames.pages().1 <= 20);
+    }
+
+    #[test]
+    fn frames_of_one_length_make_room_for_those_of_another() {
+        let frames = Frames::new(20 * PAGE);
+        frames.allow(80 * PAGE as u64);
+        drop(take(&frames, 25, 4));
+        assert_eq!(frames.pages(), (0, 100));
+        let mut held = Vec::new();
+        for count in 1..=80 {
+            held.extend(take(&frames, 1, 1));
+            assert!(resident(&frames) <= 100, "with {count} in use: {:?}", frames.pages());
+        }
+        assert!(frames.pages().1 > 0, "{:?}", frames.pages());
     }
 
     #[test]
     fn two_halves_lie_in_one_page() {
         let frames = Frames::new(1 << 20);
         let mut held: Vec<_> = (0..100).map(|number| frames.copy(&[number; HALF])).collect();
-        assert_eq!(frames.resident(), 50);
+        assert_eq!(resident(&frames), 50);
         // Every other one goes, and its place is taken before another page is.
         held.retain(|half| half[0] % 2 == 0);
         held.extend((100..150).map(|number| frames.copy(&[number; HALF - 7])));
-        assert_eq!(frames.resident(), 50);
+        assert_eq!(resident(&frames), 50);
         assert!(held.iter().all(|half| half.iter().all(|byte| *byte == half[0])));
     }
 
@@ -342,6 +360,6 @@ mod tests {
             std::thread::spawn(move || drop(copies)).join().unwrap();
             assert_eq!(last, [7; PAGE][..]);
         }
-        assert!(frames.resident() <= 101, "{}", frames.resident());
+        assert!(resident(&frames) <= 101, "{:?}", frames.pages());
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Room {
     pub cache: u64,
     /// Read buffers that are kept idle.
     pub buffers: usize,
-    /// Frames that are kept idle.
+    /// Frames that are kept idle, whatever is in use.
     pub frames: usize,
 }
 
@@ -98,17 +98,18 @@ pub(crate) struct PagerCounters {
 impl Pager {
     pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: Room) -> Self {
         let alignment = volume.limits().alignment.max(1);
+        let frames = Frames::new(room.frames);
         Self {
             volume,
             file,
             span,
             alignment,
             pio_max: pio_max.max(1),
-            cache: Cache::new(room.cache),
+            cache: Cache::new(room.cache, Arc::clone(&frames)),
             buffers: BufferPool::new(room.buffers),
             aloft_max: room.buffers,
             aloft: Arc::default(),
-            frames: Frames::new(room.frames),
+            frames,
             stage: Stage::default(),
             rents: Rents::default(),
             lengths: ScanLengths::default(),
@@ -131,14 +132,15 @@ impl Pager {
         self.buffers.idle_bytes()
     }
 
+    /// Pages of frames in use, and idle ones.
+    #[cfg(test)]
+    pub fn frame_pages(&self) -> (usize, usize) {
+        self.frames.pages()
+    }
+
     /// The node, if it is in the cache.
     pub fn cached(&self, address: Address) -> Option<Node> {
         self.cache.get(address.position)
-    }
-
-    /// Work that takes so many bytes takes memory of nodes and gives it back all the time: it is kept for it.
-    pub fn keep_for_work(&self, bytes: u64) {
-        self.frames.keep_more(bytes, self.cache.nodes_capacity());
     }
 
     /// A copy of a node's bytes in memory that is meant for nodes.

@@ -1,0 +1,303 @@
+//! The memory budget, and how it follows the work: what queues, tables and work do not take at the moment is the cache's.
+//!
+//! ```text
+//! budget = queues + tables + buffers and frames that are always kept + what is not counted + cache ╪ work
+//!                                                                                                                │
+//!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────┤
+//!                                             and ends: the cache has it again ──────────────────────────────────▶
+//! ```
+//! Queues are two, of at most a quarter of the budget each, and besides those that are in the trees and that somebody still holds: a snapshot, or a reader whom nobody
+//! lets run. While there are such, the active queue is full earlier, so that all of them have half of the budget.
+//!
+//! What work needs is of two kinds. Nodes it takes and gives back again and again, and so does the cache: they lie in the same frames, and what
+//! the cache has given up, the work reads into. All else (buffers, and lists of what goes to the leaves) has memory of its own: frames that
+//! stayed idle for that would be there a second time.
+//!
+//! Invariants:
+//! 1. The cache has at least an eighth of the budget: a database without any would read every inner node again and again.
+//! 2. Frames, in use and idle, are allowed what the cache's nodes and the nodes of work may take, and nothing for the rest of it.
+//! 3. All work together takes from the cache what one may need at most.
+//! 4. A queue counts as long as it has memory, whoever holds it.
+
+use crate::engine::{Engine, State};
+use crate::options::Shares;
+use crate::queue::opq::Opq;
+use crate::store::version::Version;
+use crate::store::write_behind::BUFFERS;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Memory that work needs, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Of nodes.
+    nodes: u64,
+    /// Of everything else.
+    rest: u64,
+}
+
+impl Need {
+    fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self { nodes: of(self.nodes, other.nodes), rest: of(self.rest, other.rest) }
+    }
+
+    fn bytes(self) -> u64 {
+        self.nodes + self.rest
+    }
+}
+
+impl Shares {
+    /// What a flush takes, or whoever else writes nodes, that holds back so many bytes for the leaves, has so many read ahead, and writes
+    /// so many, but never more than each of that has as its share. Nodes are the log pieces that what it holds back comes from, and what is read
+    /// ahead; the rest is what it holds back, the buffers that the pieces were read into, the lists of what goes to the leaves, and the writer's buffers.
+    pub fn work(&self, held: u64, ahead: u64, written: u64) -> Need {
+        let held = held.min(self.hold);
+        let written = written.min((BUFFERS * self.writer) as u64);
+        Need { nodes: held + ahead.min(self.stage), rest: 3 * held + written }
+    }
+
+    /// What it takes at most.
+    pub fn work_max(&self) -> Need {
+        self.work(u64::MAX, u64::MAX, u64::MAX)
+    }
+
+    /// Frames that are kept idle, whatever is in use: what a few readers have in their hands, one after the other.
+    pub fn spare_frames(&self) -> usize {
+        2 * self.read_buffers
+    }
+
+    /// What is not counted one by one: nodes in the hands of readers, batches, log buffers, the tables of the next version. And what an allocator keeps for threads, which does not grow
+    /// with the budget: glibc's had 4 to 5 MiB of free blocks at 32.
+    fn uncounted(&self) -> u64 {
+        self.memory / 8 + (self.memory / 32).min(1 << 20)
+    }
+
+    /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and work that takes so many.
+    pub fn cache(&self, version: &Version, queues: usize, work: u64) -> u64 {
+        let tables = version.table.memory() + version.logs.memory();
+        let kept = self.read_buffers + self.spare_frames();
+        let others = (queues + tables + kept) as u64 + self.uncounted();
+        self.memory.saturating_sub(others + work).max(self.memory / 8)
+    }
+}
+
+/// Who takes of the budget beside the queues and the version of the state.
+#[derive(Default)]
+pub(crate) struct Budget {
+    taken: Mutex<Taken>,
+    /// Bytes of old queues, when they were counted last.
+    old: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Taken {
+    /// [`Work`]s, and what they need together.
+    works: usize,
+    need: Need,
+    /// Queues that are in the trees, as far as somebody holds them.
+    old: Vec<Weak<Opq>>,
+}
+
+/// The memory of flush, cleansing or ingestion.
+pub(crate) struct Work<'a> {
+    engine: &'a Engine,
+    need: Cell<Need>,
+}
+
+impl Work<'_> {
+    /// Takes so much from the cache, as far as it has not got as much: what is small does not empty it.
+    pub fn needs(&self, need: Need) {
+        let has = self.need.get();
+        let grown = has.each(need, u64::max);
+        if grown != has {
+            let mut taken = self.engine.budget.taken.lock();
+            taken.need = taken.need.each(grown, |all, grown| all + grown).each(has, |all, had| all - had);
+            self.need.set(grown);
+            self.engine.balance(&mut taken);
+        }
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.engine.budget.taken.lock();
+        taken.works -= 1;
+        taken.need = taken.need.each(self.need.get(), |all, had| all - had);
+        if self.need.get() != Need::default() {
+            self.engine.balance(&mut taken);
+        }
+    }
+}
+
+/// Bytes that a queue may have at least. It takes its memory by quarters of a mebibyte, and would be full with the first commit if it could have no more than one.
+const QUEUE_MIN: usize = 512 << 10;
+
+impl Engine {
+    /// Gives the cache what queues, tables and work leave of the budget now. Called whenever a queue has taken memory or has given
+    /// it back; and see [`Engine::work`].
+    pub fn balance_memory(&self) {
+        self.balance(&mut self.budget.taken.lock());
+    }
+
+    /// The same, if nobody else is at it: whoever is may be at it for long.
+    pub fn try_balance_memory(&self) {
+        if let Some(mut taken) = self.budget.taken.try_lock() {
+            self.balance(&mut taken);
+        }
+    }
+
+    /// As [`Engine::balance_memory`], when a queue has come to the trees: others may hold it for longer.
+    pub fn balance_without(&self, queue: Weak<Opq>) {
+        let mut taken = self.budget.taken.lock();
+        taken.old.push(queue);
+        self.balance(&mut taken);
+    }
+
+    fn balance(&self, taken: &mut Taken) {
+        let state = self.state.load();
+        taken.old.retain(|queue| queue.strong_count() > 0);
+        let old = taken.old.iter().filter_map(Weak::upgrade).map(|queue| queue.memory()).sum();
+        self.budget.old.store(old, Relaxed);
+        let queues = old + state.queues().map(|queue| queue.memory()).sum::<usize>();
+        let work = taken.need.each(self.shares.work_max(), u64::min);
+        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
+    }
+
+    /// Bytes of queues that are in the trees and that somebody held when they were counted last.
+    pub fn old_queues(&self) -> usize {
+        self.budget.old.load(Relaxed)
+    }
+
+    /// Bytes at which the active queue of a state is full: its share, or less as long as old queues have memory. Half of what these leave, and no more than they and the frozen one leave.
+    pub fn queue_max(&self, state: &State) -> usize {
+        let (share, old) = (self.shares.queue, self.old_queues());
+        if old == 0 {
+            return share;
+        }
+        let left = (2 * share).saturating_sub(old);
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.queue.memory());
+        (left / 2).min(left.saturating_sub(frozen)).max(share / 4).max(QUEUE_MIN).min(share)
+    }
+
+    /// Takes so much from the cache, and what else will be needed, until the answer is dropped.
+    pub fn work(&self, need: Need) -> Work<'_> {
+        self.budget.taken.lock().works += 1;
+        let work = Work { engine: self, need: Cell::default() };
+        work.needs(need);
+        work
+    }
+
+    /// Whether a flush, a cleansing or an ingestion is at work.
+    pub fn works(&self) -> bool {
+        self.budget.taken.lock().works > 0
+    }
+
+    /// Bytes of the writer's buffers now, at most.
+    pub fn write_buffers(&self) -> usize {
+        if self.works() { BUFFERS * self.shares.writer } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::entries::Entries;
+    use crate::node::{self, Name, Node, NodeId};
+    use crate::operation::KeyspaceId;
+    use crate::store::mapping_table::Position;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    const PAGE: u64 = 4096;
+
+    /// Fills the cache with leaves.
+    fn fill(engine: &Engine) {
+        for id in 0..3000 {
+            let mut entries = Entries::default();
+            entries.push(b"key", &[&[7; 4000]]);
+            let name = Name { id: NodeId(id), level: 0, epoch: 1, keyspace: KeyspaceId(1) };
+            let mut bytes = Vec::new();
+            node::encode(&mut bytes, name, &entries, 1);
+            let node = Node::decode(engine.pager.copy(&bytes)).unwrap();
+            engine.pager.admit(Position(id * PAGE), node);
+        }
+    }
+
+    #[test]
+    fn work_takes_from_the_cache_what_it_needs_and_keeps_as_frames_what_is_nodes() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(8 << 20).background_threads(0).open_on(volume).unwrap();
+        let engine = &db.handle.engine;
+        let cache = || engine.pager.cache.bytes();
+        fill(engine);
+        let ((before, _), (nodes_before, records_before)) = (engine.pager.frame_pages(), cache());
+        let need = engine.shares.work_max();
+        let work = engine.work(Need { rest: 0, ..need });
+        let others = engine.work(Need { nodes: 0, ..need });
+        work.needs(Need { nodes: 0, ..need });
+        let (nodes, records) = cache();
+        // Never more than one needs, and each has its part.
+        let given = nodes_before + records_before - nodes - records;
+        assert!(given.abs_diff(need.bytes()) < 64 << 10, "{given} of {need:?}");
+        let (used, idle) = engine.pager.frame_pages();
+        let evicted = (before - used) as u64 * PAGE;
+        let idle = idle as u64 * PAGE;
+        let most = need.nodes + engine.shares.spare_frames() as u64;
+        // A node in the cache takes some bytes besides its frame.
+        assert!(evicted > most + nodes / 25, "{evicted} of nodes");
+        assert!((need.nodes..=most + nodes / 25).contains(&idle), "{idle} of {need:?}");
+        drop(work);
+        assert_eq!(engine.budget.taken.lock().need, Need { nodes: 0, ..need });
+        drop(others);
+        assert_eq!(engine.budget.taken.lock().need, Need::default());
+        fill(engine);
+        assert!(cache().0.abs_diff(nodes_before) < 8 << 10 && cache().1 == records_before);
+    }
+
+    #[test]
+    fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let share = engine.shares.queue;
+        let queue_max = || engine.queue_max(&engine.state.load());
+        // Half of it is set aside for records, as long as nobody reads.
+        let capacity = || 2 * engine.pager.cache.records().capacity() as usize;
+        let (whole, mut number) = (capacity(), 0u64);
+        let mut write = |records: usize| {
+            let mut batch = db.batch();
+            for _ in 0..records {
+                batch.insert(&keyspace, (number * 7919).to_be_bytes(), [1; 200]);
+                number += 1;
+            }
+            batch.commit().unwrap();
+        };
+        (0..20).for_each(|_| write(1000));
+        let snapshot = db.snapshot();
+        let held = engine.state.load().active.memory();
+        assert!(held > 4 << 20, "{held}");
+        db.flush().unwrap();
+        assert!(capacity() + held <= whole + 8192, "{} of {whole}, {held} are held", capacity());
+        assert_eq!(queue_max(), (2 * share - held) / 2);
+        assert_eq!(db.stats().memory.queues, held as u64);
+        for _ in 0..80 {
+            write(1000);
+            let memory: usize = engine.state.load().queues().map(|queue| queue.memory()).sum();
+            assert!(memory + held <= 2 * share, "{memory} and {held} of {share}");
+        }
+        // Queues of short ones, and as many of them as may be: never none.
+        let mut snapshots = vec![snapshot];
+        for _ in 0..40 {
+            write(1000);
+            snapshots.push(db.snapshot());
+        }
+        assert_eq!(queue_max(), share / 4);
+        drop(snapshots);
+        db.flush().unwrap();
+        assert_eq!(queue_max(), share);
+        assert!(capacity() + (256 << 10) > whole, "{} of {whole}", capacity());
+    }
+}
