@@ -200,7 +200,12 @@ impl Cache {
 
     /// A reader had to read this node for something in it.
     pub fn offer(&self, position: Position, node: &Node) {
-        if self.missed(position) || node.name().is_inner() || !self.is_full.load(Relaxed) {
+        if self.missed(position) {
+            self.insert(position, node.clone());
+            // So that it is spared when it is the oldest of those that came once. The map's own memory of whom it let go
+            // shrinks with every change of its capacity, and ours are frequent.
+            let _ = self.nodes.get(&position);
+        } else if node.name().is_inner() || !self.is_full.load(Relaxed) {
             self.insert(position, node.clone());
         } else {
             self.ghosts.add(position, memory_of(node));
@@ -282,6 +287,24 @@ mod tests {
         }
         let (nodes, records) = cache.bytes();
         assert!(records < CAPACITY / 4 && nodes > CAPACITY / 2, "{records} and {nodes} of {CAPACITY}");
+    }
+
+    #[test]
+    fn a_node_that_comes_back_outlives_those_that_come_once() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        // As a queue that grows and goes, a thousand times.
+        for turn in 0..1000 {
+            cache.set_capacity(if turn % 2 == 0 { CAPACITY * 3 / 4 } else { CAPACITY }, 0);
+        }
+        let insert = |ids: std::ops::Range<u64>| {
+            ids.for_each(|id| cache.insert(Position(id * 4096), leaf(id)));
+        };
+        insert(0..2000);
+        let again: Vec<_> = (0..2000).filter(|id| !cache.holds(Position(id * 4096))).take(50).collect();
+        again.iter().for_each(|id| cache.offer(Position(id * 4096), &leaf(*id)));
+        insert(10_000..14_000);
+        let here = again.iter().filter(|id| cache.holds(Position(**id * 4096))).count();
+        assert!(here > 40, "{here} of {}", again.len());
     }
 
     #[test]
