@@ -40,6 +40,17 @@ pub enum Level {
     Buffered,
 }
 
+/// Which of its ways to the disk a store takes, where it has several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disk {
+    /// The one with which it does best.
+    #[default]
+    Best,
+    /// The next best, or the same if there is no other: docs/arena.md says which.
+    Second,
+}
+
 /// How a store is opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -57,6 +68,9 @@ pub struct Settings {
     pub level: Level,
     /// What values are like: stores with compression turn it on if it will be of use.
     pub values: Kind,
+    /// Its way to the disk.
+    #[serde(default)]
+    pub disk: Disk,
 }
 
 /// A change to one record.

@@ -193,6 +193,7 @@ fn opening(engine: &str) -> Order {
             value_len: RECORDS.value_len,
             level: Level::Buffered,
             values: RECORDS.kind,
+            disk: Default::default(),
         },
         records: RECORDS,
         loaded: false,

@@ -203,6 +203,9 @@ pub(crate) struct Arena {
     /// What values are like
     #[arg(long, value_enum, default_value_t = Values::Incompressible)]
     pub values: Values,
+    /// Which of its ways to the disk each peer takes
+    #[arg(long, value_enum, default_value_t = Disk::Best)]
+    pub disk: Disk,
     /// Time of each workload that has no end of its own
     #[arg(long, value_name = "TIME", default_value = "15s")]
     pub steady: humantime::Duration,
@@ -233,6 +236,24 @@ pub(crate) struct Arena {
     /// Also write the JSON here; - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Which way to the disk a peer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Disk {
+    /// The one with which it does best
+    Best,
+    /// Another one: through the page cache or past it, with or without a writable map (docs/arena.md)
+    Second,
+}
+
+impl From<Disk> for arena::Disk {
+    fn from(disk: Disk) -> Self {
+        match disk {
+            Disk::Best => arena::Disk::Best,
+            Disk::Second => arena::Disk::Second,
+        }
+    }
 }
 
 /// What values are like.

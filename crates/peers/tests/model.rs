@@ -1,6 +1,6 @@
 //! Every store does what a `BTreeMap` does, through the arena's eyes, over closings and at both levels of durability.
 
-use arena::{Change, Engine, Kind, Level, Session, Settings};
+use arena::{Change, Disk, Engine, Kind, Level, Session, Settings};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const KEYS: u64 = 600;
 
-fn settings(dir: &Path, level: Level, values: Kind) -> Settings {
+fn settings(dir: &Path, level: Level, values: Kind, disk: Disk) -> Settings {
     Settings {
         dir: dir.to_owned(),
         memory: 64 << 20,
@@ -20,6 +20,7 @@ fn settings(dir: &Path, level: Level, values: Kind) -> Settings {
         value_len: 100,
         level,
         values,
+        disk,
     }
 }
 
@@ -93,7 +94,8 @@ fn run(store: &str, levels: &[Level]) {
     let mut reopens = true;
     for life in 0..4 {
         let level = levels[life % levels.len()];
-        let settings = settings(&dir.path().join("store"), level, Kind::Half);
+        let disk = if life % 2 == 0 { Disk::Best } else { Disk::Second };
+        let settings = settings(&dir.path().join("store"), level, Kind::Half, disk);
         let engine: Box<dyn Engine> = match peers::open(store, &settings) {
             Ok(engine) => engine,
             Err(_) if life > 0 && !reopens => break,
@@ -124,7 +126,7 @@ fn run(store: &str, levels: &[Level]) {
 /// Four threads write to keys of their own; nothing is lost.
 fn threads(store: &str, level: Level) {
     let dir = tempfile::tempdir().expect("a directory");
-    let settings = settings(&dir.path().join("store"), level, Kind::Incompressible);
+    let settings = settings(&dir.path().join("store"), level, Kind::Incompressible, Disk::Second);
     let engine = peers::open(store, &settings).expect("it opens");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -186,7 +188,7 @@ stores! {
 #[test]
 fn what_cannot_be_had_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
-    let settings = settings(dir.path(), Level::Durable, Kind::Half);
+    let settings = settings(dir.path(), Level::Durable, Kind::Half, Disk::Best);
     let refused = |name: &str| peers::open(name, &settings).err().expect("a refusal").to_string();
     assert!(refused("no-such-store").contains("sapwood"));
     if peers::names().contains(&"bf-tree") {

@@ -4,7 +4,7 @@ use super::picture::picture;
 use super::score::{Cell, Figure, OURS, Score};
 use super::table::shown;
 use crate::chart::{bytes, number};
-use arena::{Kind, Workload};
+use arena::{Disk, Kind, Workload};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("../report/page.css");
@@ -140,6 +140,7 @@ fn conditions(score: &Score) -> Markup {
                 (plan.records.count) " records of " (plan.records.key_len) " + " (plan.records.value_len) " bytes, "
                 (bytes(plan.bytes() as f64)) " in all, values " (kind) "; memory limit " (bytes(plan.memory as f64)) ": "
                 (score.fence) "."
+                @if plan.disk == Disk::Second { " Each peer took its second-best way to the disk." }
             }
             p {
                 "Workloads that end with their work had " (plan.limits.cap.as_secs_f64()) " s for it, the others ran for "

@@ -1,7 +1,7 @@
 //! What is to be raced, with which stores, under which limits.
 
 use crate::failure::{Failure, Result};
-use arena::{Limits, Records, Start, Workload};
+use arena::{Disk, Limits, Records, Start, Workload};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub(crate) struct Plan {
     /// Bytes that each store's process may have, page cache included.
     pub memory: u64,
     pub records: Records,
+    #[serde(default)]
+    pub disk: Disk,
     pub limits: Limits,
     /// How long to wait at most for what a store still writes after a workload.
     pub settle: Duration,
@@ -108,6 +110,7 @@ pub(crate) mod tests {
             workloads: workloads.to_vec(),
             memory: 64 << 20,
             records: Records { count: 1000, key_len: 16, value_len: 100, kind: Kind::Incompressible },
+            disk: Disk::Best,
             limits: Limits {
                 cap: Duration::from_secs(100),
                 steady: Duration::from_secs(10),

@@ -309,6 +309,7 @@ impl Turn<'_> {
             value_len: records.value_len,
             level,
             values: records.kind,
+            disk: self.plan.disk,
         };
         let order = Order::Open(Open { engine: self.engine.to_owned(), settings, records, loaded, inserted });
         let answer = worker.order(&order, &self.fence, GRACE + self.plan.limits.cap, |_| (), |_| false)?;

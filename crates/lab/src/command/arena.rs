@@ -38,6 +38,7 @@ pub(super) fn arena(arguments: &Arena) -> Result<()> {
         workloads,
         memory,
         records,
+        disk: arguments.disk.into(),
         limits: Limits {
             cap: arguments.cap.into(),
             steady: arguments.steady.into(),

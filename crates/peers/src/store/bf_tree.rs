@@ -7,7 +7,7 @@
 //!
 //! Invariant: a batch is not atomic, since Bf-Tree has nothing of the kind; only the arena's loads and removals use batches.
 
-use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Failed, Level, Result, Session, Settings};
 use bf_tree::{BfTree, Config, LeafInsertResult, LeafReadResult, ScanReturnField, StorageBackend};
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -23,7 +23,11 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let record = settings.key_len + settings.value_len;
     let mut config = Config::new(&path, buffer);
     config
-        .storage_backend(StorageBackend::Std)
+        .storage_backend(match settings.disk {
+            #[cfg(target_os = "linux")]
+            Disk::Second => StorageBackend::StdDirect,
+            _ => StorageBackend::Std,
+        })
         .cb_max_key_len(settings.key_len)
         // What a removal leaves behind has no value.
         .cb_min_record_size(settings.key_len)

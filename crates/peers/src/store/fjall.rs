@@ -1,7 +1,7 @@
 //! fjall, an LSM-tree in Rust.
 
 use super::doing;
-use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Kind, Level, Result, Session, Settings};
 use fjall::compaction::Leveled;
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
@@ -13,7 +13,11 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     // memtable grows while writers go on, until the limit kills the process.
     let workers = std::thread::available_parallelism().map_or(2, usize::from) + 2;
     let database = Database::builder(&settings.dir)
-        .cache_size(settings.memory / 4)
+        // Everything comes through the page cache, which has the more the less this one has.
+        .cache_size(match settings.disk {
+            Disk::Best => settings.memory / 4,
+            Disk::Second => settings.memory / 16,
+        })
         .worker_threads(workers)
         .open()
         .map_err(doing("open"))?;

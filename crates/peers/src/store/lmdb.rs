@@ -1,7 +1,7 @@
 //! LMDB, through heed.
 
 use super::doing;
-use arena::{Change, Engine, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Level, Result, Session, Settings};
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 
@@ -13,10 +13,15 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     if settings.level == Level::Buffered {
         flags |= EnvFlags::NO_SYNC;
     }
+    if settings.disk == Disk::Second {
+        // Pages are changed where they are mapped, and not copied and written.
+        flags |= EnvFlags::WRITE_MAP;
+    }
     let map = (settings.bytes * MAP_FACTOR + (1 << 30)).next_multiple_of(1 << 20);
     let mut options = EnvOpenOptions::new();
     options.map_size(map as usize).max_readers(126);
-    // SAFETY: NO_SYNC gives up durability against loss of power and nothing else: neither WRITE_MAP nor NO_LOCK is set.
+    // SAFETY: NO_SYNC gives up durability against loss of power and nothing else; NO_LOCK is not set; and nothing in this process writes
+    // to memory that is not its own, which WRITE_MAP would bring to the file.
     unsafe { options.flags(flags) };
     // SAFETY: the files of the map belong to the race; no other process touches them while it runs.
     let env = unsafe { options.open(&settings.dir) }.map_err(doing("open"))?;

@@ -1,7 +1,7 @@
 //! redb.
 
 use super::doing;
-use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Failed, Level, Result, Session, Settings};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition, WriteTransaction};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,10 @@ const PERSIST_AFTER: u32 = 1000;
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     // It takes more than its cache, when it writes above all: with 3/8 the limit killed it.
-    let cache = (settings.memory / 4) as usize;
+    let cache = match settings.disk {
+        Disk::Best => settings.memory / 4,
+        Disk::Second => settings.memory / 16,
+    } as usize;
     let file = settings.dir.join("records.redb");
     let database = Database::builder().set_cache_size(cache).create(file).map_err(doing("open"))?;
     let transaction = database.begin_write().map_err(doing("begin"))?;

@@ -4,7 +4,7 @@
 //! blocks are in it; what no cache knows of, the buffers of compactions, is kept small.
 
 use super::doing;
-use arena::{Change, Engine, Kind, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Kind, Level, Result, Session, Settings};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, LruCacheOptions, Options,
     ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
@@ -13,7 +13,9 @@ use rocksdb::{
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let memory = settings.memory as usize;
     let mut lru = LruCacheOptions::default();
-    lru.set_capacity(memory / 100 * 60);
+    // Buffered, the page cache has the rest.
+    let is_direct = settings.disk == Disk::Best;
+    lru.set_capacity(if is_direct { memory / 100 * 60 } else { memory / 4 });
     // Few shards: each has to hold whole index blocks beside its data.
     lru.set_num_shard_bits(4);
     let cache = Cache::new_lru_cache_opts(&lru);
@@ -40,8 +42,8 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     options.increase_parallelism(threads.max(2) as i32);
     options.set_max_subcompactions(threads.max(1) as u32);
-    options.set_use_direct_reads(true);
-    options.set_use_direct_io_for_flush_and_compaction(true);
+    options.set_use_direct_reads(is_direct);
+    options.set_use_direct_io_for_flush_and_compaction(is_direct);
     // A buffer of this size for every file that a compaction reads, and there can be twenty of them in each of its threads.
     // Two MiB, as is usual, take more than the limit leaves.
     options.set_compaction_readahead_size((memory / 512).clamp(64 << 10, 2 << 20));

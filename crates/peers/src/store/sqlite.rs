@@ -4,7 +4,7 @@
 //! over faster than a busy file lock is tried again.
 
 use super::doing;
-use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
+use arena::{Change, Disk, Engine, Failed, Level, Result, Session, Settings};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
     let file = settings.dir.join("records.sqlite");
     let synchronous = if settings.level == Level::Durable { "FULL" } else { "NORMAL" };
-    let writer = connect(&file, settings.memory / 4)?;
+    // The page cache has what this one leaves.
+    let memory = match settings.disk {
+        Disk::Best => settings.memory,
+        Disk::Second => settings.memory / 4,
+    };
+    let writer = connect(&file, memory / 4)?;
     let checkpoint = (settings.memory / 8 / 4096).clamp(1000, 16384);
     writer
         .execute_batch(&format!(
@@ -20,7 +25,7 @@ pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
              CREATE TABLE IF NOT EXISTS records (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;"
         ))
         .map_err(doing("create the table"))?;
-    Ok(Box::new(Sqlite { file, memory: settings.memory, writer: Mutex::new(writer) }))
+    Ok(Box::new(Sqlite { file, memory, writer: Mutex::new(writer) }))
 }
 
 /// A connection whose cache has that many bytes. What it has not, the system's page cache may have.
