@@ -16,7 +16,7 @@
 //! areas; docs/cost-model.md has prediction and measurement.)
 
 /// Shares in percent: more would take too much space,
-const SHARE_MAX: u64 = 28;
+const SHARE_MAX: u64 = 26;
 /// ... even for new records too many reads of whoever searches ranges,
 const SHARE_MAX_GROWING: u64 = 45;
 /// ... less would be no log area.
