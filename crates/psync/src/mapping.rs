@@ -10,10 +10,16 @@
 //!   writes in place has nothing to allocate then; one that copies on write has, and may find the disk full. So there are windows on
 //!   ext4 (ext2 and ext3 have the same number) and in tmpfs only. XFS would do as long as no file shares extents, but anybody's
 //!   `cp --reflink` makes it share them; nobody has tried others.
+//!   Nor is there a window where ext4 has the data in its journal (`data=journal`, `chattr +j`): each store would need space there, and meets
+//!   SIGBUS when the journal was aborted. Nor of files in the device's memory (DAX): a store to a bad block is a machine check. Linux says
+//!   both from 6.1 on; before that ext4 has no windows.
 //! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages
 //!   that are stored to are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is left: written
 //!   back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its instructions.
 //!
+//! - *Not by flags that were there.* The kernel lets nobody open a file for writing that is immutable or for appending only (`chattr +i`, `+a`).
+//!   What is left: root sets `+i` on the file of a log that is open, and the next store to a clean page ends the process; or sets
+//!   `+j`, and one does when the journal is aborted.
 //! - *Not after an error of the file system.* ext4 that was shut down (`EXT4_IOC_SHUTDOWN`, its three kinds, Linux 6.18) takes stores to pages
 //!   that were mapped, as it takes no writes any more, and fails the next sync.
 //!
@@ -108,8 +114,9 @@ mod linux {
     use std::os::fd::AsRawFd;
     use std::ptr::NonNull;
 
-    /// `EXT4_SUPER_MAGIC` and `TMPFS_MAGIC` of <linux/magic.h>.
-    const IN_PLACE: [u32; 2] = [0xef53, 0x0102_1994];
+    /// Of <linux/magic.h>.
+    const EXT4_SUPER_MAGIC: u32 = 0xef53;
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
 
     /// See the module. Dropped, it is unmapped; what was stored stays in the page cache.
     struct Mapping {
@@ -166,7 +173,36 @@ mod linux {
             let mut status: libc::statfs = std::mem::zeroed();
             (libc::fstatfs(file.as_raw_fd(), &raw mut status), status)
         };
-        result == 0 && IN_PLACE.contains(&(status.f_type as u32))
+        result == 0
+            && match status.f_type as u32 {
+                TMPFS_MAGIC => true,
+                EXT4_SUPER_MAGIC => is_plain(file),
+                _ => false,
+            }
+    }
+
+    /// Whether the file's pages are written back from the page cache to their place: it could be read and written directly instead, which ext4
+    /// refuses for data that goes through the journal; and it is not the device's memory that is mapped. Who does not say is taken for no.
+    #[cfg(target_env = "gnu")]
+    fn is_plain(file: &File) -> bool {
+        let (wanted, of_the_file) = (libc::STATX_DIOALIGN, libc::AT_EMPTY_PATH);
+        // SAFETY: statx fills the struct, for which all zeros is a valid value; the path is an empty string, and the file is open.
+        let (result, status) = unsafe {
+            let mut status: libc::statx = std::mem::zeroed();
+            (libc::statx(file.as_raw_fd(), c"".as_ptr(), of_the_file, wanted, &raw mut status), status)
+        };
+        let dax = libc::STATX_ATTR_DAX as u64;
+        result == 0
+            && status.stx_mask & wanted != 0
+            && status.stx_dio_mem_align != 0
+            && status.stx_attributes_mask & dax != 0
+            && status.stx_attributes & dax == 0
+    }
+
+    /// The libc crate has no `statx` for others.
+    #[cfg(not(target_env = "gnu"))]
+    fn is_plain(_: &File) -> bool {
+        false
     }
 
     /// `None` if the system will not.
