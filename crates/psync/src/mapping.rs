@@ -2,8 +2,8 @@
 //!
 //! A store to a mapped page can end the process with SIGBUS where a write would answer with an error. So that it cannot happen here:
 //!
-//! - *No page behind the file's end.* The range lies inside the file's length, and [`Disk`](crate::Disk) refuses to cut the file within it.
-//!   (Whoever cuts the file from outside of this volume kills the process.)
+//! - *No page behind the file's end.* The range lies inside the file's length, and [`Disk`](crate::Disk) refuses to cut the file within it
+//!   by the `FileId` that the window was opened by. (Who cuts it by another, or from outside, kills the process.)
 //! - *No page without space.* All pages are made writable before the first store (`MADV_POPULATE_WRITE`), which allocates what is
 //!   not allocated, and answers with an error where a store would have met SIGBUS: then there is no window.
 //! - *No page that needs space again.* When the kernel has written a page back, the next store to it asks the file system anew. One that
@@ -13,10 +13,10 @@
 //!   Nor is there a window where ext4 has the data in its journal (`data=journal`, `chattr +j`): each store would need space there, and meets
 //!   SIGBUS when the journal was aborted. Nor of files in the device's memory (DAX): a store to a bad block is a machine check. Linux says
 //!   both from 6.1 on; before that ext4 has no windows.
-//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages
-//!   that are stored to are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is left: written
-//!   back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its instructions.
-//!
+//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages that are
+//!   stored to are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is
+//!   left: written back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its
+//!   instructions.
 //! - *Not by flags that were there.* The kernel lets nobody open a file for writing that is immutable or for appending only (`chattr +i`, `+a`).
 //!   What is left: root sets `+i` on the file of a log that is open, and the next store to a clean page ends the process; or sets
 //!   `+j`, and one does when the journal is aborted.

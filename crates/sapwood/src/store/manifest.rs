@@ -43,7 +43,8 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
-/// Addresses in one record of a checkpoint: 64 KiB of memory on the way there.
+/// Addresses in one record of a checkpoint, which takes 64 KiB of memory on the way there. One of log areas ends after the area with
+/// which it is as long; with the hashes of that, it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
 /// A manifest shorter than this is not worth a checkpoint.
 const CHECKPOINT_MIN: u64 = 1 << 20;
