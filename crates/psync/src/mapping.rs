@@ -2,23 +2,31 @@
 //!
 //! A store to a mapped page can end the process with SIGBUS where a write would answer with an error. So that it cannot happen here:
 //!
-//! - *No page behind the file's end.* The range lies inside the file's length, and [`Disk`](crate::Disk) refuses to cut the file within it.
-//!   (Whoever cuts the file from outside of this volume kills the process.)
+//! - *No page behind the file's end.* The range lies inside the file's length, and [`Disk`](crate::Disk) refuses to cut the file within it
+//!   by the `FileId` that the window was opened by. (Who cuts it by another, or from outside, kills the process.)
 //! - *No page without space.* All pages are made writable before the first store (`MADV_POPULATE_WRITE`), which allocates what is
 //!   not allocated, and answers with an error where a store would have met SIGBUS: then there is no window.
 //! - *No page that needs space again.* When the kernel has written a page back, the next store to it asks the file system anew. One that
 //!   writes in place has nothing to allocate then; one that copies on write has, and may find the disk full. So there are windows on
 //!   ext4 (ext2 and ext3 have the same number) and in tmpfs only. XFS would do as long as no file shares extents, but anybody's
 //!   `cp --reflink` makes it share them; nobody has tried others.
-//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages
-//!   are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is left: written
-//!   back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its instructions.
-//!
+//!   Nor is there a window where ext4 has the data in its journal (`data=journal`, `chattr +j`): each store would need space there, and meets
+//!   SIGBUS when the journal was aborted. Nor of files in the device's memory (DAX): a store to a bad block is a machine check. Linux says
+//!   both from 6.1 on; before that ext4 has no windows.
+//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages that are
+//!   stored to are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is
+//!   left: written back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its
+//!   instructions.
+//! - *Not by flags that were there.* The kernel lets nobody open a file for writing that is immutable or for appending only (`chattr +i`, `+a`).
+//!   What is left: root sets `+i` on the file of a log that is open, and the next store to a clean page ends the process; or sets
+//!   `+j`, and one does when the journal is aborted.
 //! - *Not after an error of the file system.* ext4 that was shut down (`EXT4_IOC_SHUTDOWN`, its three kinds, Linux 6.18) takes stores to pages
 //!   that were mapped, as it takes no writes any more, and fails the next sync.
 //!
 //! A page costs one fault, and one more after each time it was written back; populating takes them all in one call (with large folios
-//! in few faults: 64 pages that were written as one took 5).
+//! in few faults: 64 pages that were written as one took 5). A folio is written back whole, though: after a sync, one store into zeros that one
+//! write of 256 KiB had made cost the next sync 256 KiB, of 1 MiB 1 MiB, where a write cost it 4 KiB (ext4, Linux 6.18, the sectors of a loop
+//! device, 2026-11-22). Populating only what a store needs spares the pages of other folios; who syncs often is better off with writes.
 //!
 //! Invariants: a mapping is unmapped once, by its owner; nobody has a reference into it: bytes go in by copying, and none come out.
 
@@ -27,6 +35,7 @@ use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The part of a file that is mapped, if one is. Whoever takes space from the file looks here, and holds it meanwhile.
 #[derive(Debug, Default)]
@@ -42,6 +51,45 @@ impl Mapped {
             )),
             _ => work(),
         }
+    }
+}
+
+/// How long populated pages are taken to be there.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Which pages are taken to be there: one stretch, and the time of its oldest page. Populating makes a page dirty, so what is asked for
+/// is what a store needs; if that follows on what is fresh, as much again as is, so that a burst of stores has few calls.
+#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
+#[derive(Debug)]
+struct Fresh {
+    page: u64,
+    stretch: Range<u64>,
+    since: Duration,
+}
+
+#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
+impl Fresh {
+    fn none(page: u64) -> Self {
+        Self { page, stretch: 0..0, since: Duration::ZERO }
+    }
+
+    /// What is to be populated at `now`, from the beginning of a page on and not behind `end`, before `range` is stored to. It counts as
+    /// fresh from then on: whoever cannot populate it may not store any more.
+    fn missing(&mut self, range: &Range<u64>, end: u64, now: Duration) -> Option<Range<u64>> {
+        let start = range.start - range.start % self.page;
+        let until = range.end.next_multiple_of(self.page).min(end);
+        let follows = !self.stretch.is_empty() && self.stretch.start <= start && start <= self.stretch.end;
+        if !follows || now.saturating_sub(self.since) > FRESH {
+            (self.stretch, self.since) = (start..until, now);
+            return Some(start..until);
+        }
+        if until <= self.stretch.end {
+            return None;
+        }
+        let as_much = self.stretch.end - self.stretch.start;
+        let missing = self.stretch.end..until.saturating_add(as_much).min(end);
+        self.stretch.end = missing.end;
+        Some(missing)
     }
 }
 
@@ -65,13 +113,10 @@ mod linux {
     use std::fs::File;
     use std::os::fd::AsRawFd;
     use std::ptr::NonNull;
-    use std::time::Duration;
 
-    /// `EXT4_SUPER_MAGIC` and `TMPFS_MAGIC` of <linux/magic.h>.
-    const IN_PLACE: [u32; 2] = [0xef53, 0x0102_1994];
-
-    /// How long populated pages are taken to be there.
-    const FRESH: Duration = Duration::from_secs(1);
+    /// Of <linux/magic.h>.
+    const EXT4_SUPER_MAGIC: u32 = 0xef53;
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
 
     /// See the module. Dropped, it is unmapped; what was stored stays in the page cache.
     struct Mapping {
@@ -82,8 +127,7 @@ mod linux {
         memory: NonNull<u8>,
         origin: u64,
         len: usize,
-        page: u64,
-        populated: Duration,
+        fresh: Fresh,
     }
 
     // SAFETY: the mapping is the owner's alone, like a `Box<[u8]>`; no thread has more to do with it than another.
@@ -116,9 +160,11 @@ mod linux {
         let Some(memory) = map(file, origin, len) else { return Ok(None) };
         *taken = Some(range.clone());
         drop(taken);
-        let (name, mapped, populated) = (Arc::clone(name), Arc::clone(mapped), Duration::ZERO);
-        let mut mapping = Mapping { name, mapped, range, memory, origin, len, page, populated };
-        Ok(if mapping.populate(mapping.range.start) { Some(Box::new(mapping)) } else { None })
+        let (name, mapped, fresh) = (Arc::clone(name), Arc::clone(mapped), Fresh::none(page));
+        let mut mapping = Mapping { name, mapped, range, memory, origin, len, fresh };
+        // All at once: they were just written, and are dirty.
+        let all = origin..mapping.range.end;
+        Ok(if mapping.populate(&all, now()) { Some(Box::new(mapping)) } else { None })
     }
 
     fn writes_in_place(file: &File) -> bool {
@@ -127,7 +173,36 @@ mod linux {
             let mut status: libc::statfs = std::mem::zeroed();
             (libc::fstatfs(file.as_raw_fd(), &raw mut status), status)
         };
-        result == 0 && IN_PLACE.contains(&(status.f_type as u32))
+        result == 0
+            && match status.f_type as u32 {
+                TMPFS_MAGIC => true,
+                EXT4_SUPER_MAGIC => is_plain(file),
+                _ => false,
+            }
+    }
+
+    /// Whether the file's pages are written back from the page cache to their place: it could be read and written directly instead, which ext4
+    /// refuses for data that goes through the journal; and it is not the device's memory that is mapped. Who does not say is taken for no.
+    #[cfg(target_env = "gnu")]
+    fn is_plain(file: &File) -> bool {
+        let (wanted, of_the_file) = (libc::STATX_DIOALIGN, libc::AT_EMPTY_PATH);
+        // SAFETY: statx fills the struct, for which all zeros is a valid value; the path is an empty string, and the file is open.
+        let (result, status) = unsafe {
+            let mut status: libc::statx = std::mem::zeroed();
+            (libc::statx(file.as_raw_fd(), c"".as_ptr(), of_the_file, wanted, &raw mut status), status)
+        };
+        let dax = libc::STATX_ATTR_DAX as u64;
+        result == 0
+            && status.stx_mask & wanted != 0
+            && status.stx_dio_mem_align != 0
+            && status.stx_attributes_mask & dax != 0
+            && status.stx_attributes & dax == 0
+    }
+
+    /// The libc crate has no `statx` for others.
+    #[cfg(not(target_env = "gnu"))]
+    fn is_plain(_: &File) -> bool {
+        false
     }
 
     /// `None` if the system will not.
@@ -149,15 +224,16 @@ mod linux {
     }
 
     impl Mapping {
-        /// Makes all pages from `offset` on writable. Says whether they are.
-        fn populate(&mut self, offset: u64) -> bool {
-            let skip = (offset - offset % self.page - self.origin) as usize;
+        /// Makes the pages of `range` writable, unless they are fresh. Says whether they are.
+        fn populate(&mut self, range: &Range<u64>, now: Duration) -> bool {
+            let Some(missing) = self.fresh.missing(range, self.range.end, now) else { return true };
+            let skip = (missing.start - self.origin) as usize;
+            let len = (missing.end - missing.start) as usize;
             // SAFETY: within the mapping, which is ours, from the beginning of a page on; the content stays as it is.
             let populated = unsafe {
                 let from = self.memory.as_ptr().add(skip);
-                libc::madvise(from.cast(), self.len - skip, libc::MADV_POPULATE_WRITE)
+                libc::madvise(from.cast(), len, libc::MADV_POPULATE_WRITE)
             };
-            self.populated = now();
             populated == 0
         }
     }
@@ -169,7 +245,7 @@ mod linux {
 
         fn store(&mut self, offset: u64, data: &[u8]) -> Result<bool> {
             check(&self.name, &self.range, offset, data.len())?;
-            if now().saturating_sub(self.populated) > FRESH && !self.populate(offset) {
+            if !self.populate(&(offset..offset + data.len() as u64), now()) {
                 return Ok(false);
             }
             // SAFETY: checked to be inside the range, and so inside the mapping, which is as long as that; nobody has a reference
@@ -187,6 +263,56 @@ mod linux {
             // SAFETY: mapped by `map` with this length, and owned by this alone, which is no more.
             unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
             *self.mapped.0.lock() = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const END: u64 = 300;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Pages of 10 bytes.
+    #[test]
+    fn only_what_a_store_needs_is_populated_again() {
+        let mut fresh = Fresh::none(10);
+        let mut missing = |range: Range<u64>, millis| fresh.missing(&range, 95, at(millis));
+        assert_eq!(missing(0..95, 1), Some(0..95), "all of the window, when it is opened");
+        assert_eq!(missing(3..95, 1_001), None);
+        assert_eq!(missing(33..38, 1_002), Some(30..40), "a second later one page");
+        assert_eq!(missing(38..40, 1_100), None);
+        assert_eq!(missing(40..42, 1_200), Some(40..60), "as much again");
+        assert_eq!(missing(59..61, 1_300), Some(60..95), "and again, but not behind the end");
+        assert_eq!(missing(90..95, 2_002), None);
+        assert_eq!(missing(90..95, 2_003), Some(90..95), "the time is that of the oldest");
+        assert_eq!(missing(5..12, 2_004), Some(0..20), "below what is fresh");
+        assert_eq!(missing(41..42, 2_005), Some(40..50), "above it");
+        assert_eq!(missing(5..12, 2_006), Some(0..20));
+    }
+
+    proptest! {
+        /// In any order: no store goes to a page that was not populated within the last second.
+        #[test]
+        fn stores_go_to_fresh_pages(stores in prop::collection::vec((0..END, 1..40u64, 0..400u64), 1..200)) {
+            let (mut fresh, mut populated, mut now) = (Fresh::none(10), BTreeMap::new(), 5_000);
+            for (start, len, later) in stores {
+                now += later;
+                let range = start..(start + len).min(END);
+                if let Some(missing) = fresh.missing(&range, END, at(now)) {
+                    prop_assert!(missing.start % 10 == 0 && missing.end <= END && !missing.is_empty());
+                    populated.extend((missing.start / 10..missing.end.div_ceil(10)).map(|page| (page, now)));
+                }
+                for page in range.start / 10..range.end.div_ceil(10) {
+                    prop_assert!(populated.get(&page).is_some_and(|when| now - when <= 1_000), "page {page}");
+                }
+            }
         }
     }
 }

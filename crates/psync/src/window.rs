@@ -10,7 +10,8 @@
 //! 2. A window neither makes its file longer nor takes space. A store cannot find the disk full, and it cannot fail half way: it is
 //!    done, or refused with nothing stored, and then an ordinary write tells why.
 //! 3. While there is a window, its part of the file is not cut off and its space is not given back: a processor that stores where
-//!    the file has nothing stops the process. There is one window of an open file at a time.
+//!    the file has nothing stops the process. There is one window of an open file at a time. Both are kept for the [`FileId`](crate::FileId) that
+//!    the window was opened by: whoever opens the file once more must neither cut it nor give back its space.
 
 use crate::Result;
 use std::ops::Range;

@@ -157,8 +157,24 @@ struct Small(tempfile::TempDir);
 #[cfg(target_os = "linux")]
 impl Small {
     fn new(kind: &str) -> Option<Self> {
+        Self::mounted(|path| run("mount", &["-t", kind, "-o", "size=2m", "psync-test", path]))
+    }
+
+    /// ext4 in a file, mounted with these options.
+    fn ext4(options: &str) -> Option<Self> {
+        let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
+        image.as_file().set_len(16 << 20).expect("space for it");
+        let image = image.path().to_str().expect("a plain path");
+        // The mount keeps the image, whose name goes.
+        Self::mounted(|path| {
+            run("mkfs.ext4", &["-q", "-F", image])
+                && run("mount", &["-o", &format!("loop,{options}"), image, path])
+        })
+    }
+
+    fn mounted(mount: impl FnOnce(&str) -> bool) -> Option<Self> {
         let small = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory"));
-        let mounted = run("mount", &["-t", kind, "-o", "size=2m", "psync-test", small.path()]);
+        let mounted = mount(small.path());
         if !mounted {
             eprintln!("SKIPPED: no file system can be mounted here (this takes root)");
         }
@@ -236,6 +252,24 @@ fn elsewhere_there_are_no_windows() {
     // And none was begun.
     assert!(disk.window(file, 0..4096).unwrap().is_none());
     disk.resize(file, 0).unwrap();
+}
+
+/// ext4 whose data goes through the journal, by mount or by file, does not write in place; as it is usually, it does.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_goes_through_the_journal_has_no_windows() {
+    for (options, flag, has) in
+        [("data=ordered", "-j", true), ("data=journal", "-j", false), ("rw", "+j", false)]
+    {
+        let Some(small) = Small::ext4(options) else { return };
+        let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+        let (file, _) = file(&disk, NEW);
+        if !run("chattr", &[flag, &format!("{}/file", small.path())]) {
+            eprintln!("SKIPPED: chattr {flag} is not permitted (it takes CAP_SYS_RESOURCE)");
+            continue;
+        }
+        assert_eq!(disk.window(file, 0..4096).unwrap().is_some(), has, "{options}, chattr {flag}");
+    }
 }
 
 /// A store is as unsynced as a write: lost, kept or torn, in any order, until a sync.

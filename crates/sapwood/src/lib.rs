@@ -66,6 +66,7 @@ mod publish;
 mod queue;
 mod recovery;
 mod snapshot;
+mod source;
 mod space;
 mod stats;
 mod store;

@@ -7,11 +7,13 @@ use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use scenario::{Workload, open};
 
 const SEED: u64 = 11;
+/// Of a workload without syncs, whose log is stored to.
+const UNSYNCED: u64 = 12;
 const STEPS: usize = 60;
 
 /// Runs the scenario, in two sessions, on a volume with a fault ordered.
-fn run(volume: &Simulated, repeat: Repeat) -> (Workload, Option<sapwood::Error>) {
-    let mut workload = Workload::new(SEED);
+fn run(volume: &Simulated, seed: u64, repeat: Repeat) -> (Workload, Option<sapwood::Error>) {
+    let mut workload = Workload::new(seed);
     let mut error = None;
     for session in 0..2 {
         match open(volume) {
@@ -44,16 +46,22 @@ fn run(volume: &Simulated, repeat: Repeat) -> (Workload, Option<sapwood::Error>)
 
 /// With windows and without.
 fn fault_everywhere(fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
-    let without = fault_at_each(|| Simulated::new(SEED), fault, repeat, filter);
-    fault_at_each(|| Simulated::new(SEED).with_windows(), fault, repeat, filter).min(without)
+    let without = fault_at_each(|| Simulated::new(SEED), SEED, fault, repeat, filter);
+    fault_at_each(|| Simulated::new(SEED).with_windows(), UNSYNCED, fault, repeat, filter).min(without)
 }
 
-fn fault_at_each(fresh: impl Fn() -> Simulated, fault: Fault, repeat: Repeat, filter: &Filter) -> u64 {
+fn fault_at_each(
+    fresh: impl Fn() -> Simulated,
+    seed: u64,
+    fault: Fault,
+    repeat: Repeat,
+    filter: &Filter,
+) -> u64 {
     let mut nth = 1;
     loop {
         let volume = fresh();
         volume.fail_nth(filter.clone(), nth, fault, repeat);
-        let (workload, error) = run(&volume, repeat);
+        let (workload, error) = run(&volume, seed, repeat);
         let story = format!("{fault:?} {repeat:?} at operation {nth}, error {error:?}");
         let passed = volume.fired() == 0;
         if passed {
@@ -65,9 +73,9 @@ fn fault_at_each(fresh: impl Fn() -> Simulated, fault: Fault, repeat: Repeat, fi
             open(&volume.crash()).unwrap_or_else(|error| panic!("{story}: does not open again: {error}"));
         workload.verify(&db, workload.written, &story);
         drop(db);
-        for seed in 0..2 {
+        for image in 0..2 {
             let db =
-                open(&volume.power_loss(seed)).unwrap_or_else(|error| panic!("{story}: {seed}: {error}"));
+                open(&volume.power_loss(image)).unwrap_or_else(|error| panic!("{story}: {image}: {error}"));
             workload.verify(&db, workload.durable, &story);
         }
         if passed {

@@ -29,12 +29,13 @@ use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::node::HEADER as NODE_HEADER;
+use crate::source::{FileSource, Source, Window};
 use crate::store::current::{Current, FORMAT};
 use crate::store::edit::Edit;
 use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
-use psync::{Access, AlignedBuffer, FileId, Read, Volume, Write};
+use psync::{Access, FileId, Volume, Write};
 use std::sync::Arc;
 
 const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
@@ -43,7 +44,8 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
-/// Addresses in one record of a checkpoint: 64 KiB of memory on the way there.
+/// Addresses in one record of a checkpoint, which takes 64 KiB of memory on the way there. One of log areas ends after the area with
+/// which it is as long; with the hashes of that, it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
 /// A manifest shorter than this is not worth a checkpoint.
 const CHECKPOINT_MIN: u64 = 1 << 20;
@@ -273,25 +275,40 @@ struct Record {
     epoch: u64,
     chained: bool,
     edit: std::result::Result<Edit, &'static str>,
-    len: usize,
+    len: u64,
 }
 
-/// The record at `offset`, if a whole one begins at the beginning of `bytes`.
-fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record> {
-    let mut reader = Reader::new(bytes);
+/// The record at `offset`, if a whole one begins there.
+fn read_record<S: Source>(window: &mut Window<S>, current: &Current, offset: u64) -> Result<Option<Record>> {
+    let Some(len) = record_len(window.get(offset, RECORD_HEADER)?) else { return Ok(None) };
+    if len > window.source.len().saturating_sub(offset) {
+        return Ok(None);
+    }
+    let bytes = window.copy(offset, len as usize)?;
+    Ok(decode_record(current, offset, &bytes))
+}
+
+/// How long the record is that begins with these bytes.
+fn record_len(header: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(header);
     if reader.array::<4>()? != *RECORD_MAGIC {
         return None;
     }
     let payload_len = reader.u32()? as usize;
+    (payload_len <= EDIT_MAX).then_some((RECORD_HEADER + payload_len) as u64)
+}
+
+fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record> {
+    let mut reader = Reader::new(bytes);
+    let (_magic, _len) = (reader.u32()?, reader.u32()?);
     let crc = reader.u32()?;
     let epoch = reader.u64()?;
     let chained = reader.u8()?;
-    let payload = reader.bytes(payload_len)?;
-    let len = RECORD_HEADER + payload_len;
-    if chained > 1 || record_checksum(current, offset, &bytes[..len]) != crc {
+    if chained > 1 || record_checksum(current, offset, bytes) != crc {
         return None;
     }
-    Some(Record { epoch, chained: chained == 1, edit: Edit::decode(payload), len })
+    let edit = Edit::decode(&bytes[RECORD_HEADER..]);
+    Some(Record { epoch, chained: chained == 1, edit, len: bytes.len() as u64 })
 }
 
 /// Reads the manifest that `current` names. `slots` is where its segments get their slots from.
@@ -302,24 +319,13 @@ pub(crate) fn replay(
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
     let name = file_name(current.manifest);
-    let file = volume.open(&name, Access::default()).map_err(|error| match error {
+    let source = FileSource::open(volume, &name).map_err(|error| match error {
         psync::Error::NotFound { .. } => {
             Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
         }
         other => other.into(),
     })?;
-    let bytes = read_all(volume, file);
-    volume.close(file)?;
-    decode(&bytes?, &name, current, data_len, slots)
-}
-
-fn read_all(volume: &dyn Volume, file: FileId) -> Result<AlignedBuffer> {
-    let len = volume.len(file)?;
-    let mut bytes = AlignedBuffer::new(usize::try_from(len).unwrap_or(usize::MAX));
-    if !bytes.is_empty() {
-        volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
-    }
-    Ok(bytes)
+    decode(source, &name, current, data_len, slots)
 }
 
 /// Whether the data file ever had room for what an edit speaks of. If not: how long it would have to be, and for what.
@@ -343,12 +349,15 @@ const SLOTS_BEGUN: u64 = 1 << 16;
 /// The decoder proper. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments
 /// have there been room for.
 pub(crate) fn decode(
-    bytes: &[u8],
+    source: impl Source,
     name: &str,
     current: &Current,
     data_len: u64,
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
+    let len = source.len();
+    let mut window = Window::new(source);
+    let bytes = window.get(0, FILE_HEADER)?;
     let mut reader = Reader::new(bytes);
     let mut header = || {
         Some((
@@ -367,7 +376,7 @@ pub(crate) fn decode(
             0,
             "length of the manifest",
             format!("at least {FILE_HEADER} bytes"),
-            bytes.len(),
+            len,
         ));
     };
     let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
@@ -390,10 +399,10 @@ pub(crate) fn decode(
         return Err(Error::corrupt(name, 28, "manifest number", current.manifest, number));
     }
     let mut version = Version { epoch, ..Version::empty(current.span) };
-    let mut at = FILE_HEADER;
+    let mut at = FILE_HEADER as u64;
     let mut checkpoint_len = None;
-    while let Some(record) = decode_record(current, at as u64, &bytes[at..]) {
-        let offset = at as u64;
+    while let Some(record) = read_record(&mut window, current, at)? {
+        let offset = at;
         let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
         if record.epoch != expected {
             return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
@@ -418,43 +427,115 @@ pub(crate) fn decode(
         version.epoch = expected;
         at += record.len;
         if checkpoint_len.is_none() && !record.chained {
-            checkpoint_len = Some(at as u64);
+            checkpoint_len = Some(at);
         }
     }
     let Some(checkpoint_len) = checkpoint_len else {
         return Err(Error::corrupt(
             name,
-            at as u64,
+            at,
             "the checkpoint at the beginning",
             "a whole one",
             "a part of one",
         ));
     };
-    if (at as u64) < current.manifest_len {
+    if at < current.manifest_len {
         let found = format!("whole edits up to byte {at}");
         let expected = format!("whole edits up to byte {}", current.manifest_len);
-        return Err(Error::corrupt(name, at as u64, "an edit is damaged or missing", expected, found));
+        return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
-    refuse_hole(bytes, at, name, current)?;
+    refuse_hole(&mut window, at, name, current)?;
     version.table.rebuild_free();
-    Ok(Replayed { version, len: at as u64, checkpoint_len, torn: at < bytes.len() })
+    Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
 }
 
 /// Damage if a whole record lies behind the first one, at `at`, that is not whole.
-fn refuse_hole(bytes: &[u8], at: usize, name: &str, current: &Current) -> Result<()> {
-    for later in at + 1..bytes.len().saturating_sub(RECORD_HEADER) {
-        if bytes[later..].starts_with(RECORD_MAGIC)
-            && decode_record(current, later as u64, &bytes[later..]).is_some()
-        {
+fn refuse_hole<S: Source>(window: &mut Window<S>, at: u64, name: &str, current: &Current) -> Result<()> {
+    let mut from = at + 1;
+    while let Some(later) = window.find(RECORD_MAGIC, from)? {
+        if read_record(window, current, later)?.is_some() {
             let found = format!("one that is not, and a whole one at byte {later}");
             return Err(Error::corrupt(
                 name,
-                at as u64,
+                at,
                 "an edit in the middle is damaged",
                 "a whole record",
                 found,
             ));
         }
+        from = later + 1;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::KeyspaceId;
+    use crate::source::WINDOW_LEN;
+    use crate::store::version::Tree;
+
+    const CURRENT: Current =
+        Current { database: DatabaseId(*b"the right forest"), manifest: 3, span: 1 << 20, manifest_len: 0 };
+
+    /// A file in memory that is read in portions.
+    struct Portions<'a>(&'a [u8]);
+
+    impl Source for Portions<'_> {
+        fn len(&self) -> u64 {
+            Source::len(&self.0)
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            assert!(buffer.len() <= 2 * WINDOW_LEN, "{} bytes at once", buffer.len());
+            self.0.read_at(offset, buffer)
+        }
+    }
+
+    /// A manifest of so many edits, the `index`th of which has `trees[index]` trees; and where its records end.
+    fn manifest(trees: &[u32]) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut ends) = (encode_header(&CURRENT, 0), Vec::new());
+        for (epoch, count) in trees.iter().enumerate() {
+            let tree = Tree { name: "x".repeat(255).into(), root: None, height: 0, len: epoch as u64 };
+            let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
+            let edit = Edit { trees, ..Edit::default() };
+            let record = encode_record(&CURRENT, bytes.len() as u64, epoch as u64, false, &edit);
+            bytes.extend(record.expect("a record that is not too long"));
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Replayed> {
+        decode(Portions(bytes), "manifest-000003", &CURRENT, 0, &Arc::default())
+    }
+
+    /// Records of all lengths, across the ends of windows and longer than one: all are read, no more than two windows' worth at a time;
+    /// one that is cut off at the end is torn; one that is damaged before a whole one is damage.
+    #[test]
+    fn a_manifest_longer_than_a_window_is_read_in_portions() {
+        let trees = [10, 3_000, 500, 5_000, 1, 700, 900, 1, 1_400, 800, 2_900, 3_100, 2];
+        let (bytes, ends) = manifest(&trees);
+        assert!(bytes.len() > 4 * WINDOW_LEN);
+        let replayed = read(&bytes).expect("a whole manifest");
+        assert_eq!((replayed.version.epoch, replayed.torn), (trees.len() as u64 - 1, false));
+        assert_eq!((replayed.len, replayed.checkpoint_len), (bytes.len() as u64, ends[0] as u64));
+        assert_eq!(replayed.version.trees[&KeyspaceId(3_050)].len, 11);
+        for (epoch, end) in ends.iter().enumerate().skip(1) {
+            let begin = ends[epoch - 1];
+            for cut in [begin + 1, begin + RECORD_HEADER, begin.midpoint(*end), end - 1] {
+                let replayed = read(&bytes[..cut]).expect("a manifest cut off");
+                let found = (replayed.version.epoch, replayed.len, replayed.torn);
+                assert_eq!(found, (epoch as u64 - 1, begin as u64, true), "cut at {cut}");
+            }
+            for at in [begin, begin + 7, begin + RECORD_HEADER, begin.midpoint(*end), end - 1] {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 0x10;
+                match read(&bytes) {
+                    Ok(replayed) => assert_eq!((replayed.len, epoch), (begin as u64, trees.len() - 1)),
+                    Err(error) => assert!(error.to_string().contains("an edit in the middle"), "{error}"),
+                }
+            }
+        }
+    }
 }

@@ -9,9 +9,10 @@
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
 use super::walker::Follow;
-use super::window::{FileSource, Source, Window};
+use super::window;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
+use crate::source::{Source, Window};
 use psync::Volume;
 
 /// A generation that is to be read, and where its valid part ends.
@@ -50,7 +51,7 @@ pub(super) fn newest_sound<'a>(
     newest_first: impl Iterator<Item = &'a u64>,
 ) -> Result<Option<u64>> {
     for (index, &generation) in newest_first.enumerate() {
-        let source = FileSource::open(volume, generation)?;
+        let source = window::open(volume, generation)?;
         match read_header(&source, database, generation, &volume.describe())? {
             Ok(_) => return Ok(Some(generation)),
             Err(flaw) => {
@@ -77,7 +78,7 @@ pub(super) fn chain(
     let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
     loop {
         let name = file_name(generation);
-        let source = FileSource::open(volume, generation)?;
+        let source = window::open(volume, generation)?;
         let header = read_header(&source, database, generation, &volume.describe())?
             .map_err(|flaw| flaw.at(&name, 0))?;
         if let Some(next) = links.last() {
@@ -127,6 +128,6 @@ pub(super) fn read_header(
 
 /// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
 pub(super) fn holds_no_record(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Result<bool> {
-    let mut window = Window::new(FileSource::open(volume, generation)?);
+    let mut window = Window::new(window::open(volume, generation)?);
     Ok(window.scan(database, generation, 0, |_, _| true)?.is_none())
 }

@@ -6,11 +6,12 @@
 use super::chain::{chain, newest_sound};
 use super::record::{Flaw, HEADER_LEN, Head, Lsn};
 use super::walker::{Follow, Found, Walker};
-use super::window::{FileSource, Window, Witness, missing_file};
+use super::window::{self, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
+use crate::source::Window;
 use bytes::Bytes;
 use psync::Volume;
 
@@ -120,7 +121,7 @@ pub(crate) fn replay(
     let mut follow: Option<Follow> = None;
     for (index, link) in links.iter().enumerate() {
         let follow_on = link.follow(follow)?;
-        let mut walker = Walker::new(FileSource::open(volume, link.header.generation)?, link, follow_on);
+        let mut walker = Walker::new(window::open(volume, link.header.generation)?, link, follow_on);
         tail.durable = tail.durable.max(link.header.durable);
         let flaw = loop {
             match walker.next()? {
@@ -152,7 +153,7 @@ pub(crate) fn replay(
         };
         let mut dropped = walker.window.zeros_at_end(tail.len)?.saturating_sub(tail.len);
         for link in later {
-            let mut window = Window::new(FileSource::open(volume, link.header.generation)?);
+            let mut window = Window::new(window::open(volume, link.header.generation)?);
             dropped = dropped.saturating_add(window.zeros_at_end(0)?);
             if witness.is_none() && link.header.durable > tail.end {
                 let durable = link.header.durable;

@@ -29,6 +29,10 @@
 //! page faults (256 faults for each of 256 windows instead of 5, 5.2 us a page instead of 1.1). The kernel is asked for a window's
 //! pages in one call. The leader pays, 70 us for 256 KiB, or 1,450 records: less than a tenth of what it saves.
 //!
+//! A sync makes the pages clean, and the first store into a folio makes all of it dirty, up to 1 MiB of zeros (psync's `mapping.rs`): one small
+//! commit between two syncs would have the second write that, not a block. So a sync ends a window, and in that file there is another only
+//! once [`Sizes`]`.dirty` bytes of small groups came without one.
+//!
 //! A window is opened only where it pays: when a few small groups came in a row, first a short one, then longer ones; a long group
 //! that leads out of it ends that. The mapped pages count as the process's memory, so it is one window, and never more than `most`.
 //!
@@ -51,11 +55,13 @@ pub(crate) struct Sizes {
     pub most: u64,
     /// Windows end at multiples of this.
     pub unit: u64,
+    /// Bytes of small groups that are written after a sync before there is a window again.
+    pub dirty: u64,
 }
 
 impl Sizes {
     pub const USUAL: Self =
-        Self { small: 16 << 10, after: 8, first: 16 << 10, most: 256 << 10, unit: 4 << 10 };
+        Self { small: 16 << 10, after: 8, first: 16 << 10, most: 256 << 10, unit: 4 << 10, dirty: 256 << 10 };
 }
 
 /// The window, if one is open, and whether the next one would pay.
@@ -66,6 +72,8 @@ pub(super) struct Stored {
     run: u32,
     /// How long the next one is to be.
     next: u64,
+    /// Bytes of small groups that are to be written before there is one: the file was synced.
+    owed: u64,
     /// There are none in this file.
     refused: bool,
     #[cfg(test)]
@@ -79,6 +87,7 @@ impl Stored {
             sizes,
             run: 0,
             next: sizes.first,
+            owed: 0,
             refused: false,
             #[cfg(test)]
             stores: 0,
@@ -87,7 +96,12 @@ impl Stored {
 
     /// Another file begins. What small groups there are goes on in it.
     pub fn begin(&mut self) {
-        (self.window, self.refused) = (None, false);
+        (self.window, self.refused, self.owed) = (None, false, 0);
+    }
+
+    /// The file was synced, and its pages are clean.
+    pub fn synced(&mut self) {
+        (self.window, self.next, self.owed) = (None, self.sizes.first, self.sizes.dirty);
     }
 
     /// Whether a group of `adds` bytes at `at` is inside the window.
@@ -110,7 +124,9 @@ impl Stored {
             return None;
         }
         self.run = self.run.saturating_add(1);
-        if self.refused || self.run < self.sizes.after {
+        let owed = self.owed;
+        self.owed = owed.saturating_sub(adds);
+        if owed > 0 || self.refused || self.run < self.sizes.after {
             return None;
         }
         let until = at.saturating_add(self.next.max(adds)).next_multiple_of(self.sizes.unit);

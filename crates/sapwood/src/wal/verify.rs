@@ -3,7 +3,7 @@
 use super::chain::chain;
 use super::file_name;
 use super::walker::{Found, Walker};
-use super::window::FileSource;
+use super::window;
 use super::writer::Written;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub(super) fn verify(
                 link.follow(None)?
             }
         };
-        let mut walker = Walker::new(FileSource::open(volume, link.header.generation)?, link, follow_on);
+        let mut walker = Walker::new(window::open(volume, link.header.generation)?, link, follow_on);
         follow = loop {
             match walker.next()? {
                 Found::Record(..) => verified.records += 1,

@@ -9,9 +9,9 @@
 
 use super::chain::{Link, Stop};
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
-use super::window::{Source, Window};
 use crate::error::Result;
 use crate::operation::SeqNo;
+use crate::source::{Source, Window};
 use bytes::Bytes;
 
 /// What the next record must follow on.

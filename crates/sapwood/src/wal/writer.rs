@@ -335,6 +335,7 @@ impl WalWriter {
             Ok(()) => {
                 self.syncs += 1;
                 self.current.synced = self.current.len;
+                self.stored.synced();
                 Ok(())
             }
             Err(error) => Err(self.fail(Error::undecided(error))),
@@ -360,6 +361,7 @@ impl WalWriter {
             if result.is_ok() {
                 self.syncs += 1;
                 self.current.synced = self.current.len;
+                self.stored.synced();
             }
         }
         result.map_err(|error| self.fail(error))

@@ -39,6 +39,8 @@ enum Change {
 /// What was done, and what was promised.
 pub struct Workload {
     rng: StdRng,
+    /// Only flushes make anything durable, so that the log is stored to: between frequent syncs it is written.
+    unsynced: bool,
     keys: u32,
     value_max: usize,
     base: (u64, Contents),
@@ -65,6 +67,7 @@ impl Workload {
         };
         Self {
             rng,
+            unsynced: seed.is_multiple_of(3),
             keys,
             value_max,
             base: (0, Contents::new()),
@@ -99,7 +102,7 @@ impl Workload {
                     self.durable = self.acknowledged;
                     self.written = self.acknowledged;
                 }
-                1 => {
+                1 if !self.unsynced => {
                     db.sync()?;
                     self.durable = self.acknowledged;
                     self.written = self.acknowledged;
@@ -128,8 +131,11 @@ impl Workload {
         }
         batch.insert(keyspace, COUNTER, number.to_le_bytes());
         changes.push(Change::Insert(COUNTER.to_vec(), number.to_le_bytes().to_vec()));
-        let durability =
+        let mut durability =
             [Durability::Immediate, Durability::Buffered, Durability::None][self.rng.random_range(0..3)];
+        if self.unsynced {
+            durability = durability.min(Durability::Buffered);
+        }
         // Also a commit that fails may have happened (unless it failed for want of space), so it counts as issued.
         let result = batch.durability(durability).commit();
         if result.as_ref().is_err_and(Error::is_disk_full) {

@@ -4,11 +4,11 @@ use super::edit_file;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
+use crate::source::WINDOW_LEN;
 use crate::wal::chain::{Link, Stop, read_header};
 use crate::wal::reader::{list, promised, record};
 use crate::wal::record::*;
 use crate::wal::walker::{Found, Walker};
-use crate::wal::window::{Source, WINDOW_LEN};
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -377,29 +377,4 @@ pub(crate) fn decode_all(bytes: &[u8], database: DatabaseId, generation: u64) ->
         }
     }
     Ok((records, walker.at))
-}
-
-#[cfg(test)]
-impl Source for &[u8] {
-    fn len(&self) -> u64 {
-        <[u8]>::len(self) as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let bytes = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..buffer.len()));
-        match bytes {
-            Some(bytes) => {
-                buffer.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => Err(psync::Error::Short {
-                operation: "read",
-                file: "memory".to_owned(),
-                offset,
-                expected: buffer.len(),
-                found: 0,
-            }
-            .into()),
-        }
-    }
 }

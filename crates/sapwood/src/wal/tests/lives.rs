@@ -223,6 +223,7 @@ fn tiny_windows(rng: &mut StdRng) -> Sizes {
         first,
         most: first * rng.random_range(1..8),
         unit: [1, 64, 4096][rng.random_range(0..3)],
+        dirty: rng.random_range(0..2000),
     }
 }
 

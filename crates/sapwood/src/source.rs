@@ -1,0 +1,183 @@
+//! Files that are read from front to back, seen through a window of a megabyte: logs and manifests.
+//!
+//! Invariants:
+//! 1. Memory: one window, and what was copied out of it.
+//! 2. A failed read is an error, never the end of the file.
+
+use crate::error::Result;
+use bytes::Bytes;
+use psync::{Access, AlignedBuffer, FileId, Read, Volume};
+
+/// Bytes that are read at a time.
+pub(crate) const WINDOW_LEN: usize = 1 << 20;
+
+/// Bytes at offsets: a file, or memory.
+pub(crate) trait Source {
+    fn len(&self) -> u64;
+
+    /// Fills `buffer` from `offset` on. The caller stays below the length.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+}
+
+/// An open file, closed when dropped.
+pub(crate) struct FileSource<'a> {
+    volume: &'a dyn Volume,
+    file: FileId,
+    len: u64,
+}
+
+impl<'a> FileSource<'a> {
+    pub fn open(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
+        let mut source = Self { volume, file: volume.open(name, Access::default())?, len: 0 };
+        source.len = volume.len(source.file)?;
+        Ok(source)
+    }
+}
+
+impl Source for FileSource<'_> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        Ok(self.volume.read(&mut [Read { file: self.file, offset, buffer }])?)
+    }
+}
+
+impl Drop for FileSource<'_> {
+    fn drop(&mut self) {
+        // Nothing was written through it, so nothing can be lost with it.
+        let _ = self.volume.close(self.file);
+    }
+}
+
+/// For tests and fuzzing.
+#[cfg(any(fuzzing, test))]
+impl Source for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let bytes = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)?.get(..buffer.len()));
+        match bytes {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(psync::Error::Short {
+                operation: "read",
+                file: "memory".to_owned(),
+                offset,
+                expected: buffer.len(),
+                found: 0,
+            }
+            .into()),
+        }
+    }
+}
+
+/// A piece of a source in memory.
+pub(crate) struct Window<S> {
+    pub source: S,
+    bytes: AlignedBuffer,
+    start: u64,
+}
+
+impl<S: Source> Window<S> {
+    pub fn new(source: S) -> Self {
+        let mut bytes = AlignedBuffer::new(source.len().min(WINDOW_LEN as u64) as usize);
+        bytes.set_len(0);
+        Self { source, bytes, start: 0 }
+    }
+
+    /// `len` bytes from `offset` on, or as many as there are; at most a window's.
+    pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+        if self.held(offset, len).is_none() {
+            let rest = self.source.len().saturating_sub(offset);
+            self.bytes.set_len(rest.min(WINDOW_LEN as u64) as usize);
+            self.start = offset;
+            if let Err(error) = self.source.read_at(offset, &mut self.bytes) {
+                self.bytes.set_len(0);
+                return Err(error);
+            }
+        }
+        let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        let bytes = self.bytes.get(from..).unwrap_or_default();
+        Ok(bytes.get(..len).unwrap_or(bytes))
+    }
+
+    fn held(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.bytes.get(from..)?.get(..len)
+    }
+
+    /// A copy of `len` bytes from `offset` on. The caller has seen that they are there.
+    pub fn copy(&mut self, offset: u64, len: usize) -> Result<Bytes> {
+        if len > WINDOW_LEN {
+            let mut bytes = vec![0; len];
+            self.source.read_at(offset, &mut bytes)?;
+            return Ok(bytes.into());
+        }
+        Ok(Bytes::copy_from_slice(self.get(offset, len)?))
+    }
+
+    /// Where `magic` begins next, from `from` on.
+    pub fn find(&mut self, magic: &[u8; 4], from: u64) -> Result<Option<u64>> {
+        let mut at = from;
+        while at.saturating_add(magic.len() as u64) <= self.source.len() {
+            let bytes = self.get(at, WINDOW_LEN)?;
+            if let Some(index) = bytes.windows(magic.len()).position(|found| found == magic) {
+                return Ok(Some(at + index as u64));
+            }
+            // The last bytes may begin one that the window cut.
+            at += (bytes.len() - (magic.len() - 1)) as u64;
+        }
+        Ok(None)
+    }
+
+    /// Where the zeros begin that the source ends in, but not before `from`.
+    pub fn zeros_at_end(&mut self, from: u64) -> Result<u64> {
+        let (mut at, mut end) = (from, from);
+        while at < self.source.len() {
+            let bytes = self.get(at, WINDOW_LEN)?;
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                end = at + last as u64 + 1;
+            }
+            at += bytes.len() as u64;
+        }
+        Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_magic_is_found_wherever_it_lies() {
+        for from in [0, 1, 7] {
+            for at in
+                (0..10).chain(WINDOW_LEN - 6..WINDOW_LEN + 12).chain([2 * WINDOW_LEN - 4, 2 * WINDOW_LEN - 3])
+            {
+                let mut bytes = vec![0; at];
+                bytes.extend_from_slice(b"SapE");
+                let expected = (at as u64 >= from).then_some(at as u64);
+                assert_eq!(
+                    Window::new(&bytes[..]).find(b"SapE", from).unwrap(),
+                    expected,
+                    "{at} from {from}"
+                );
+                bytes.truncate(at + 3);
+                assert_eq!(Window::new(&bytes[..]).find(b"SapE", from).unwrap(), None, "a part of one");
+            }
+        }
+        let bytes = b"SapESapE.SapE";
+        let mut window = Window::new(&bytes[..]);
+        let all = [0, 1, 4, 5, 9, 10, 99].map(|from| window.find(b"SapE", from).unwrap());
+        assert_eq!(all, [Some(0), Some(4), Some(4), Some(9), Some(9), None, None]);
+    }
+}
