@@ -151,8 +151,9 @@ impl Manifest {
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
     pub fn checkpoint_due(&self) -> bool {
-        // Without space the old file goes on for a good while before another is begun.
-        self.len > CHECKPOINT_MIN.max(4 * self.checkpoint_len).max(self.refused_at / 4 * 5)
+        // Twice as long: so edits are written once more as part of a checkpoint, and outdated ones take no more space than the table
+        // itself. Without space the old file goes on for a good while before another is begun.
+        self.len > CHECKPOINT_MIN.max(2 * self.checkpoint_len).max(self.refused_at / 4 * 5)
     }
 
     /// Replaces the file by a new one that begins with a checkpoint of `version`, which is the current version. On an
