@@ -127,6 +127,11 @@ impl Pager {
         &self.buffers
     }
 
+    /// Bytes of read buffers that may be idle.
+    pub fn buffers_max(&self) -> u64 {
+        self.aloft_max as u64
+    }
+
     /// Idle read buffers, in bytes.
     pub fn idle_buffers(&self) -> usize {
         self.buffers.idle_bytes()
