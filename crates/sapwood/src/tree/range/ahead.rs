@@ -15,6 +15,7 @@
 //!    buffers that are kept idle, unless it is a single one.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
 //! 3. The length of a walk that came to a leaf is noted once.
+//! 4. A walk that stands at a leaf holds no buffers but those of the group in flight.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -53,7 +54,7 @@ pub(super) struct Groups {
     has_read: bool,
     /// The next group, if it was asked for already; `None` in it at the end of the walk.
     coming: Option<Result<Option<Group>>>,
-    /// Buffers of the group before.
+    /// Buffers of the group before, until the walk has come to the first leaf of this one.
     spare: Vec<AlignedBuffer>,
     /// Why the walk cannot go on behind the last group that was asked for.
     failed: Option<Error>,
@@ -228,11 +229,18 @@ impl Groups {
         Group::ask(course, &chosen.ids, pieces, is_short)
     }
 
-    /// The walk comes to a leaf, maybe its last, behind which `left` leaves of the present group are still to come. Has the next group begun, if it will
-    /// be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    /// The walk comes to a leaf, behind which `left` leaves of the present group are still to come, and where it may stay.
     pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
         self.entered += 1;
-        if is_last || !self.has_read || self.coming.is_some() {
+        if !is_last {
+            self.read_on(course, left);
+        }
+        self.spare.clear();
+    }
+
+    /// Has the next group begun, if it will be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    fn read_on(&mut self, course: &Course, left: usize) {
+        if !self.has_read || self.coming.is_some() {
             return;
         }
         let pio_max = course.pager.pio_max();
@@ -302,9 +310,29 @@ mod tests {
     use crate::tree::range::{Direction, Leaves};
     use crate::tree::view::TreeView;
     use bytes::Bytes;
-    use psync::Simulated;
+    use psync::{AlignedBuffer, Simulated};
     use std::ops::Bound::Unbounded;
     use std::sync::Arc;
+
+    #[test]
+    fn who_stands_still_holds_what_is_in_flight_and_nothing_else() {
+        let options = Database::builder().memory(8 << 20).leaf_len(2048).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        // More than the cache has room for.
+        keyspace.ingest((0..160_000u32).map(|number| (number.to_be_bytes(), [0; 80]))).unwrap();
+        let pager = &db.handle.engine.pager;
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let mut walk =
+            Leaves::new(Arc::clone(pager), version, keyspace.id(), (Unbounded, Unbounded), Direction::Up);
+        let mut flights = 0;
+        while walk.next().unwrap().is_some() {
+            assert!(walk.groups.spare.is_empty());
+            assert!(pager.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT), "{} bytes", pager.aloft());
+            flights += usize::from(pager.aloft() > 0);
+        }
+        assert!(flights > 10_000 && pager.aloft() == 0, "{flights}");
+    }
 
     /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.
     #[test]
