@@ -52,8 +52,9 @@ impl AlignedBuffer {
     /// would take it from what it keeps for each thread, and keep that: threads that only read and write had three times their buffers' size.
     const MAPPED: usize = 64 << 10;
 
-    /// Long ones come in few sizes, so that what one read has left in a pool serves the next; pages that are not used take no memory.
-    fn capacity_for(len: usize) -> usize {
+    /// Bytes of memory behind one of `len` bytes. Long ones come in few sizes, so that what one read has left in a pool serves the next; pages
+    /// that are not used take no memory.
+    pub fn capacity_for(len: usize) -> usize {
         len.max(1).next_multiple_of(if len > Self::MAPPED { Self::MAPPED } else { Self::ALIGNMENT })
     }
 

@@ -13,6 +13,8 @@
 //! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
 //! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
 //!   fails and lies as it is told; [`PassThrough`] is for a volume that stands in front of another.
+//!
+//! After a `fork` all of this is the parent's: the child must neither use nor drop what it inherited.
 
 mod buffer;
 mod completion;

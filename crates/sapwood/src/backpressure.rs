@@ -142,7 +142,8 @@ impl Engine {
     fn freeze_full(&self) -> Result<()> {
         let mut guard = self.log.lock();
         let state = self.state.load();
-        if state.frozen.is_some() || state.active.fill() < self.queue_max(&state) {
+        let (used, capacity) = self.fill(&state);
+        if state.frozen.is_some() || used < capacity {
             return Ok(());
         }
         drop(state);
@@ -153,7 +154,7 @@ impl Engine {
     /// log that a new queue would need.
     pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let state = self.state.load();
-        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
+        let (used, capacity) = self.fill(&state);
         let is_frozen = state.frozen.is_some();
         drop(state);
         if used >= capacity && is_frozen {

@@ -165,6 +165,13 @@ impl Engine {
         self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
     }
 
+    /// If old queues were counted: whether somebody still holds them. Nobody tells when he lets go.
+    pub fn recount_old_queues(&self) {
+        if self.old_queues() > 0 {
+            self.try_balance_memory();
+        }
+    }
+
     /// Bytes of queues that are in the trees and that somebody held when they were counted last.
     pub fn old_queues(&self) -> usize {
         self.budget.old.load(Relaxed)
@@ -179,6 +186,17 @@ impl Engine {
         let left = (2 * share).saturating_sub(old);
         let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.queue.memory());
         (left / 2).min(left.saturating_sub(frozen)).max(share / 4).max(QUEUE_MIN).min(share)
+    }
+
+    /// Bytes in the active queue of a state, and at how many it is full. One that is full only because of old queues is
+    /// so only if somebody holds these now: a reader that was just not done when they came to the trees is so for a moment.
+    pub fn fill(&self, state: &State) -> (usize, usize) {
+        let (fill, most) = (state.active.fill(), self.queue_max(state));
+        if !(most..self.shares.queue).contains(&fill) {
+            return (fill, most);
+        }
+        self.recount_old_queues();
+        (fill, self.queue_max(state))
     }
 
     /// Takes so much from the cache, and what else will be needed, until the answer is dropped.
@@ -255,6 +273,52 @@ mod tests {
         assert_eq!(engine.budget.taken.lock().need, Need::default());
         fill(engine);
         assert!(cache().0.abs_diff(nodes_before) < 8 << 10 && cache().1 == records_before);
+    }
+
+    #[test]
+    fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let mut number = 0u64;
+        let mut write = || {
+            let mut batch = db.batch();
+            for _ in 0..1000 {
+                batch.insert(&keyspace, (number * 7919).to_be_bytes(), [1; 200]);
+                number += 1;
+            }
+            batch.commit().unwrap();
+        };
+        let held_while_it_comes_to_the_trees = |write: &mut dyn FnMut()| {
+            (0..12).for_each(|_| write());
+            let reader = engine.state.load_full();
+            db.flush().unwrap();
+            assert!(engine.old_queues() > 2 << 20);
+            reader
+        };
+        // As it is at the end of a flush beside which the next queue has become nearly full.
+        let reader = held_while_it_comes_to_the_trees(&mut write);
+        engine.budget.taken.lock().old.clear();
+        let (share, flushes) = (engine.shares.queue, db.stats().writes.flushes);
+        while engine.state.load().active.fill() < share - (768 << 10) {
+            write();
+        }
+        engine.balance_without(Arc::downgrade(&reader.active));
+        let state = engine.state.load_full();
+        assert!(
+            state.active.fill() > engine.queue_max(&state),
+            "it is full as long as somebody holds the other"
+        );
+        drop((reader, state));
+        keyspace.insert("one", "more").unwrap();
+        assert_eq!(db.stats().writes.flushes, flushes, "it was frozen for the sake of nobody");
+        // Without work, too: who looks, and the thread that has nothing to do.
+        drop(held_while_it_comes_to_the_trees(&mut write));
+        let queues = engine.state.load().queues().map(|queue| queue.memory() as u64).sum::<u64>();
+        assert_eq!(db.stats().memory.queues, queues);
+        drop(held_while_it_comes_to_the_trees(&mut write));
+        engine.idle(&mut crate::idle::Idle::default());
+        assert_eq!(engine.old_queues(), 0);
     }
 
     #[test]

@@ -104,9 +104,10 @@ impl Engine {
         };
         if !self.flush.in_background() {
             let state = self.state.load();
-            let (is_frozen, fill) = (state.frozen.is_some(), state.active.fill());
+            let (is_frozen, fill, most) =
+                (state.frozen.is_some(), state.active.fill(), self.queue_max(&state));
             drop(state);
-            if is_frozen && self.flush.shortage.is_worth_a_try(fill, self.shares.queue) {
+            if is_frozen && self.flush.shortage.is_worth_a_try(fill, most) {
                 // What a full disk leaves undone is told to whoever finds no room.
                 let _ = self.flush_now();
             }
@@ -203,7 +204,10 @@ impl Engine {
             self.try_balance_memory();
         }
         let state = self.state.load();
-        let is_full = queue.fill() >= self.queue_max(&state) && state.frozen.is_none();
+        let is_full = state.frozen.is_none() && {
+            let (fill, most) = self.fill(&state);
+            fill >= most
+        };
         drop(state);
         if is_full {
             // If this fails for want of space it is tried again by the next commit.

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// An open database: a directory with any number of [keyspaces](Keyspace). Cheap to clone, and usable from any thread;
-/// the database is closed when the last clone, keyspace, snapshot and iterator is gone.
+/// the database is closed when the last clone, keyspace, snapshot and iterator is gone. After a `fork` it is the parent's: the child must
+/// neither use nor drop what it inherited.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) handle: Arc<Handle>,

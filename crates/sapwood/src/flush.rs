@@ -115,6 +115,8 @@ impl Engine {
             }
         };
         sweep.end(&due[due.len() - left..]);
+        // Readers that held the queue when it came to the trees are through.
+        self.recount_old_queues();
         let state = self.state.load();
         self.pace.learn((state.active.fill(), self.queue_max(&state)), (undone, due.len()));
         Ok(())

@@ -65,6 +65,7 @@ impl Idle {
 impl Engine {
     /// After a pause in which no queue was frozen. Errors have been noted where they happened.
     pub fn idle(&self, idle: &mut Idle) {
+        self.recount_old_queues();
         if idle.still.0.elapsed() >= STILL {
             let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.visible()));
             if idle.still.1 == before || idle.flushed.elapsed() >= LONG {

@@ -149,6 +149,7 @@ pub struct WriteStats {
 
 impl Engine {
     pub fn stats(&self) -> Stats {
+        self.recount_old_queues();
         let state = self.state.load_full();
         let version = &state.version;
         let get = |counter: &AtomicU64| counter.load(Relaxed);

@@ -226,6 +226,34 @@ fn who_reads_a_little_reads_nothing_ahead_and_nobody_reads_beyond_the_bounds() {
     }
 }
 
+/// A leaf is as long as its longest value makes it, and what the first one is like says nothing about the others.
+#[test]
+fn groups_of_long_leaves_are_of_few() {
+    let volume = Simulated::new(1);
+    // The read buffers of the least memory.
+    const BUFFERS: u64 = 128 << 10;
+    const LEN: usize = 50_000;
+    let value = |number: u32| vec![number as u8; if number < 3 { 10 } else { LEN }];
+    {
+        let db = options().open_on(Arc::new(volume.clone())).expect("opens");
+        let main = db.keyspace("main").expect("a keyspace");
+        main.ingest((0..100).map(|number| (key(number), value(number)))).expect("ingests");
+    }
+    let volume = volume.crash();
+    // The second time it is known how long they are.
+    let (db, keyspace) = opened(&volume);
+    for round in 0..20 {
+        let (before, mut given) = (db.stats().reads.bytes, 0);
+        let mut walk = keyspace.iter();
+        for number in 0..100 {
+            assert_eq!(owned(walk.next().expect("more")), (key(number), value(number)));
+            given += value(number).len() as u64;
+            let ahead = (db.stats().reads.bytes - before).saturating_sub(given);
+            assert!(ahead <= 2 * BUFFERS + 64_000, "round {round}: {ahead} bytes at record {number}");
+        }
+    }
+}
+
 /// Scans that nobody gave a bound: how long such scans are is learnt from those that have ended.
 #[test]
 fn scans_that_are_alike_soon_read_what_they_need_at_once() {

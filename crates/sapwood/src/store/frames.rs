@@ -2,23 +2,23 @@
 //! thread frees for that thread, or has it between nodes that live; so a cache that many threads fill, one after the other, takes
 //! far more than its size. These frames are used again by whoever needs one next: what the cache lets go, a flush reads into, and the cache has it again.
 //! So idle ones keep their memory as long as cache and flush may have it. What is beyond that goes back to the operating system: many at a time, since each
-//! such call interrupts every thread of the process.
+//! such call interrupts every thread of the process. Nobody waits for the lists meanwhile.
 //!
 //! ```text
 //! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
-//! frame: cold (no memory behind it) ─take─▶ in use ─last Bytes dropped─▶ idle ─too many are─▶ cold
+//! frame: cold (no memory behind it) ─take─▶ in use ─last Bytes dropped─▶ idle ─too many are─▶ going ─▶ cold
 //! ```
 //!
 //! Invariants:
-//! 1. A frame is in use by one [`Bytes`] and its clones, or in one of the two lists of its class; never both. Half a frame is in
-//!    use, or idle beside one that is in use: two idle halves are a whole.
+//! 1. A frame is in use by one [`Bytes`] and its clones, or in one of the two lists of its class, or in the hands of the thread that gives its memory
+//!    back; never two of that. Half a frame is in use, or idle beside one that is in use: two idle halves are a whole.
 //! 2. A frame in use is not written to.
 //! 3. Slabs live as long as any of their frames is in use.
-//! 4. Pages in use and idle are together no more than the owner allows ([`Frames::allow`]) and `spare` ones, whatever classes they are of; or so many are in use that no more
+//! 4. Pages in use and idle, as they are counted whenever nobody has the lock, are together no more than the owner allows ([`Frames::allow`]) and `spare` ones, whatever classes they are of; or so many are in use that no more
 //!    than the spare ones are idle.
 
 use bytes::Bytes;
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapRaw};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
@@ -55,7 +55,7 @@ pub(crate) struct Frames {
 
 #[derive(Default)]
 struct Inner {
-    slabs: Vec<MmapMut>,
+    slabs: Vec<Arc<MmapRaw>>,
     /// Frames of `n + 1` pages: idle, and without memory.
     classes: [Lists; PAGES_MAX],
     /// Idle halves of pages that are in use, by address.
@@ -113,8 +113,8 @@ impl AsRef<[u8]> for Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        let mut inner = self.frames.inner.lock();
-        if self.half { inner.give_half(self.place) } else { inner.give(self.place) }
+        self.frames
+            .change(|inner| if self.half { inner.give_half(self.place) } else { inner.give(self.place) });
     }
 }
 
@@ -128,19 +128,28 @@ impl Frames {
     /// So many bytes may have memory, in use or idle, until another number is told. Told when those who have to make room have done so: then what has to go goes
     /// at once.
     pub fn allow(&self, bytes: u64) {
-        let mut inner = self.inner.lock();
-        inner.allowed = bytes as usize / PAGE;
-        inner.cool();
+        self.change(|inner| inner.allowed = bytes as usize / PAGE);
+    }
+
+    /// Changes the lists. What is idle too much then goes.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let (changed, going) = {
+            let mut inner = self.inner.lock();
+            let changed = change(&mut inner);
+            (changed, inner.take_surplus())
+        };
+        if let Some(going) = going {
+            going.cool();
+            self.inner.lock().put_cold(going);
+        }
+        changed
     }
 
     /// A copy of a node's bytes.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
         let Some(len) = frame_for(bytes.len()) else { return Bytes::copy_from_slice(bytes) };
         let half = len == HALF;
-        let taken = {
-            let mut inner = self.inner.lock();
-            if half { inner.take_half() } else { inner.take(len / PAGE) }
-        };
+        let taken = self.change(|inner| if half { inner.take_half() } else { inner.take(len / PAGE) });
         let Some(place) = taken else { return Bytes::copy_from_slice(bytes) };
         // SAFETY: we were given a frame of at least as many bytes, which nobody else uses.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.start.as_ptr(), bytes.len()) };
@@ -166,19 +175,17 @@ impl Inner {
             return Some(place);
         }
         if lists.cold.is_empty() {
-            let mut slab = MmapMut::map_anon(PAGES_A_SLAB * PAGE).ok()?;
+            let slab = MmapRaw::from(MmapMut::map_anon(PAGES_A_SLAB * PAGE).ok()?);
             let first = slab.as_mut_ptr();
             for index in (0..PAGES_A_SLAB / pages).rev() {
                 // SAFETY: within the slab.
                 let start = NonNull::new(unsafe { first.add(index * pages * PAGE) })?;
                 lists.cold.push(Place { pages, slab: slabs.len(), start });
             }
-            slabs.push(slab);
+            slabs.push(Arc::new(slab));
         }
         let place = lists.cold.pop()?;
         *used_pages += pages;
-        // Those that are idle may all be of other classes.
-        self.cool();
         Some(place)
     }
 
@@ -199,31 +206,33 @@ impl Inner {
         self.used_pages -= place.pages;
         self.idle_pages += place.pages;
         self.classes[place.pages - 1].idle.push(place);
-        self.cool();
     }
 
-    /// If more is idle than may be, gives the memory behind idle frames back to the operating system. Those of many pages first: they are wanted least.
-    fn cool(&mut self) {
+    /// If more is idle than may be, takes those frames out whose memory is to go, of whatever class. Those of many pages first: they are wanted least.
+    fn take_surplus(&mut self) -> Option<Going> {
         let most = self.spare + self.allowed.saturating_sub(self.used_pages);
         if self.idle_pages <= most {
-            return;
+            return None;
         }
         // Room for others too, so that the next to come does not do this again.
         let pages = most - self.spare / 2;
-        let mut going = Vec::new();
+        let mut places = Vec::new();
         for lists in self.classes.iter_mut().rev() {
             let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
             // Those that have been idle for longest.
             let count = (self.idle_pages.saturating_sub(pages)).div_ceil(class).min(lists.idle.len());
             self.idle_pages -= count * class;
-            going.extend(lists.idle.drain(..count));
+            places.extend(lists.idle.drain(..count));
         }
-        going.sort_unstable_by_key(|place| (place.slab, place.address()));
-        let is_next = |a: &Place, b: &Place| a.slab == b.slab && a.address() + a.pages * PAGE == b.address();
-        for neighbours in going.chunk_by(is_next) {
-            self.give_back(neighbours[0], neighbours.iter().map(|place| place.pages).sum());
-        }
-        for place in going {
+        places.sort_unstable_by_key(|place| (place.slab, place.address()));
+        let of_slab = |places: &[Place]| Arc::clone(&self.slabs[places[0].slab]);
+        let slabs = places.chunk_by(|a, b| a.slab == b.slab).map(of_slab);
+        Some(Going { slabs: slabs.collect(), places })
+    }
+
+    /// Takes back frames whose memory has gone.
+    fn put_cold(&mut self, going: Going) {
+        for place in going.places {
             self.classes[place.pages - 1].cold.push(place);
         }
     }
@@ -236,20 +245,35 @@ impl Inner {
             None => _ = self.halves.insert(place.address(), place),
         }
     }
+}
 
-    /// Gives so many pages back to the operating system that begin with a frame.
-    fn give_back(&self, first: Place, pages: usize) {
-        #[cfg(all(unix, not(miri)))]
-        if let Some(slab) = self.slabs.get(first.slab) {
-            let offset = first.address() - slab.as_ptr() as usize;
-            // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
-            let _ = unsafe {
-                slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, pages * PAGE)
-            };
+/// Frames that nobody uses and that are in no list.
+struct Going {
+    /// In the order of their slabs and addresses.
+    places: Vec<Place>,
+    /// The slabs, each once.
+    slabs: Vec<Arc<MmapRaw>>,
+}
+
+impl Going {
+    /// Gives the memory behind the frames back to the operating system, with one call for neighbours.
+    fn cool(&self) {
+        for (places, slab) in self.places.chunk_by(|a, b| a.slab == b.slab).zip(&self.slabs) {
+            for neighbours in places.chunk_by(|a, b| a.address() + a.pages * PAGE == b.address()) {
+                let pages: usize = neighbours.iter().map(|place| place.pages).sum();
+                give_back(slab, neighbours[0].address() - slab.as_ptr() as usize, pages * PAGE);
+            }
         }
-        #[cfg(not(all(unix, not(miri))))]
-        let _ = (first.slab, pages);
     }
+}
+
+/// Gives so many bytes of a slab back to the operating system.
+fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
+    #[cfg(all(unix, not(miri)))]
+    // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
+    let _ = unsafe { slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
+    #[cfg(not(all(unix, not(miri))))]
+    let _ = (slab, offset, len);
 }
 
 #[cfg(test)]
@@ -323,6 +347,33 @@ mod tests {
         assert_eq!(frames.pages(), (50, 10));
         drop(cached);
         assert!(frames.pages().1 <= 20);
+    }
+
+    #[test]
+    fn what_goes_is_nobodys_while_others_take_and_give() {
+        let frames = Frames::new(20 * PAGE);
+        frames.allow(80 * PAGE as u64);
+        drop(take(&frames, 100, 1));
+        let going = {
+            let mut inner = frames.inner.lock();
+            inner.allowed = 0;
+            inner.take_surplus().unwrap()
+        };
+        assert_eq!((going.places.len(), frames.pages()), (90, (0, 10)), "what goes counts no more");
+        // The lock is free, and the others take what does not go.
+        let held = take(&frames, 300, 1);
+        assert!(
+            held.iter()
+                .all(|copy| going.places.iter().all(|place| place.address() != copy.as_ptr() as usize))
+        );
+        going.cool();
+        assert!(held.iter().all(|copy| copy.iter().all(|byte| *byte == 7)));
+        let slabs = |frames: &Frames| frames.inner.lock().slabs.len();
+        frames.inner.lock().put_cold(going);
+        let before = slabs(&frames);
+        let again = take(&frames, 90, 1);
+        assert_eq!((slabs(&frames), frames.pages()), (before, (390, 0)), "they are taken again");
+        assert!(again.iter().chain(&held).all(|copy| copy.iter().all(|byte| *byte == 7)));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
 //! 2. Only checked nodes, and records of checked nodes, come into the cache.
-//! 3. Reads that were begun and not waited for hold no more buffers than may be idle, or one set of them: whoever is in the middle
-//!    of a walk may stay there for as long as he likes.
+//! 3. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
+//!    of a walk may stay there for as long as he likes. Those that were dropped hold theirs until they are done, and are no longer counted: psync keeps few.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
@@ -66,7 +66,7 @@ pub(crate) struct Pager {
     pio_max: usize,
     pub cache: Cache,
     buffers: BufferPool,
-    /// Bytes of buffers that what was begun may hold, and holds.
+    /// Bytes of memory in buffers that what was begun may hold, and holds.
     aloft_max: usize,
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
@@ -127,6 +127,11 @@ impl Pager {
         &self.buffers
     }
 
+    /// Bytes of read buffers that may be idle.
+    pub fn buffers_max(&self) -> u64 {
+        self.aloft_max as u64
+    }
+
     /// Idle read buffers, in bytes.
     pub fn idle_buffers(&self) -> usize {
         self.buffers.idle_bytes()
@@ -136,6 +141,12 @@ impl Pager {
     #[cfg(test)]
     pub fn frame_pages(&self) -> (usize, usize) {
         self.frames.pages()
+    }
+
+    /// Bytes of memory in buffers that were begun to be read into.
+    #[cfg(test)]
+    pub fn aloft(&self) -> usize {
+        self.aloft.load(Relaxed)
     }
 
     /// The node, if it is in the cache.
@@ -335,18 +346,18 @@ impl Pager {
         if coming.reads.is_some() || coming.plan.runs.is_empty() {
             return;
         }
-        let Some(place) = Aloft::of(&coming.plan, &self.aloft, self.aloft_max) else { return };
-        let reads = coming.plan.runs.iter().map(|run| {
-            let fits = (0..spare.len()).filter(|index| spare[*index].capacity() >= run.len);
-            let fits = fits.min_by_key(|index| spare[*index].capacity());
-            // Of one size, so that they fit another time: what is not written to takes no memory.
-            let new =
-                || self.buffers.take(if run.len > RUN_MAX / 4 { RUN_MAX.max(run.len) } else { run.len });
-            let mut buffer = fits.map_or_else(new, |index| spare.swap_remove(index));
+        let runs = coming.plan.runs.iter();
+        let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
+        let Some(allowance) = Allowance::of(bytes, &self.aloft, self.aloft_max) else { return };
+        let reads = runs.map(|run| {
+            let capacity = AlignedBuffer::capacity_for(run.len);
+            let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
+            let mut buffer =
+                fits.map_or_else(|| self.buffers.take(run.len), |index| spare.swap_remove(index));
             buffer.set_len(run.len);
             ReadInto { file: self.file, offset: run.offset, buffer }
         });
-        coming.reads = Some((self.volume.begin(reads.collect()), place));
+        coming.reads = Some((self.volume.begin(reads.collect()), allowance));
         self.count(&coming.plan);
     }
 
@@ -354,7 +365,7 @@ impl Pager {
     pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
         let Coming { wanted, mut nodes, plan, reads } = coming;
         match reads {
-            Some((reads, _aloft)) => {
+            Some((reads, _allowance)) => {
                 let buffers = reads.wait().map_err(unread)?;
                 self.take_in(&plan, &buffers, &wanted, Gather::Runs, &mut nodes)?;
                 // The pages of a buffer that was just used need not be found anew.
@@ -379,26 +390,26 @@ pub(crate) struct Coming {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
     plan: Plan,
-    reads: Option<(InFlight, Aloft)>,
+    reads: Option<(InFlight, Allowance)>,
 }
 
-/// Leave to have so many bytes in flight.
-struct Aloft {
+/// Leave to have so many bytes of buffers in flight.
+struct Allowance {
     bytes: usize,
     all: Arc<AtomicUsize>,
 }
 
-impl Aloft {
+impl Allowance {
     /// One more is let go if others hold nothing.
-    fn of(plan: &Plan, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
-        let place = Self { bytes: plan.runs.iter().map(|run| run.len).sum(), all: Arc::clone(all) };
+    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let allowance = Self { bytes, all: Arc::clone(all) };
         // Given back by the drop, also where it was too much.
-        let before = all.fetch_add(place.bytes, Relaxed);
-        (before == 0 || before + place.bytes <= max).then_some(place)
+        let before = all.fetch_add(bytes, Relaxed);
+        (before == 0 || before + bytes <= max).then_some(allowance)
     }
 }
 
-impl Drop for Aloft {
+impl Drop for Allowance {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Relaxed);
     }

@@ -11,9 +11,11 @@
 //! whichever is longer, and not both. As long as all that the walk comes to is in the cache, nothing is read ahead.
 //!
 //! Invariants:
-//! 1. At most PioMax leaves are in memory or in flight, and the log pieces of their blocks.
+//! 1. At most PioMax leaves are in memory or in flight, and the log pieces of their blocks. The leaves of a group are together no longer than the read
+//!    buffers that are kept idle, unless it is a single one.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
 //! 3. The length of a walk that came to a leaf is noted once.
+//! 4. A walk that stands at a leaf holds no buffers but those of the group in flight.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -37,8 +39,8 @@ const CACHED: usize = 2;
 pub(super) struct Groups {
     path: Path,
     is_begun: bool,
-    /// Bytes of a leaf, about.
-    leaf_len: u64,
+    /// Bytes of the first leaf.
+    first_len: u64,
     /// How many leaves the first read brings where nobody knows, and all others.
     first: usize,
     ahead: ReadAhead,
@@ -46,12 +48,13 @@ pub(super) struct Groups {
     is_long: bool,
     /// Leaves that were asked for, or taken from the cache; and how many of them the walk has come to.
     asked: usize,
+    asked_bytes: u64,
     entered: usize,
     /// Whether anything had to be read.
     has_read: bool,
     /// The next group, if it was asked for already; `None` in it at the end of the walk.
     coming: Option<Result<Option<Group>>>,
-    /// Buffers of the group before.
+    /// Buffers of the group before, until the walk has come to the first leaf of this one.
     spare: Vec<AlignedBuffer>,
     /// Why the walk cannot go on behind the last group that was asked for.
     failed: Option<Error>,
@@ -60,16 +63,31 @@ pub(super) struct Groups {
     size: usize,
 }
 
+/// Leaves that were chosen for a group.
+#[derive(Default)]
+struct Chosen {
+    ids: Vec<NodeId>,
+    bytes: u64,
+    /// Whether the next one would be too much.
+    is_full: bool,
+}
+
+/// Bytes of a leaf. What has no address is told when it is asked for.
+fn len_of(course: &Course, leaf: NodeId) -> u64 {
+    course.version.table.address(leaf).map_or(0, |address| address.len.into())
+}
+
 impl Groups {
     pub fn new(pio_max: usize) -> Self {
         Self {
             path: Path::default(),
             is_begun: false,
-            leaf_len: 1,
+            first_len: 1,
             first: 1,
             ahead: ReadAhead::new(pio_max),
             is_long: false,
             asked: 0,
+            asked_bytes: 0,
             entered: 0,
             has_read: false,
             coming: None,
@@ -108,9 +126,12 @@ impl Groups {
     }
 
     /// How many leaves it pays to have asked for in all, if that is known: `at` is the number of the leaf that the walk has come to or
-    /// needs, and `more` have been chosen already.
-    fn worth(&self, course: &Course, at: usize, more: usize, toll: u64) -> Option<usize> {
-        course.pager.lengths.worth(course.kind(), at, self.asked + more, self.leaf_len, toll)
+    /// needs, and some have been chosen already.
+    fn worth(&self, course: &Course, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
+        let asked = self.asked + chosen.ids.len();
+        // The others are taken to be as long as those.
+        let leaf_len = (self.asked_bytes + chosen.bytes).checked_div(asked as u64).unwrap_or(self.first_len);
+        course.pager.lengths.worth(course.kind(), at, asked, leaf_len, toll)
     }
 
     /// Goes to where the walk begins, and asks for the first group.
@@ -124,12 +145,10 @@ impl Groups {
             }
             Beginning::Leaf(leaf) => leaf,
         };
-        if let Some(leaf) = course.version.table.address(leaf) {
-            let pio_max = course.pager.pio_max();
-            self.leaf_len = leaf.len.max(1).into();
-            self.first = FIRST.div_ceil(self.leaf_len as usize).min(pio_max);
-            self.ahead = ReadAhead::beginning_with(self.first, pio_max);
-        }
+        let pio_max = course.pager.pio_max();
+        self.first_len = len_of(course, leaf).max(1);
+        self.first = FIRST.div_ceil(self.first_len as usize).min(pio_max);
+        self.ahead = ReadAhead::beginning_with(self.first, pio_max);
         self.ask(course)
     }
 
@@ -143,61 +162,85 @@ impl Groups {
         if pieces.missing().next().is_none() {
             let leaves = self.cached_leaves(course)?;
             if !leaves.is_empty() {
-                self.asked += leaves.len();
                 return Ok(Some(Group::here(leaves, pieces)));
             }
         }
         self.has_read = true;
         let needed = self.asked + 1;
-        let Some(goal) = self.worth(course, needed, 0, 0) else {
+        let mut chosen = Chosen::default();
+        let Some(goal) = self.worth(course, needed, &chosen, 0) else {
             let wanted = self.ahead.grow();
             self.is_long = wanted > self.first;
-            let mut ids = Vec::with_capacity(wanted);
-            self.choose(course, &mut ids, wanted);
-            return self.ask_for(course, &ids, pieces).map(Some);
+            self.choose(course, &mut chosen, wanted);
+            return self.ask_for(course, &chosen, pieces).map(Some);
         };
         let pio_max = course.pager.pio_max();
         let most = (pio_max / 2).max(1);
         let mut wanted = (goal - self.asked).min(most);
-        let mut ids = Vec::with_capacity(wanted);
-        self.choose(course, &mut ids, wanted);
+        self.choose(course, &mut chosen, wanted);
         // Beyond the end of the block, if the pieces that this brings cost less than to come back for the rest.
-        while ids.len() < wanted
+        while !chosen.is_full
+            && chosen.ids.len() < wanted
             && let Some(toll) = self.path.toll(course)
-            && let Some(goal) = self.worth(course, needed, ids.len(), toll)
-            && goal > self.asked + ids.len()
-            && self.path.next_block(course)?
+            && let Some(goal) = self.worth(course, needed, &chosen, toll)
+            && goal > self.asked + chosen.ids.len()
+            && self.goes_on(course, &mut pieces)
         {
             wanted = (goal - self.asked).min(most);
-            pieces.look_up(course, &self.path.take_entered())?;
-            self.choose(course, &mut ids, wanted);
+            self.choose(course, &mut chosen, wanted);
         }
         // Should it be longer than any before, it goes on from here.
-        self.ahead = ReadAhead::beginning_with(self.first.max(ids.len() + 1), pio_max);
-        self.ask_for(course, &ids, pieces).map(Some)
+        self.ahead = ReadAhead::beginning_with(self.first.max(chosen.ids.len() + 1), pio_max);
+        self.ask_for(course, &chosen, pieces).map(Some)
     }
 
-    /// The next leaves of the block, up to so many in all.
-    fn choose(&mut self, course: &Course, ids: &mut Vec<NodeId>, wanted: usize) {
-        while ids.len() < wanted
-            && let Some(id) = self.path.next_leaf(course)
+    /// The next leaves of the block, up to so many in all and as long as there may be.
+    fn choose(&mut self, course: &Course, chosen: &mut Chosen, wanted: usize) {
+        while chosen.ids.len() < wanted
+            && let Some(id) = self.path.peek_leaf(course)
         {
-            ids.push(id);
+            let bytes = chosen.bytes + len_of(course, id);
+            if bytes > course.pager.buffers_max() && !chosen.ids.is_empty() {
+                chosen.is_full = true;
+                return;
+            }
+            self.path.next_leaf(course);
+            chosen.ids.push(id);
+            chosen.bytes = bytes;
         }
+    }
+
+    /// Goes to the next block, if there is one. What is wrong with it is told when the walk comes to it: what was chosen before is whole.
+    fn goes_on(&mut self, course: &Course, pieces: &mut Pieces) -> bool {
+        let next = match self.path.next_block(course) {
+            Ok(true) => pieces.look_up(course, &self.path.take_entered()),
+            Ok(false) => return false,
+            Err(error) => Err(error),
+        };
+        self.failed = next.err();
+        self.failed.is_none()
     }
 
     /// Asks for these leaves.
-    fn ask_for(&mut self, course: &Course, ids: &[NodeId], pieces: Pieces) -> Result<Group> {
-        self.asked += ids.len();
-        let is_short = self.asked <= self.first || self.asked as u64 * self.leaf_len <= SHORT;
-        Group::ask(course, ids, pieces, is_short)
+    fn ask_for(&mut self, course: &Course, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
+        self.asked += chosen.ids.len();
+        self.asked_bytes += chosen.bytes;
+        let is_short = self.asked <= self.first || self.asked_bytes <= SHORT;
+        Group::ask(course, &chosen.ids, pieces, is_short)
     }
 
-    /// The walk comes to a leaf, maybe its last, behind which `left` leaves of the present group are still to come. Has the next group begun, if it will
-    /// be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    /// The walk comes to a leaf, behind which `left` leaves of the present group are still to come, and where it may stay.
     pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
         self.entered += 1;
-        if is_last || !self.has_read || self.coming.is_some() {
+        if !is_last {
+            self.read_on(course, left);
+        }
+        self.spare.clear();
+    }
+
+    /// Has the next group begun, if it will be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    fn read_on(&mut self, course: &Course, left: usize) {
+        if !self.has_read || self.coming.is_some() {
             return;
         }
         let pio_max = course.pager.pio_max();
@@ -205,8 +248,8 @@ impl Groups {
         if most == 0 || left + 1 + most > pio_max {
             return;
         }
-        // Who ends before it has come waits for it all the same.
-        let wanted = match self.worth(course, self.entered, 0, BYTES_A_ROUND) {
+        // Who ends before it has come leaves it to the device, which is busy with it all the same.
+        let wanted = match self.worth(course, self.entered, &Chosen::default(), BYTES_A_ROUND) {
             Some(goal) => goal - self.asked,
             // So that a walk that ends here has read for nothing at most twice what it has eaten.
             None if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) => self.ahead.grow(),
@@ -227,24 +270,14 @@ impl Groups {
         if !self.has_more(course)? {
             return Ok(None);
         }
-        let (mut ids, mut pieces) = (Vec::with_capacity(wanted), Pieces::default());
-        loop {
-            pieces.look_up(course, &self.path.take_entered())?;
-            self.choose(course, &mut ids, wanted);
-            if ids.len() + pieces.len() >= wanted {
-                break;
-            }
-            match self.path.next_block(course) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // What lies before is whole.
-                Err(error) => {
-                    self.failed = Some(error);
-                    break;
-                }
-            }
+        let (mut chosen, mut pieces) = (Chosen::default(), Pieces::default());
+        pieces.look_up(course, &self.path.take_entered())?;
+        self.choose(course, &mut chosen, wanted);
+        while !chosen.is_full && chosen.ids.len() + pieces.len() < wanted && self.goes_on(course, &mut pieces)
+        {
+            self.choose(course, &mut chosen, wanted);
         }
-        self.ask_for(course, &ids, pieces).map(Some)
+        self.ask_for(course, &chosen, pieces).map(Some)
     }
 
     /// Whether there are further leaves; if so, the path leads to the first of them.
@@ -262,8 +295,112 @@ impl Groups {
             let Some(id) = self.path.peek_leaf(course) else { break };
             let Some(leaf) = course.view().cached(id, 0)? else { break };
             self.path.next_leaf(course);
+            self.asked += 1;
+            self.asked_bytes += len_of(course, id);
             leaves.push(leaf);
         }
         Ok(leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Database;
+    use crate::store::scan_lengths::Kind;
+    use crate::tree::range::{Direction, Leaves};
+    use crate::tree::view::TreeView;
+    use bytes::Bytes;
+    use psync::{AlignedBuffer, Simulated};
+    use std::ops::Bound::Unbounded;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_stands_still_holds_what_is_in_flight_and_nothing_else() {
+        let options = Database::builder().memory(8 << 20).leaf_len(2048).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        // More than the cache has room for.
+        keyspace.ingest((0..160_000u32).map(|number| (number.to_be_bytes(), [0; 80]))).unwrap();
+        let pager = &db.handle.engine.pager;
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let mut walk =
+            Leaves::new(Arc::clone(pager), version, keyspace.id(), (Unbounded, Unbounded), Direction::Up);
+        let mut flights = 0;
+        while walk.next().unwrap().is_some() {
+            assert!(walk.groups.spare.is_empty());
+            assert!(pager.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT), "{} bytes", pager.aloft());
+            flights += usize::from(pager.aloft() > 0);
+        }
+        assert!(flights > 10_000 && pager.aloft() == 0, "{flights}");
+    }
+
+    /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.
+    #[test]
+    fn what_lies_before_a_damaged_block_is_given_out() {
+        let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let key = |number: u32| number.to_be_bytes();
+        keyspace.ingest((0..3000).map(|number| (key(number), [0; 40]))).unwrap();
+        let mut batch = db.batch();
+        (0..3000).step_by(20).for_each(|number| _ = batch.insert(&keyspace, key(number), [1; 40]));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let walk = |version, direction| {
+            Leaves::new(Arc::clone(&engine.pager), version, keyspace.id(), (Unbounded, Unbounded), direction)
+        };
+        let nodes = version
+            .table
+            .iter()
+            .map(|(id, address)| (view.pager.fetch_one(&version.segments, id, address), address));
+        let leaves: Vec<_> = nodes
+            .filter(|(node, _)| node.as_ref().unwrap().name().level == 0)
+            .map(|(_, address)| address)
+            .collect();
+        let kind = Kind::new(keyspace.id(), false);
+        let (mut low, mut damaged, mut more) = (Bytes::new(), 0, 0);
+        while let Some(block) = view.block_at(&low).unwrap() {
+            if let Some(area) = view.log(block.id) {
+                damaged += 1;
+                let mut version = (*version).clone();
+                version.table.free(area.pieces()[0].id);
+                let version = Arc::new(version);
+                let walks = [Direction::Up, Direction::Down]
+                    .map(|direction| [5, 30, 60, 2000].map(|len| (direction, len)));
+                for (direction, len) in walks.into_iter().flatten() {
+                    (0..300).for_each(|_| engine.pager.lengths.note(kind, len));
+                    // Blocks stay in the cache, so that groups go on in the next one; leaves have to be read.
+                    leaves.iter().for_each(|leaf| _ = engine.pager.forget(leaf.position));
+                    let mut walk = walk(Arc::clone(&version), direction);
+                    let mut given = Vec::new();
+                    let error = loop {
+                        match walk.next() {
+                            Ok(Some((key, _))) => given.push(key),
+                            Ok(None) => panic!("nobody has told of the damage"),
+                            Err(error) => break error,
+                        }
+                    };
+                    assert!(error.to_string().contains("the mapping table has no"), "{error}");
+                    let is_before = |key: &[u8]| match (direction, &block.fence) {
+                        (Direction::Up, _) => key < &low[..],
+                        (Direction::Down, fence) => fence.as_ref().is_some_and(|fence| key >= &fence[..]),
+                    };
+                    let expected = (0..3000).filter(|number| is_before(&key(*number))).count();
+                    assert_eq!(
+                        given.len(),
+                        expected,
+                        "{direction:?}, walks of {len} leaves, block from {low:?} on"
+                    );
+                    assert!(given.iter().all(|key| is_before(key)));
+                    more += usize::from(expected > 0);
+                }
+            }
+            let Some(fence) = block.fence else { break };
+            low = fence;
+        }
+        assert!(damaged > 3 && more > 20, "{damaged} blocks, {more} walks");
     }
 }

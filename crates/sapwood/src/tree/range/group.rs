@@ -51,17 +51,15 @@ impl Pieces {
         self.nodes.iter().filter(|(_, node)| node.is_none()).map(|(id, _)| *id)
     }
 
-    /// Looks in the cache for the pieces of some blocks, and pays their rent.
+    /// Looks in the cache for the pieces of some blocks, and pays their rent. If this fails, nothing has changed.
     pub fn look_up(&mut self, course: &Course, entered: &[Entered]) -> Result<()> {
         let view = course.view();
-        let from = self.nodes.len();
-        for (_, area) in entered {
-            for piece in area.pieces() {
-                self.nodes.push((piece.id, view.cached(piece.id, PIECE)?));
-            }
-            self.blocks.push(area.pieces().len());
-        }
-        pay(view, entered, &self.nodes[from..]);
+        let pieces = entered.iter().flat_map(|(_, area)| area.pieces());
+        let nodes = pieces.map(|piece| Ok((piece.id, view.cached(piece.id, PIECE)?)));
+        let nodes = nodes.collect::<Result<Vec<_>>>()?;
+        pay(view, entered, &nodes);
+        self.nodes.extend(nodes);
+        self.blocks.extend(entered.iter().map(|(_, area)| area.pieces().len()));
         Ok(())
     }
 }
