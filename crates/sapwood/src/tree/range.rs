@@ -162,6 +162,12 @@ impl Leaves {
         found == Ok(next)
     }
 
+    /// Buffers in the hands of the walk that are not in flight.
+    #[cfg(test)]
+    pub fn spare(&self) -> usize {
+        self.groups.spare()
+    }
+
     /// The key that was given out last.
     pub fn last_key(&self) -> Option<&[u8]> {
         match (&self.given, &self.leaf) {

@@ -98,6 +98,12 @@ impl Groups {
         }
     }
 
+    /// Buffers in the hands of the walk that are not in flight.
+    #[cfg(test)]
+    pub fn spare(&self) -> usize {
+        self.spare.len()
+    }
+
     /// Leaves that the walk has come to.
     pub fn entered(&self) -> usize {
         self.entered
@@ -300,107 +306,5 @@ impl Groups {
             leaves.push(leaf);
         }
         Ok(leaves)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::Database;
-    use crate::store::scan_lengths::Kind;
-    use crate::tree::range::{Direction, Leaves};
-    use crate::tree::view::TreeView;
-    use bytes::Bytes;
-    use psync::{AlignedBuffer, Simulated};
-    use std::ops::Bound::Unbounded;
-    use std::sync::Arc;
-
-    #[test]
-    fn who_stands_still_holds_what_is_in_flight_and_nothing_else() {
-        let options = Database::builder().memory(8 << 20).leaf_len(2048).background_threads(0);
-        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        // More than the cache has room for.
-        keyspace.ingest((0..160_000u32).map(|number| (number.to_be_bytes(), [0; 80]))).unwrap();
-        let pager = &db.handle.engine.pager;
-        let version = Arc::clone(&db.handle.engine.state.load().version);
-        let mut walk =
-            Leaves::new(Arc::clone(pager), version, keyspace.id(), (Unbounded, Unbounded), Direction::Up);
-        let mut flights = 0;
-        while walk.next().unwrap().is_some() {
-            assert!(walk.groups.spare.is_empty());
-            assert!(pager.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT), "{} bytes", pager.aloft());
-            flights += usize::from(pager.aloft() > 0);
-        }
-        assert!(flights > 10_000 && pager.aloft() == 0, "{flights}");
-    }
-
-    /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.
-    #[test]
-    fn what_lies_before_a_damaged_block_is_given_out() {
-        let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
-        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        let key = |number: u32| number.to_be_bytes();
-        keyspace.ingest((0..3000).map(|number| (key(number), [0; 40]))).unwrap();
-        let mut batch = db.batch();
-        (0..3000).step_by(20).for_each(|number| _ = batch.insert(&keyspace, key(number), [1; 40]));
-        batch.commit().unwrap();
-        db.flush().unwrap();
-        let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
-        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
-        let walk = |version, direction| {
-            Leaves::new(Arc::clone(&engine.pager), version, keyspace.id(), (Unbounded, Unbounded), direction)
-        };
-        let nodes = version
-            .table
-            .iter()
-            .map(|(id, address)| (view.pager.fetch_one(&version.segments, id, address), address));
-        let leaves: Vec<_> = nodes
-            .filter(|(node, _)| node.as_ref().unwrap().name().level == 0)
-            .map(|(_, address)| address)
-            .collect();
-        let kind = Kind::new(keyspace.id(), false);
-        let (mut low, mut damaged, mut more) = (Bytes::new(), 0, 0);
-        while let Some(block) = view.block_at(&low).unwrap() {
-            if let Some(area) = view.log(block.id) {
-                damaged += 1;
-                let mut version = (*version).clone();
-                version.table.free(area.pieces()[0].id);
-                let version = Arc::new(version);
-                let walks = [Direction::Up, Direction::Down]
-                    .map(|direction| [5, 30, 60, 2000].map(|len| (direction, len)));
-                for (direction, len) in walks.into_iter().flatten() {
-                    (0..300).for_each(|_| engine.pager.lengths.note(kind, len));
-                    // Blocks stay in the cache, so that groups go on in the next one; leaves have to be read.
-                    leaves.iter().for_each(|leaf| _ = engine.pager.forget(leaf.position));
-                    let mut walk = walk(Arc::clone(&version), direction);
-                    let mut given = Vec::new();
-                    let error = loop {
-                        match walk.next() {
-                            Ok(Some((key, _))) => given.push(key),
-                            Ok(None) => panic!("nobody has told of the damage"),
-                            Err(error) => break error,
-                        }
-                    };
-                    assert!(error.to_string().contains("the mapping table has no"), "{error}");
-                    let is_before = |key: &[u8]| match (direction, &block.fence) {
-                        (Direction::Up, _) => key < &low[..],
-                        (Direction::Down, fence) => fence.as_ref().is_some_and(|fence| key >= &fence[..]),
-                    };
-                    let expected = (0..3000).filter(|number| is_before(&key(*number))).count();
-                    assert_eq!(
-                        given.len(),
-                        expected,
-                        "{direction:?}, walks of {len} leaves, block from {low:?} on"
-                    );
-                    assert!(given.iter().all(|key| is_before(key)));
-                    more += usize::from(expected > 0);
-                }
-            }
-            let Some(fence) = block.fence else { break };
-            low = fence;
-        }
-        assert!(damaged > 3 && more > 20, "{damaged} blocks, {more} walks");
     }
 }
