@@ -7,7 +7,8 @@
 //!                                             and ends: the cache has it again ──────────────────────────────────▶
 //! ```
 //! Queues are two, of at most a quarter of the budget each, and besides those that are in the trees and that somebody still holds: a snapshot, or a reader whom nobody
-//! lets run. While there are such, the active queue is full earlier, so that all of them have half of the budget.
+//! lets run. While there are such, the active queue is full earlier, so that all of them have half of the budget. And where the data is so much larger than memory that
+//! its tables leave less than that, queues are shorter.
 //!
 //! What work needs is of two kinds. Nodes it takes and gives back again and again, and so does the cache: they lie in the same frames, and what
 //! the cache has given up, the work reads into. All else (buffers, and lists of what goes to the leaves) has memory of its own: frames that
@@ -74,12 +75,24 @@ impl Shares {
         self.memory / 8 + (self.memory / 32).min(1 << 20)
     }
 
+    /// All but queues, cache and work beside a version; while there is work, with the next version, in which most blocks have another
+    /// log area, for as long as both are there.
+    fn others(&self, version: &Version, is_at_work: bool) -> u64 {
+        let logs = version.logs.memory() * if is_at_work { 2 } else { 1 };
+        let kept = self.read_buffers + self.spare_frames();
+        (version.table.memory() + logs + kept) as u64 + self.uncounted()
+    }
+
     /// What is left for the cache beside the tables of a version, queues that take so many bytes now, and work that takes so many.
     pub fn cache(&self, version: &Version, queues: usize, work: u64) -> u64 {
-        let tables = version.table.memory() + version.logs.memory();
-        let kept = self.read_buffers + self.spare_frames();
-        let others = (queues + tables + kept) as u64 + self.uncounted();
+        let others = self.others(version, work > 0) + queues as u64;
         self.memory.saturating_sub(others + work).max(self.memory / 8)
+    }
+
+    /// Bytes of a queue beside a version: half of what tables and the least cache leave, a quarter of its share at least.
+    fn queue_beside(&self, version: &Version) -> usize {
+        let left = self.memory.saturating_sub(self.others(version, true) + self.memory / 8);
+        ((left / 2) as usize).max(self.queue / 4).max(QUEUE_MIN).min(self.queue)
     }
 }
 
@@ -179,7 +192,7 @@ impl Engine {
 
     /// Bytes at which the active queue of a state is full: its share, or less as long as old queues have memory. Half of what these leave, and no more than they and the frozen one leave.
     pub fn queue_max(&self, state: &State) -> usize {
-        let (share, old) = (self.shares.queue, self.old_queues());
+        let (share, old) = (self.shares.queue_beside(&state.version), self.old_queues());
         if old == 0 {
             return share;
         }
@@ -192,7 +205,7 @@ impl Engine {
     /// so only if somebody holds these now: a reader that was just not done when they came to the trees is so for a moment.
     pub fn fill(&self, state: &State) -> (usize, usize) {
         let (fill, most) = (state.active.fill(), self.queue_max(state));
-        if !(most..self.shares.queue).contains(&fill) {
+        if !(most..self.shares.queue_beside(&state.version)).contains(&fill) {
             return (fill, most);
         }
         self.recount_old_queues();
@@ -225,6 +238,8 @@ mod tests {
     use crate::entries::Entries;
     use crate::node::{self, Name, Node, NodeId};
     use crate::operation::KeyspaceId;
+    use crate::store::log_area::LogPiece;
+    use crate::store::maplet::KeyHash;
     use crate::store::mapping_table::Position;
     use psync::{Simulated, Volume};
     use std::sync::Arc;
@@ -242,6 +257,29 @@ mod tests {
             let node = Node::decode(engine.pager.copy(&bytes)).unwrap();
             engine.pager.admit(Position(id * PAGE), node);
         }
+    }
+
+    #[test]
+    fn large_tables_leave_less_for_queues_and_the_least_for_the_cache() {
+        let shares = Database::builder().memory(64 << 20).shares(64 << 20);
+        let mut version = Version::empty(64 << 20);
+        assert_eq!(shares.queue_beside(&version), shares.queue);
+        let hashes: Vec<_> = (0..1000u64).map(|key| KeyHash::of(&key.to_be_bytes())).collect();
+        let (mut last, mut least) = (usize::MAX, 0);
+        for block in 0..5000 {
+            let piece = LogPiece { id: NodeId(block + 10_000), count: 1000, removals: 0 };
+            version.logs.push(NodeId(block), piece, 4096, &hashes);
+            let queue = shares.queue_beside(&version);
+            assert!(queue <= last && queue >= shares.queue / 4);
+            last = queue;
+            let taken =
+                2 * version.logs.memory() as u64 + 2 * queue as u64 + shares.cache(&version, 2 * queue, 1);
+            if queue > shares.queue / 4 {
+                assert!(taken < shares.memory, "{taken}");
+                least += 1;
+            }
+        }
+        assert!(least > 1000 && last == shares.queue / 4, "{least}, {last}");
     }
 
     #[test]
