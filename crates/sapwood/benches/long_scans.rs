@@ -7,6 +7,7 @@
 //! [--scans N] [--still] [--within N] [--down] [--len L]`
 
 mod numbered;
+mod processor;
 mod records;
 
 use numbered::key;
@@ -85,12 +86,6 @@ fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
     found
 }
 
-/// Nanoseconds that this thread was on a CPU, where the system tells.
-fn cpu_nanos() -> u64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
-}
-
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -147,7 +142,7 @@ fn main() -> Outcome {
         let mut next =
             || scan(&keyspace, rng.random_range(0..options.within.unwrap_or(records)), len, options.down);
         next();
-        let (began, cpu, before) = (Instant::now(), cpu_nanos(), db.stats().reads);
+        let (began, cpu, before) = (Instant::now(), processor::nanos().unwrap_or(0), db.stats().reads);
         let (mut scans, mut found) = (0_u64, 0);
         while options
             .scans
@@ -156,7 +151,8 @@ fn main() -> Outcome {
             found += next();
             scans += 1;
         }
-        let (micros, cpu, after) = (began.elapsed().as_secs_f64() * 1e6, cpu_nanos() - cpu, db.stats().reads);
+        let (micros, cpu, after) =
+            (began.elapsed().as_secs_f64() * 1e6, processor::nanos().unwrap_or(0) - cpu, db.stats().reads);
         let each = |after: u64, before: u64| (after - before) as f64 / scans as f64;
         println!(
             "{len:>7} records: {:>9.1} us a scan, {:>6.1} ns of CPU a record; {:.2} psyncs, {:.2} requests, {:.2} nodes, {:.1} KiB, {:.2} pieces",

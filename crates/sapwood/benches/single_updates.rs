@@ -5,6 +5,7 @@
 //! `cargo bench -p sapwood --bench single_updates -- [--dir DIR] [--records N] [--memory-mib M] [--threads T] [--updates N]`
 
 mod numbered;
+mod processor;
 mod records;
 
 use numbered::key;
@@ -47,12 +48,6 @@ fn options() -> Options {
     options
 }
 
-/// Nanoseconds that this thread has been on a processor. Linux only.
-fn on_processor() -> Option<u64> {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    told.split_whitespace().next()?.parse().ok()
-}
-
 fn main() -> Outcome {
     let options = options();
     let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
@@ -73,14 +68,14 @@ fn main() -> Outcome {
             let db = db.clone();
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(2 + thread);
-                let before = on_processor();
+                let before = processor::nanos();
                 for _ in 0..options.updates {
                     let mut batch = db.batch();
                     let number = rng.random_range(0..options.records);
                     batch.insert(&keyspace, key(number), records::value(&mut rng));
                     batch.durability(Durability::Buffered).commit()?;
                 }
-                sapwood::Result::Ok(on_processor().zip(before).map(|(after, before)| after - before))
+                sapwood::Result::Ok(processor::nanos().zip(before).map(|(after, before)| after - before))
             })
         });
         let updaters: Vec<_> = updaters.collect();
