@@ -6,6 +6,7 @@
 //! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--random] [--memory-mib M] [--seconds S]
 //! [--scans N] [--still] [--within N] [--down] [--len L]`
 
+mod coprime;
 mod numbered;
 mod processor;
 mod records;
@@ -86,10 +87,6 @@ fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
     found
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 fn main() -> Outcome {
     let options = options();
     let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
@@ -103,8 +100,7 @@ fn main() -> Outcome {
     let records = options.records;
     if options.is_random {
         // Each number once: a step that has no divisor in common with them.
-        let step = (records as f64 * 0.618) as u64..;
-        let step = step.into_iter().find(|step| gcd(*step, records) == 1).unwrap_or(1);
+        let step = coprime::step((records as f64 * 0.618) as u128, records).map_or(1, |step| step as u64);
         let mut at = 0;
         records::write(
             &db,

@@ -4,6 +4,7 @@
 //!
 //! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--random-load yes]`
 
+mod coprime;
 mod records;
 
 use rand::rngs::StdRng;
@@ -53,11 +54,6 @@ fn key(number: u64) -> [u8; 16] {
     let digits = format!("{number:012}");
     key[4..].copy_from_slice(digits.as_bytes());
     key
-}
-
-/// The greatest common one.
-fn divisor(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 /// Commits `count` batches of records that `next` names; says how many records a second, how long the slowest commit
@@ -126,7 +122,7 @@ fn main() -> Outcome {
     );
     let (rate, slowest, _) = if options.random_load {
         // A permutation: a multiplier without a common factor with the number of records.
-        let step = (7_046_029_254_386_353_131u128..).find(|step| divisor(*step, u128::from(records)) == 1);
+        let step = coprime::step(7_046_029_254_386_353_131, records);
         let (mut at, step) = (0, step.expect("one of any few numbers is a prime"));
         write(&db, &keyspace, batches, &mut rng, |_| {
             at += 1;
