@@ -1,7 +1,7 @@
 //! MPSearch: a sorted set of keys goes down a tree, one parallel read a level and group. (VLDB 2011, algorithm 1.)
 //!
 //! Invariants:
-//! 1. A node is read at most once, and only if keys of the set go there.
+//! 1. A node is read at most once, and only if keys of the set go there, or the tree asks for it ([`Tree::descend`]).
 //! 2. No call of [`Tree::read`] has more than PioMax nodes; a group may span the children of several parents.
 //! 3. Depth first over groups: a group's whole subtree is finished before the next group of its level is read, so
 //!    that at most PioMax nodes a level are in memory (PioMax × (height - 1), the root aside).
@@ -15,7 +15,7 @@ use std::ops::Range;
 pub struct Visit<P> {
     /// What the tree needs to find the node (its id, its parent, ...).
     pub place: P,
-    /// Indexes into the key set. Never empty.
+    /// Indexes into the key set. Empty only if [`Tree::descend`] made it so.
     pub keys: Range<usize>,
 }
 
@@ -32,7 +32,8 @@ pub trait Tree {
     /// leaves: they have 0.
     fn read(&mut self, height: usize, group: &[Visit<Self::Place>]) -> Result<Vec<Self::Node>, Self::Error>;
 
-    /// Appends to `below` a visit for each child that keys of the visit go to, in key order. See [`fan_out`].
+    /// Appends to `below` a visit for each child that keys of the visit go to, in key order. See [`fan_out`]. It may visit children between
+    /// them that no keys go to as well.
     fn descend(
         &mut self,
         height: usize,

@@ -16,7 +16,8 @@
 //!    neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
 //! 4. `len` counts exactly the records of the leaves.
-//! 5. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
+//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has (see [`WHOLE`]).
+//! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
 use crate::entries::Entries;
 use crate::error::{Error, Result};
@@ -55,6 +56,11 @@ impl NodeLen {
 
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
+
+/// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
+/// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
+/// read what lies between them.
+const WHOLE: usize = 40;
 
 /// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
 pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
@@ -114,6 +120,8 @@ struct Place {
     index: usize,
     /// The smallest key beyond the node's range; `None` at the right end of the tree.
     fence: Option<Bytes>,
+    /// Children of the parent below this one are all visited, or on their way here.
+    taken_to: usize,
 }
 
 impl Place {
@@ -182,7 +190,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
             if end == 0 {
                 break;
             }
-            let place = Place { id: root, parent: None, index: 0, fence: None };
+            let place = Place { id: root, parent: None, index: 0, fence: None, taken_to: 0 };
             let pio_max = self.view.pager.pio_max();
             mpsearch(self, place, usize::from(height), 0..end, pio_max)?;
         }
@@ -239,8 +247,9 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         if let Some(parent) = &first.place.parent
             && packer.is_underfull()
         {
+            let is_taken = children.end < last.place.taken_to;
             self.join_neighbour(&mut packer, parent, 0, &mut children, &|fence| {
-                next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
+                !is_taken && next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
             })?;
         }
         let leaves = packer.finish(self.attempt, appended)?;
@@ -461,22 +470,36 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     ) -> Result<()> {
         let parent = Rc::new(Parent { node, place: visit.place });
         let node = &parent.node;
+        let mut touched: Vec<(usize, Range<usize>)> = Vec::new();
         fan_out::<[u8], _, _>(
             visit.keys,
             |index| &self.chunk[index].key[..],
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
-            |child, keys| {
+            |child, keys| touched.push((child, keys)),
+        );
+        let (from, to) =
+            (touched.first().map_or(0, |first| first.0), touched.last().map_or(0, |last| last.0));
+        let is_whole = node.level() == 1 && touched.len() * 100 >= (to + 1 - from) * WHOLE;
+        let mut next = from;
+        for (child, keys) in touched {
+            let untouched = if is_whole { next..child } else { child..child };
+            let none = keys.start..keys.start;
+            for (child, keys) in untouched.map(|child| (child, none.clone())).chain([(child, keys)]) {
                 let fence = if child + 1 < node.count() {
                     Some(node.key_bytes(child + 1))
                 } else {
                     parent.place.fence.clone()
                 };
-                let place =
-                    Place { id: node.child(child), parent: Some(Rc::clone(&parent)), index: child, fence };
-                below.push(Visit { place, keys });
-            },
-        );
+                let parent = Some(Rc::clone(&parent));
+                let taken_to = if is_whole { to + 1 } else { 0 };
+                below.push(Visit {
+                    place: Place { id: node.child(child), parent, index: child, fence, taken_to },
+                    keys,
+                });
+            }
+            next = child + 1;
+        }
         Ok(())
     }
 
@@ -488,3 +511,6 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;
