@@ -323,7 +323,8 @@ mod tests {
         assert_eq!(cache.get(0, KS, &key(1)), None);
         assert!(!cache.is_used());
         cache.set_capacity(3 * BUCKET as u64);
-        let count = 60;
+        // Few enough that no bucket overflows however they are hashed, which is another way each time.
+        let count = 40;
         for number in 0..count {
             assert_eq!(cache.put(0, KS, &key(number), &[number as u8; 100]), Kept::Yes);
         }
@@ -337,7 +338,7 @@ mod tests {
                 }
                 None => false,
             });
-            assert_eq!(found.count(), 60, "with {buckets} buckets");
+            assert_eq!(found.count(), count as usize, "with {buckets} buckets");
         }
         cache.set_capacity(BUCKET as u64);
         let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)).is_some()).count();
