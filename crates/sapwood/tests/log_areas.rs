@@ -281,3 +281,89 @@ fn log_areas_survive_power_loss() {
     println!("{pieces} log pieces in what was found");
     assert!(pieces > 300);
 }
+
+/// Leaves of four records of a kilobyte.
+const LEAVES: u32 = 1500;
+const A_LEAF: u32 = 4;
+
+fn with_short_leaves(pio_max: usize) -> (Simulated, Database, Keyspace) {
+    let volume = Simulated::new(1).with_pio_max(pio_max);
+    let (db, keyspace) = open_short_leaves(&volume, pio_max);
+    let records = (0..LEAVES * A_LEAF).map(|number| (number.to_be_bytes(), [0; 1000]));
+    keyspace.ingest(records).expect("ingests");
+    (volume, db, keyspace)
+}
+
+fn open_short_leaves(volume: &Simulated, pio_max: usize) -> (Database, Keyspace) {
+    let options = Database::builder().memory(16 << 20).pio_max(pio_max).background_threads(0);
+    let db = options.open_on(std::sync::Arc::new(volume.clone())).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    (db, keyspace)
+}
+
+/// Changes a record in each of these leaves and brings the changes there. Says how many bytes of data that wrote.
+fn change_leaves(db: &Database, keyspace: &Keyspace, leaves: impl Iterator<Item = u32>) -> u64 {
+    let before = db.stats().writes.data_bytes;
+    let mut batch = db.batch();
+    for leaf in leaves {
+        batch.insert(keyspace, (leaf * A_LEAF + 1).to_be_bytes(), [1; 1000]);
+    }
+    batch.commit().expect("commits");
+    db.compact().expect("compacts");
+    db.check().expect("sound");
+    db.stats().writes.data_bytes - before
+}
+
+#[test]
+fn leaves_between_many_changed_ones_are_rewritten_with_them_and_few_are_left_alone() {
+    let (volume, db, keyspace) = with_short_leaves(64);
+    change_leaves(&db, &keyspace, (0..LEAVES).step_by(2));
+    drop(keyspace);
+    db.close().expect("closes");
+    // Nothing is cached, and what lies between scattered leaves is read with them.
+    let (db, keyspace) = open_short_leaves(&volume, 64);
+    let before = db.stats().reads.bytes;
+    assert_eq!(keyspace.iter().count(), (LEAVES * A_LEAF) as usize);
+    let (read, records) = (db.stats().reads.bytes - before, u64::from(LEAVES * A_LEAF * 1004));
+    assert!(read < records * 6 / 5, "{read} bytes read of {records}");
+    let few = change_leaves(&db, &keyspace, (0..LEAVES).step_by(10));
+    assert!(few < u64::from(LEAVES / 10) * 12_000, "{few} bytes written for one leaf of ten");
+}
+
+/// A run of leaves that has become short may take in its right neighbour, but not one that is on its way to be rewritten itself.
+#[test]
+fn a_leaf_on_its_way_to_be_rewritten_is_not_joined_to_its_neighbour() {
+    for pio_max in [1, 2, 3, 5] {
+        let (_, db, keyspace) = with_short_leaves(pio_max);
+        let mut left = (LEAVES * A_LEAF) as usize;
+        let mut batch = db.batch();
+        for leaf in 0..LEAVES {
+            let records = leaf * A_LEAF..(leaf + 1) * A_LEAF;
+            // Two leaves that are emptied, but for one record; one that is left alone; one with a change.
+            let removed = match leaf % 4 {
+                0 => records.clone(),
+                1 => records.start + 1..records.end,
+                _ => 0..0,
+            };
+            left -= removed.len();
+            for number in removed {
+                batch.remove(&keyspace, number.to_be_bytes());
+            }
+            if leaf % 4 == 3 {
+                batch.insert(&keyspace, records.start.to_be_bytes(), [7; 1]);
+            }
+        }
+        batch.commit().expect("commits");
+        db.compact().expect("compacts");
+        db.check().unwrap_or_else(|error| panic!("pio_max {pio_max}: {error}"));
+        for (count, record) in keyspace.iter().enumerate() {
+            let (key, value) = record.expect("reads");
+            let number = u32::from_be_bytes(key[..].try_into().expect("four bytes"));
+            let is_changed = number % (4 * A_LEAF) == 3 * A_LEAF;
+            assert_eq!(value.len(), if is_changed { 1 } else { 1000 }, "pio_max {pio_max}, record {number}");
+            assert!(count < left, "pio_max {pio_max}");
+        }
+        assert_eq!(keyspace.iter().count(), left, "pio_max {pio_max}");
+        assert_eq!(keyspace.len_estimate(), left as u64, "pio_max {pio_max}");
+    }
+}

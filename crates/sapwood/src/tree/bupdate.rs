@@ -511,6 +511,3 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
         result
     }
 }
-
-#[cfg(test)]
-mod tests;
