@@ -8,7 +8,6 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
-use crate::store::maplet::Maplet;
 use crate::store::pager::{FILE, Gather};
 use crate::store::version::Version;
 use crate::store::{current::Current, manifest};
@@ -265,11 +264,11 @@ impl Check<'_> {
     ) -> Result<()> {
         let version = self.version;
         let Some(area) = version.logs.get(block) else { return Ok(()) };
-        let ids: Vec<_> = area.pieces().iter().map(|piece| piece.id).collect();
+        let ids: Vec<_> = area.pieces().map(|piece| piece.id).collect();
         let pieces = self.read(&ids)?;
         self.areas += 1;
         let is_whole = pieces.len() == ids.len() && pieces.iter().all(Option::is_some);
-        if is_whole && Maplet::of(pieces.iter().flatten()) != *area.maplet() {
+        if is_whole && !area.agrees_with(pieces.iter().flatten()) {
             let what = format!("what the manifest says about the keys in the log area of {block}");
             self.wrong(what, "their hashes", "others");
         }

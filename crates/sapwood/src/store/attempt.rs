@@ -161,7 +161,7 @@ impl<'a> Attempt<'a> {
         let base = Arc::clone(&self.base);
         let Some(area) = base.logs.get(block) else { return };
         self.edit.emptied.push(block);
-        area.pieces().iter().for_each(|piece| self.free(piece.id));
+        area.pieces().for_each(|piece| self.free(piece.id));
     }
 
     /// Writes a node as it is to a new place.

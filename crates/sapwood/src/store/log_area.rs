@@ -4,24 +4,34 @@
 //! together, which is what makes the scattered fragments of BFTL affordable.)
 //!
 //! ```text
-//! level-1 node 17 ──▶ leaf 3, leaf 9, leaf 4 …          what the log pieces do not speak of
-//!      └─ log area ─▶ piece 40, piece 51, piece 77       oldest to newest; the newest that has a key counts
+//! level-1 node 17 ──▶ leaf 3, leaf 9, leaf 4 …                       what the log pieces do not speak of
+//!      └─ log area ─▶ [piece 40, piece 51, piece 60] [piece 77] …     oldest to newest; the newest that has a key counts
+//!                      bundle: up to 8 layers, one maplet
 //! ```
+//! What a flush appends is a *layer*. Layers are never changed, and versions share them: who appends copies the short list of *bundles*, and the
+//! last bundle if that is small, for small layers are bundled, a few with one maplet. So where a flush has much for each block nothing
+//! is copied, and where it has little, as in a database that is many times larger than memory, layers need no allocations of their own,
+//! and a get has few maplets to look into.
 //!
 //! Invariants:
 //! 1. A change in a piece hides what older pieces and the leaves say about its key.
 //! 2. The keys of a block's pieces lie between the separators of the block, which never change while it has pieces.
 //! 3. A map of log areas is a value, as the mapping table is: a clone keeps what it saw.
+//! 4. Appending copies no more hashes than [`BUNDLE_CHANGES`].
 
-use crate::node::NodeId;
-use crate::store::maplet::{KeyHash, Maplet};
+use crate::node::{Node, NodeId};
+use crate::store::maplet::{KeyHash, LAYERS, Maplet};
 use crate::store::rent::Rent;
 use std::sync::Arc;
 
-/// Most pieces that a block gathers.
-pub(crate) const PIECES_MAX: usize = 64;
+/// Most layers that a block gathers: a scan has to merge them.
+pub(crate) const LAYERS_MAX: usize = 64;
 
-/// One log piece.
+/// Changes up to which layers are bundled: 400 bytes that are copied for one more. An allocation or two a layer would be more than
+/// the layers themselves where a flush has fifteen changes for a block.
+const BUNDLE_CHANGES: usize = 128;
+
+/// One log piece, which is a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPiece {
     pub id: NodeId,
@@ -31,21 +41,63 @@ pub(crate) struct LogPiece {
     pub removals: u32,
 }
 
+/// Some layers, oldest first; never empty.
+#[derive(Debug)]
+struct Bundle {
+    pieces: Box<[LogPiece]>,
+    maplet: Maplet,
+}
+
+impl Bundle {
+    fn of(piece: LogPiece, hashes: &[KeyHash]) -> Self {
+        Self { pieces: [piece].into(), maplet: Maplet::default().with(0, hashes) }
+    }
+
+    /// Whether a layer of so many changes belongs to it, and not into another bundle.
+    fn takes(&self, changes: usize) -> bool {
+        self.pieces.len() < LAYERS && self.maplet.len() + changes <= BUNDLE_CHANGES
+    }
+
+    fn with(&self, piece: LogPiece, hashes: &[KeyHash]) -> Self {
+        let mut pieces = Vec::with_capacity(self.pieces.len() + 1);
+        pieces.extend_from_slice(&self.pieces);
+        pieces.push(piece);
+        Self { pieces: pieces.into(), maplet: self.maplet.with(self.pieces.len(), hashes) }
+    }
+
+    /// Bytes of memory; an allocator takes some for each of the three parts.
+    fn memory(&self) -> usize {
+        16 + size_of::<Self>()
+            + self.pieces.len() * size_of::<LogPiece>()
+            + self.maplet.len() * KeyHash::LEN
+            + 3 * 16
+    }
+
+    /// What it takes if the next layer makes another of it, which it may.
+    fn copied(&self) -> usize {
+        if self.takes(1) { self.memory() } else { 0 }
+    }
+}
+
 /// The log area of one block; never empty.
 #[derive(Debug)]
 pub(crate) struct LogArea {
     /// Oldest first.
-    pieces: Vec<LogPiece>,
-    /// Bytes of all of them.
+    bundles: Box<[Arc<Bundle>]>,
+    /// Bytes of all pieces.
     bytes: u64,
-    maplet: Maplet,
     rent: Rent,
 }
 
 impl LogArea {
     /// The pieces, oldest first.
-    pub fn pieces(&self) -> &[LogPiece] {
-        &self.pieces
+    pub fn pieces(&self) -> impl DoubleEndedIterator<Item = &LogPiece> {
+        self.bundles.iter().flat_map(|bundle| bundle.pieces.iter())
+    }
+
+    /// How many pieces there are, and so many layers.
+    pub fn len(&self) -> usize {
+        self.bundles.iter().map(|bundle| bundle.pieces.len()).sum()
     }
 
     /// Bytes of the pieces.
@@ -55,7 +107,7 @@ impl LogArea {
 
     /// Removals in the pieces.
     pub fn removals(&self) -> u64 {
-        self.pieces.iter().map(|piece| u64::from(piece.removals)).sum()
+        self.pieces().map(|piece| u64::from(piece.removals)).sum()
     }
 
     /// What range searches have paid for the pieces.
@@ -63,18 +115,35 @@ impl LogArea {
         &self.rent
     }
 
-    /// Which pieces may have a key.
-    pub fn maplet(&self) -> &Maplet {
-        &self.maplet
+    /// Pieces that may have a key, newest first.
+    pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = NodeId> {
+        let hash = KeyHash::of(key);
+        let newest_first = self.bundles.iter().rev();
+        newest_first
+            .flat_map(move |bundle| bundle.maplet.candidates(hash).map(|layer| bundle.pieces[layer].id))
     }
 
     /// The hashes of the keys in all pieces, piece by piece.
     pub fn hashes(&self) -> impl Iterator<Item = KeyHash> {
-        self.maplet.hashes(self.pieces.len())
+        let bundles = self.bundles.iter();
+        bundles.flat_map(|bundle| (0..bundle.pieces.len()).flat_map(|layer| bundle.maplet.hashes(layer)))
+    }
+
+    /// Whether these are the pieces' hashes, of which those that were read are given, oldest first.
+    pub fn agrees_with<'a>(&self, pieces: impl Iterator<Item = &'a Node>) -> bool {
+        let mut pieces = pieces;
+        self.bundles
+            .iter()
+            .all(|bundle| Maplet::of(pieces.by_ref().take(bundle.pieces.len()).enumerate()) == bundle.maplet)
     }
 
     fn count(&self) -> u64 {
-        self.pieces.iter().map(|piece| u64::from(piece.count)).sum()
+        self.bundles.iter().map(|bundle| bundle.maplet.len() as u64).sum()
+    }
+
+    /// Bytes of memory, without bundles; with an entry in a chunk.
+    fn memory(&self) -> usize {
+        16 + 16 + size_of::<Self>() + 2 * 16 + self.bundles.len() * size_of::<Arc<Bundle>>()
     }
 }
 
@@ -87,6 +156,30 @@ type Chunk = Vec<(NodeId, Arc<LogArea>)>;
 pub(crate) struct LogAreas {
     chunks: Vec<Arc<Chunk>>,
     totals: Totals,
+    memory: Memory,
+}
+
+/// Bytes of memory of all log areas.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    /// Of areas, of bundles, and of those of these that one more layer would copy.
+    areas: usize,
+    bundles: usize,
+    copied: usize,
+}
+
+impl Memory {
+    fn add(&mut self, area: &LogArea) {
+        self.areas += area.memory();
+        self.bundles += area.bundles.iter().map(|bundle| bundle.memory()).sum::<usize>();
+        self.copied += area.bundles.last().map_or(0, |last| last.copied());
+    }
+
+    fn subtract(&mut self, area: &LogArea) {
+        self.areas -= area.memory();
+        self.bundles -= area.bundles.iter().map(|bundle| bundle.memory()).sum::<usize>();
+        self.copied -= area.bundles.last().map_or(0, |last| last.copied());
+    }
 }
 
 /// Sums over all log areas.
@@ -113,25 +206,28 @@ impl LogAreas {
         }
         let chunk = Arc::make_mut(&mut self.chunks[index]);
         self.totals.pieces += 1;
-        self.totals.changes += u64::from(piece.count);
+        self.totals.changes += hashes.len() as u64;
         self.totals.bytes += u64::from(len);
         match chunk.binary_search_by_key(&block, |(id, _)| *id) {
             Ok(at) => {
                 let old = &chunk[at].1;
-                let mut pieces = Vec::with_capacity(old.pieces.len() + 1);
-                pieces.extend_from_slice(&old.pieces);
-                pieces.push(piece);
-                let maplet = old.maplet.with(old.pieces.len(), hashes);
+                self.memory.subtract(old);
+                let (kept, last) = match old.bundles.split_last() {
+                    Some((last, kept)) if last.takes(hashes.len()) => (kept, last.with(piece, hashes)),
+                    _ => (&old.bundles[..], Bundle::of(piece, hashes)),
+                };
+                let bundles = kept.iter().cloned().chain([Arc::new(last)]).collect();
                 let (bytes, rent) = (old.bytes + u64::from(len), old.rent.carried_over());
-                let area = LogArea { pieces, bytes, maplet, rent };
-                chunk[at].1 = Arc::new(area);
+                let area = Arc::new(LogArea { bundles, bytes, rent });
+                self.memory.add(&area);
+                chunk[at].1 = area;
             }
             Err(at) => {
                 self.totals.areas += 1;
-                let maplet = Maplet::default().with(0, hashes);
-                let (bytes, rent) = (u64::from(len), Rent::default());
-                let area = LogArea { pieces: vec![piece], bytes, maplet, rent };
-                chunk.insert(at, (block, Arc::new(area)));
+                let bundles = [Arc::new(Bundle::of(piece, hashes))].into();
+                let area = Arc::new(LogArea { bundles, bytes: u64::from(len), rent: Rent::default() });
+                self.memory.add(&area);
+                chunk.insert(at, (block, area));
             }
         }
     }
@@ -141,8 +237,9 @@ impl LogAreas {
         let chunk = self.chunks.get_mut((block.0 / CHUNK) as usize)?;
         let at = chunk.binary_search_by_key(&block, |(id, _)| *id).ok()?;
         let (_, area) = Arc::make_mut(chunk).remove(at);
+        self.memory.subtract(&area);
         self.totals.areas -= 1;
-        self.totals.pieces -= area.pieces.len() as u64;
+        self.totals.pieces -= area.len() as u64;
         self.totals.changes -= area.count();
         self.totals.bytes -= area.bytes;
         Some(area)
@@ -158,13 +255,14 @@ impl LogAreas {
         self.totals
     }
 
-    /// Memory that the map takes with the maplets of all areas, in bytes.
+    /// Memory that the map takes with the hashes of all areas, in bytes.
     pub fn memory(&self) -> usize {
-        let totals = self.totals;
-        self.chunks.len() * 40
-            + totals.areas as usize * (16 + size_of::<LogArea>() + 48)
-            + totals.pieces as usize * size_of::<LogPiece>()
-            + totals.changes as usize * size_of::<u32>()
+        self.chunks.len() * 40 + self.memory.areas + self.memory.bundles
+    }
+
+    /// Memory of this map that a next one does not share, in which each area has one layer more; what is new in that aside.
+    pub fn unshared(&self) -> usize {
+        self.memory.areas + self.memory.copied
     }
 }
 
@@ -190,13 +288,49 @@ mod tests {
         let before = areas.clone();
         assert_eq!(areas.totals(), Totals { areas: 3, pieces: 4, changes: 12, bytes: 350 });
         let area = areas.get(NodeId(5)).expect("an area");
-        assert_eq!(area.maplet().candidates(b"elm").collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(area.candidates(b"elm").collect::<Vec<_>>(), [NodeId(99), NodeId(6)]);
         assert_eq!(area.hashes().count(), 6);
         let gone = areas.remove(NodeId(5)).expect("an area");
-        assert_eq!(gone.pieces(), [piece(6), piece(99)]);
+        assert_eq!(gone.pieces().copied().collect::<Vec<_>>(), [piece(6), piece(99)]);
         assert_eq!(areas.totals(), Totals { areas: 2, pieces: 2, changes: 6, bytes: 200 });
         assert!(areas.get(NodeId(5)).is_none() && areas.remove(NodeId(5)).is_none());
         assert_eq!(before.get(NodeId(5)).expect("still there").bytes(), 150);
         assert_eq!(areas.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [7, 2000]);
+        assert!([7, 2000].into_iter().all(|block| areas.remove(NodeId(block)).is_some()));
+        assert_eq!(areas.memory.areas + areas.memory.bundles + areas.memory.copied, 0);
+    }
+
+    /// Whatever layers there are, small or large: all are found, newest first, and appending copies little.
+    #[test]
+    fn layers_are_shared_and_small_ones_bundled() {
+        let keys =
+            |layer: u64, count: u64| (0..count).map(move |number| (number * (layer + 1)).to_be_bytes());
+        for counts in [vec![3; 40], vec![200; 10], vec![1, 127, 1, 128, 129, 60, 60, 60, 5]] {
+            let mut areas = LogAreas::default();
+            for (layer, count) in counts.iter().enumerate() {
+                let before = areas.clone();
+                let hashes: Vec<_> = keys(layer as u64, *count).map(|key| KeyHash::of(&key)).collect();
+                let piece = LogPiece { id: NodeId(layer as u64), count: *count as u32, removals: 0 };
+                areas.push(NodeId(1), piece, 100, &hashes);
+                let Some(old) = before.get(NodeId(1)) else { continue };
+                let now = areas.get(NodeId(1)).expect("an area");
+                let shared = now.bundles.iter().zip(&old.bundles).filter(|(now, old)| Arc::ptr_eq(now, old));
+                assert!(shared.count() + 1 >= old.bundles.len());
+                let last = now.bundles.last().expect("one at least");
+                assert!(last.pieces.len() == 1 || last.maplet.len() <= BUNDLE_CHANGES);
+            }
+            let area = areas.get(NodeId(1)).expect("an area");
+            assert_eq!(area.len(), counts.len());
+            for (layer, count) in counts.iter().enumerate() {
+                for key in keys(layer as u64, *count) {
+                    let found: Vec<_> = area.candidates(&key).map(|id| id.0).collect();
+                    assert!(found.contains(&(layer as u64)) && found.is_sorted_by(|a, b| a >= b));
+                }
+            }
+            if counts[0] == 3 {
+                assert_eq!(area.bundles.len(), 40 / LAYERS);
+                assert!(areas.unshared() * 2 < areas.memory(), "{} of {}", areas.unshared(), areas.memory());
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::store::edit::{Edit, NODE_IN_EDIT};
-use crate::store::log_area::{LogAreas, PIECES_MAX};
+use crate::store::log_area::{LAYERS_MAX, LogAreas};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ impl Version {
         for (block, piece) in &edit.pieces {
             self.table.address(*block).ok_or("a log piece belongs to a block that does not exist")?;
             let len = self.table.address(piece.id).ok_or("a log piece is not in the mapping table")?.len;
-            if self.logs.get(*block).is_some_and(|area| area.pieces().len() >= PIECES_MAX) {
+            if self.logs.get(*block).is_some_and(|area| area.len() >= LAYERS_MAX) {
                 return Err("a log area has too many pieces");
             }
             let (of_piece, others) = hashes
@@ -175,7 +175,7 @@ impl Version {
             while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
                 && let Some((block, area)) = areas.next()
             {
-                edit.pieces.extend(area.pieces().iter().map(|piece| (block, *piece)));
+                edit.pieces.extend(area.pieces().map(|piece| (block, *piece)));
                 edit.hashes.extend(area.hashes());
             }
             (!edit.pieces.is_empty()).then_some(edit)

@@ -46,7 +46,7 @@ pub(crate) fn cleanse(
     let nodes = view.nodes(ids, PIECE, Gather::Staged)?;
     let mut rest = &nodes[..];
     for Cleansing { block, area, changes } in blocks {
-        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.pieces().len()));
+        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.len()));
         rest = others;
         let logged = overlay::merge(pieces);
         attempt.empty_log(block);

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, entry_len};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::attempt::Attempt;
-use crate::store::log_area::PIECES_MAX;
+use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
 use crate::tree::cleanse::{Cleansing, cleanse};
@@ -239,7 +239,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let pieces = cut(&changes);
-        let (logged, count) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.pieces().len()));
+        let (logged, count) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.len()));
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
         // A removal is short, but what waits for it is the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
@@ -253,7 +253,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             let is_paid = area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged)));
             self.sweep.at_block(Due::new(keyspace, low, leaves, is_paid), fence, log)
         };
-        if count + pieces.len() > PIECES_MAX || urgency == Urgency::Overdue {
+        if count + pieces.len() > LAYERS_MAX || urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
             self.held += changes.iter().map(bytes_of).sum::<u64>() + logged;
             self.routed.promised += leaves + bytes;

@@ -59,7 +59,7 @@ impl Pieces {
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
         pay(view, entered, &nodes);
         self.nodes.extend(nodes);
-        self.blocks.extend(entered.iter().map(|(_, area)| area.pieces().len()));
+        self.blocks.extend(entered.iter().map(|(_, area)| area.len()));
         Ok(())
     }
 }
@@ -68,7 +68,7 @@ impl Pieces {
 fn pay(view: TreeView<'_>, entered: &[(Node, Arc<LogArea>)], pieces: &[(NodeId, Option<Node>)]) {
     let mut rest = pieces;
     for (block, area) in entered {
-        let (pieces, others) = rest.split_at(area.pieces().len());
+        let (pieces, others) = rest.split_at(area.len());
         rest = others;
         let cached = pieces.iter().filter(|(_, node)| node.is_some()).count() as u64;
         let leaves = || view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();

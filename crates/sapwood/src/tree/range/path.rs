@@ -141,7 +141,7 @@ impl Path {
         let block = node.child(next);
         course.pager.cached(view.version.table.address(block)?)?;
         let Some(area) = view.log(block) else { return Some(0) };
-        let missing = area.pieces().iter().filter_map(|piece| view.version.table.address(piece.id));
+        let missing = area.pieces().filter_map(|piece| view.version.table.address(piece.id));
         let missing = missing.filter(|address| course.pager.cached(*address).is_none());
         Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
     }
