@@ -230,11 +230,8 @@ impl LogArea {
 
     /// The hashes of the keys in a layer each, oldest first.
     pub fn hashes(&self) -> impl Iterator<Item = Vec<KeyHash>> {
-        let of_bundle = |bundle: &'_ Arc<Bundle>| {
-            let bundle = Arc::clone(bundle);
-            (0..bundle.len()).map(move |index| bundle.maplet.hashes(index).collect())
-        };
-        self.bundles.iter().flat_map(of_bundle)
+        let bundles = self.bundles.iter();
+        bundles.flat_map(|bundle| (0..bundle.len()).map(|index| bundle.maplet.hashes(index).collect()))
     }
 
     /// Whether these are the pieces' hashes. The pieces that were read are given, oldest layer first.
