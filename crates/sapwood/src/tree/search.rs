@@ -35,8 +35,8 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
 
 /// What a log area says about a key: the newest change, or nothing.
 fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
-    for index in area.maplet().candidates(key) {
-        let piece = view.node(area.pieces()[index].id, crate::node::PIECE)?;
+    for id in area.candidates(key) {
+        let piece = view.node(id, crate::node::PIECE)?;
         if let Ok(at) = piece.search(key) {
             let change = piece.change(at);
             if let Some(value) = &change {
@@ -109,12 +109,10 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         if height == 1
             && let Some(area) = self.view.log(node.name().id)
         {
-            let maplet = area.maplet();
             for index in visit.keys.clone() {
-                if let Some(piece) = maplet.candidates(self.keys[index].as_ref()).next() {
+                if let Some(piece) = area.candidates(self.keys[index].as_ref()).next() {
                     self.in_log[index] = true;
-                    let place = Place::Piece(area.pieces()[piece].id);
-                    below.push(Visit { place, keys: index..index + 1 });
+                    below.push(Visit { place: Place::Piece(piece), keys: index..index + 1 });
                 }
             }
         }
