@@ -26,6 +26,7 @@ use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::allowance;
+use crate::tree::to_leaves::ON_THE_WAY;
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -134,7 +135,7 @@ impl Engine {
     fn tidying(&self, leaves: u64) -> Need {
         let version = &self.state.load().version;
         let is_collected = version.used_bytes() > allowance(version.live_bytes());
-        self.shares.work(leaves, 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })
+        self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })
     }
 
     /// Tells the record cache of all that comes to the trees, before readers look there for it.

@@ -13,4 +13,5 @@ pub(crate) mod sample;
 pub(crate) mod search;
 pub(crate) mod sweep;
 pub(crate) mod sweep_ahead;
+pub(crate) mod to_leaves;
 pub(crate) mod view;

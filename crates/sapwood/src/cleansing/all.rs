@@ -5,20 +5,20 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::publish::Trees;
-use crate::space::PORTION;
+use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::writer::Writer;
-use crate::tree::bupdate::bupdate;
 use crate::tree::cleanse;
+use crate::tree::to_leaves::{ON_THE_WAY, to_leaves};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use std::sync::Arc;
 
 impl Engine {
-    /// Memory that a cleansing takes now, at most: no more is held back than log areas have.
+    /// Memory that a cleansing takes now, at most: no more than log areas have is on its way to the leaves.
     pub fn cleansing_max(&self) -> Need {
         let logged = self.state.load().version.logs.totals().bytes;
-        self.shares.work(logged, u64::MAX, u64::MAX)
+        self.shares.work(logged.min(ON_THE_WAY), u64::MAX, u64::MAX)
     }
 
     /// Brings all changes of log areas to their leaves. The space that this sets free goes back as soon as nobody writes.
@@ -45,12 +45,12 @@ impl Engine {
         from: Bytes,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
-        let budget = (base.live_bytes() / 8).clamp(*PORTION.start(), self.shares.hold.max(*PORTION.start()));
+        let budget = portion(base.live_bytes());
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
-        let (changes, next) = cleanse::next(view, &mut attempt, from, budget)?;
-        if !changes.is_empty() {
-            bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
+        let (blocks, next) = cleanse::next(view, from, budget)?;
+        if !blocks.is_empty() {
+            to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
             self.commit_attempt(attempt, Trees::Same)?;
             self.tidy_up(writer)?;
         }

@@ -9,11 +9,10 @@ use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::rent::price;
 use crate::store::writer::Writer;
-use crate::tree::bupdate::bupdate;
-use crate::tree::cleanse::{self, Cleansing, Paid};
-use crate::tree::held::Held;
+use crate::tree::cleanse::Paid;
 use crate::tree::sweep::Due;
 use crate::tree::sweep_ahead::sweep_ahead;
+use crate::tree::to_leaves::{Logged, to_leaves};
 use crate::tree::view::{Block, TreeView};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,15 +49,13 @@ impl Engine {
             self.check_writable()?;
             let base = Arc::clone(&self.state.load().version);
             let budget = portion(base.live_bytes());
-            let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
             let view = TreeView { pager: &self.pager, version: &base, keyspace: first.keyspace };
-            let mut blocks: Vec<Cleansing> = Vec::new();
+            let mut blocks: Vec<Logged> = Vec::new();
             let mut paid = Vec::new();
             let (mut leaves, mut logged) = (0, 0);
             while let Some((next, rest)) = due.split_first()
                 && next.keyspace == first.keyspace
                 && leaves + logged < budget
-                && logged < self.shares.hold
             {
                 due = rest;
                 // It may have been cleansed meanwhile.
@@ -72,17 +69,13 @@ impl Engine {
                     if next.is_paid && area.rent().has_reached(price) {
                         paid.push(Paid { area: Arc::clone(area), price });
                     }
-                    blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
+                    blocks.push(Logged { block: id, area: Arc::clone(area) });
                 }
             }
             let count = blocks.len() as u64;
-            let mut changes = Held::new(first.keyspace, self.pager.buffers().clone());
-            cleanse::cleanse(view, &mut attempt, blocks, &mut changes)?;
-            if changes.is_empty() {
-                drop(attempt);
-            } else {
-                let changes = &mut changes.into_iter().peekable();
-                bupdate(&mut attempt, first.keyspace, changes, self.shares.node_len)?;
+            if count > 0 {
+                let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+                to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
                 written += attempt.bytes();
                 self.commit_attempt(attempt, Trees::Same)?;
                 self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);

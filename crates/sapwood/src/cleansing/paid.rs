@@ -8,9 +8,8 @@ use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Position;
 use crate::store::writer::Writer;
-use crate::tree::bupdate::bupdate;
 use crate::tree::cleanse;
-use crate::tree::held::Held;
+use crate::tree::to_leaves::to_leaves;
 use crate::tree::view::TreeView;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,9 +38,7 @@ impl Engine {
         let mut paid = Vec::new();
         for (keyspace, blocks) in chosen {
             let view = TreeView { pager: &self.pager, version: &base, keyspace };
-            let mut changes = Held::new(keyspace, self.pager.buffers().clone());
-            cleanse::cleanse(view, &mut attempt, blocks.cleansings, &mut changes)?;
-            bupdate(&mut attempt, keyspace, &mut changes.into_iter().peekable(), self.shares.node_len)?;
+            to_leaves(view, &mut attempt, blocks.blocks, self.shares.node_len)?;
             paid.extend(blocks.paid);
         }
         if !paid.is_empty() {

@@ -56,6 +56,8 @@ impl NodeLen {
 
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
+/// Bytes of their values, one change more or less: those of long ones would otherwise be a great part of the memory budget, and be read long before their leaves.
+const CHUNK_MAX: usize = 256 << 10;
 
 /// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
 /// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
@@ -180,9 +182,12 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         loop {
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.clear();
+            let mut bytes = 0;
             while chunk.len() < BCNT
+                && bytes < CHUNK_MAX
                 && let Some(change) = self.changes.next()
             {
+                bytes += change.value.as_ref().map_or(0, Bytes::len);
                 chunk.push(change);
             }
             let end = chunk.len();

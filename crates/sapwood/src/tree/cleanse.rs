@@ -13,6 +13,7 @@ use crate::store::rent::price;
 use crate::store::version::Version;
 use crate::tree::held::Held;
 use crate::tree::overlay;
+use crate::tree::to_leaves::Logged;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub(crate) fn cleanse(
 /// Blocks of one tree that are cleansed together, in key order, each beside what was paid for it.
 #[derive(Default)]
 pub(crate) struct PaidBlocks {
-    pub cleansings: Vec<Cleansing<'static>>,
+    pub blocks: Vec<Logged>,
     pub paid: Vec<Paid>,
 }
 
@@ -104,37 +105,29 @@ pub(crate) fn paid(
     let mut blocks = BTreeMap::<_, PaidBlocks>::new();
     for ((keyspace, _), (id, paid)) in sorted {
         let of_tree = blocks.entry(keyspace).or_default();
-        let area = Some(Arc::clone(&paid.area));
-        of_tree.cleansings.push(Cleansing { block: id, area, changes: Vec::new() });
+        of_tree.blocks.push(Logged { block: id, area: Arc::clone(&paid.area) });
         of_tree.paid.push(paid);
     }
     Ok(blocks)
 }
 
-/// Cleanses the blocks at and above `from` until so many bytes of leaves and log pieces are concerned. Says what goes to the leaves, and where to go on, if there is more of the tree.
-pub(crate) fn next(
-    view: TreeView<'_>,
-    attempt: &mut Attempt<'_>,
-    mut from: Bytes,
-    budget: u64,
-) -> Result<(Held, Option<Bytes>)> {
-    let mut out = Held::new(view.keyspace, view.pager.buffers().clone());
+/// The blocks at and above `from` that have log areas, until so many bytes of leaves and log pieces are concerned. Says as well where to go on, if there is more
+/// of the tree.
+pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(Vec<Logged>, Option<Bytes>)> {
     let mut bytes = 0;
     let mut blocks = Vec::new();
-    let end = loop {
-        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((out, None)) };
+    loop {
+        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((blocks, None)) };
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
             let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-            blocks.push(Cleansing { block: id, area: Some(Arc::clone(area)), changes: Vec::new() });
+            blocks.push(Logged { block: id, area: Arc::clone(area) });
             bytes += leaves + area.bytes();
         }
         match fence {
-            None => break None,
-            Some(fence) if bytes >= budget => break Some(fence),
+            None => return Ok((blocks, None)),
+            Some(fence) if bytes >= budget => return Ok((blocks, Some(fence))),
             Some(fence) => from = fence,
         }
-    };
-    cleanse(view, attempt, blocks, &mut out)?;
-    Ok((out, end))
+    }
 }
