@@ -238,7 +238,7 @@ mod tests {
     use crate::entries::Entries;
     use crate::node::{self, Name, Node, NodeId};
     use crate::operation::KeyspaceId;
-    use crate::store::log_area::LogPiece;
+    use crate::store::log_area::{Fences, Layer};
     use crate::store::maplet::KeyHash;
     use crate::store::mapping_table::Position;
     use psync::{Simulated, Volume};
@@ -267,8 +267,9 @@ mod tests {
         let hashes: Vec<_> = (0..60u64).map(|key| KeyHash::of(&key.to_be_bytes())).collect();
         let (mut last, mut least) = (usize::MAX, 0);
         for number in 0..200_000 {
-            let piece = LogPiece { id: NodeId(number + 10_000), count: 60, removals: 0 };
-            version.logs.push(NodeId(number % 8000), piece, 4096, &hashes);
+            let pieces = [NodeId(number + 10_000)];
+            let layer = Layer { pieces: &pieces, fences: Fences::default(), removals: 0 };
+            version.logs.push(NodeId(number % 8000), layer, 4096, &hashes);
             let queue = shares.queue_beside(&version);
             // It leaps where layers that the next one makes another bundle of become such that it does not.
             assert!(queue <= last.saturating_add(1 << 20) && queue >= shares.queue / 4);

@@ -264,15 +264,26 @@ impl Check<'_> {
     ) -> Result<()> {
         let version = self.version;
         let Some(area) = version.logs.get(block) else { return Ok(()) };
-        let ids: Vec<_> = area.pieces().map(|piece| piece.id).collect();
+        let ids: Vec<_> = area.pieces().collect();
         let pieces = self.read(&ids)?;
         self.areas += 1;
-        let is_whole = pieces.len() == ids.len() && pieces.iter().all(Option::is_some);
-        if is_whole && !area.agrees_with(pieces.iter().flatten()) {
-            let what = format!("what the manifest says about the keys in the log area of {block}");
-            self.wrong(what, "their hashes", "others");
+        let pieces: Vec<_> = pieces.into_iter().flatten().collect();
+        if pieces.len() == ids.len() {
+            let what = || format!("what the manifest says about the keys in the log area of {block}");
+            if !area.agrees_with(&pieces) {
+                self.wrong(what(), "their hashes", "others");
+            }
+            let mut rest = &pieces[..];
+            let holds = area.layers().all(|layer| {
+                let (of_layer, others) = rest.split_at(layer.pieces.len());
+                rest = others;
+                layer.holds(of_layer)
+            });
+            if !holds {
+                self.wrong(what(), "keys of log pieces between their fences", "keys outside of them");
+            }
         }
-        for (piece, expected) in pieces.into_iter().flatten().zip(area.pieces()) {
+        for piece in pieces {
             let name = piece.name();
             if !self.mark(name.id) {
                 self.wrong(format!("log piece {} belongs to the trees", name.id), "once", "twice");
@@ -280,11 +291,11 @@ impl Check<'_> {
             self.checked.bytes += piece.bytes().len() as u64;
             self.checked.log_pieces += 1;
             self.checked.logged_changes += piece.count() as u64;
-            if name.level != PIECE || name.keyspace != keyspace || piece.count() != expected.count as usize {
+            if name.level != PIECE || name.keyspace != keyspace {
                 self.wrong(
                     format!("{} in the log area of {block}", name.id),
-                    format!("a log piece of {} changes of keyspace {}", expected.count, keyspace.0),
-                    format!("level {}, keyspace {}, {} entries", name.level, name.keyspace.0, piece.count()),
+                    format!("a log piece of keyspace {}", keyspace.0),
+                    format!("level {}, keyspace {}", name.level, name.keyspace.0),
                 );
             }
             let below = low.is_some_and(|low| piece.key(0) < &low[..]);
@@ -371,48 +382,76 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use crate::engine::State;
+    use crate::node::NodeId;
+    use crate::store::log_area::{Fences, Layer, LogArea};
     use crate::store::maplet::KeyHash;
     use crate::{Database, Error};
     use psync::{Simulated, Volume};
     use std::sync::Arc;
 
-    /// A wrong one would have a get look past the newest change of a key.
-    #[test]
-    fn a_wrong_hash_of_a_key_in_a_log_area_is_damage() {
+    /// A database with log areas, of which layers have several pieces.
+    fn logged() -> Database {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
         let db = builder.open_on(volume).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
-        for step in [1, 40, 41] {
+        for step in [1, 40, 41, 20] {
             let mut batch = db.batch();
-            (0..3000u64).step_by(step).for_each(|number| {
+            (0..9000u64).step_by(step).for_each(|number| {
                 batch.insert(&keyspace, number.to_be_bytes(), [7; 50]);
             });
             batch.commit().expect("commits");
             db.flush().expect("flushes");
         }
         db.check().expect("sound");
+        db
+    }
+
+    /// What a check says when an area of several pieces is made anew with these hashes and fences.
+    fn with_layers(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
         let engine = &db.handle.engine;
-        let mut version = (*engine.state.load().version).clone();
-        let (block, area) =
-            version.logs.iter().map(|(id, area)| (id, Arc::clone(area))).next().expect("a log area");
-        let mut hashes: Vec<_> = area.hashes().collect();
-        hashes[0] = KeyHash::of(b"a stranger");
+        let before = Arc::clone(&engine.state.load().version);
+        let mut version = (*before).clone();
+        let has_fences = |area: &LogArea| area.layers().any(|layer| layer.pieces.len() > 1);
+        let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
         version.logs.remove(block);
-        let mut rest = &hashes[..];
-        for piece in area.pieces() {
-            let (of_piece, others) = rest.split_at(piece.count as usize);
-            let len = version.table.address(piece.id).expect("an address").len;
-            version.logs.push(block, *piece, len, of_piece);
-            rest = others;
+        for (layer, mut hashes) in area.layers().zip(area.hashes()) {
+            let mut fences = layer.fences.0.to_vec();
+            if layer.pieces.len() > 1 {
+                change(&mut hashes, &mut fences);
+            }
+            let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
+            let (len, fences) = (layer.pieces.iter().map(len).sum(), Fences(&fences));
+            version.logs.push(block, Layer { fences, ..layer }, len, &hashes);
         }
         let version = Arc::new(version);
         engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });
-        match db.check() {
+        let found = db.check();
+        engine.state.rcu(|state| State { version: Arc::clone(&before), ..State::clone(state) });
+        match found {
+            Ok(_) => String::new(),
             Err(Error::Damaged { damage }) => {
-                assert!(damage.len() == 1 && damage[0].to_string().contains("hashes"), "{damage:?}");
+                assert_eq!(damage.len(), 1, "{damage:?}");
+                damage[0].to_string()
             }
-            other => panic!("{other:?}"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// A wrong one would have a get look past the newest change of a key.
+    #[test]
+    fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
+        let db = logged();
+        assert_eq!(with_layers(&db, |_, _| ()), "");
+        let told = with_layers(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
+        assert!(told.contains("hashes"), "{told}");
+        // Fences lie between two keys: a little more is above one, a little less below the other.
+        for (by, is_sound) in [(0u8, true), (255, false), (1, false)] {
+            let told = with_layers(&db, |_, fences| {
+                let last = fences.last_mut().expect("a fence");
+                *last = last.wrapping_add(by.wrapping_mul(45));
+            });
+            assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
         }
     }
 }

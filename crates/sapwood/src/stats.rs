@@ -52,7 +52,7 @@ pub struct MemoryStats {
     pub records: u64,
     /// Mapping table.
     pub mapping_table: u64,
-    /// Log areas and their maplets.
+    /// Log areas: their layers, fences and maplets.
     pub log_areas: u64,
     /// Write buffers, while something is written, and idle read buffers.
     pub buffers: u64,
@@ -66,8 +66,10 @@ pub struct SpaceStats {
     pub live: u64,
     /// Of these, log pieces: changes that are not yet in the leaves.
     pub logged: u64,
-    /// Log pieces (count).
+    /// Log pieces (count): nodes of some 4 KiB, of which a get reads one and a scan those that its range touches.
     pub log_pieces: u64,
+    /// Layers that they belong to (count): what each flush has appended to each block. What a scan reads of a layer lies together.
+    pub log_layers: u64,
     /// Changes in them (count).
     pub logged_changes: u64,
     /// Segments that hold them, dead nodes included.
@@ -191,6 +193,7 @@ impl Engine {
                 live,
                 logged: logs.bytes,
                 log_pieces: logs.pieces,
+                log_layers: logs.layers,
                 logged_changes: logs.changes,
                 used,
                 amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
@@ -285,9 +288,10 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "logged   {} changes in {} log pieces, {}",
+            "logged   {} changes in {} log pieces of {} layers, {}",
             space.logged_changes,
             space.log_pieces,
+            space.log_layers,
             Size(space.logged)
         )?;
         let (reads, writes) = (&self.reads, &self.writes);

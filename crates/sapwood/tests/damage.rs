@@ -240,8 +240,8 @@ fn another_format_is_told_from_damage() {
         });
         open(&volume)
     };
-    assert!(matches!(give_format(4), Err(Error::NewerFormat { found: 4, supported: 3, .. })));
-    assert!(matches!(give_format(2), Err(Error::OlderFormat { found: 2, supported: 3, .. })));
+    assert!(matches!(give_format(5), Err(Error::NewerFormat { found: 5, supported: 4, .. })));
+    assert!(matches!(give_format(3), Err(Error::OlderFormat { found: 3, supported: 4, .. })));
 }
 
 #[test]

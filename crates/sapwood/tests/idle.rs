@@ -66,8 +66,8 @@ fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
     db.check().unwrap();
 }
 
-/// Bytes that a device could have moved while it read a log piece, and while one from the cache was merged.
-const RENT: (u64, u64) = (16 << 10, 2 << 10);
+/// Bytes that a device could have moved while it read a log piece by itself, and while one from the cache was merged.
+const RENT: (u64, u64) = (14 << 10, 1 << 10);
 
 #[test]
 fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_than_the_scans() {

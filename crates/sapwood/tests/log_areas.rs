@@ -57,6 +57,17 @@ fn compare(snapshot: &Snapshot, keyspace: &Keyspace, model: &Contents, rng: &mut
 
 /// One flush's worth of changes: uniform, or around a hot place, or a removal of a stretch.
 fn change(db: &Database, keyspace: &Keyspace, model: &mut Contents, rng: &mut StdRng) {
+    change_some(db, keyspace, model, rng, (150, 120));
+}
+
+/// The same, with so many changes and bytes of a value at most.
+fn change_some(
+    db: &Database,
+    keyspace: &Keyspace,
+    model: &mut Contents,
+    rng: &mut StdRng,
+    (changes, value): (u32, usize),
+) {
     let mut batch = db.batch();
     let (from, to) = match rng.random_range(0..4) {
         0 => {
@@ -66,13 +77,13 @@ fn change(db: &Database, keyspace: &Keyspace, model: &mut Contents, rng: &mut St
         _ => (0, RECORDS + 50),
     };
     let removes = if rng.random_bool(0.2) { 0.9 } else { 0.2 };
-    for _ in 0..rng.random_range(1..150) {
+    for _ in 0..rng.random_range(1..changes) {
         let key = key(rng.random_range(from..to));
         if rng.random_bool(removes) {
             batch.remove(keyspace, &key);
             model.remove(&key);
         } else {
-            let value = vec![rng.random(); rng.random_range(0..120)];
+            let value = vec![rng.random(); rng.random_range(0..value)];
             batch.insert(keyspace, &key, &value);
             model.insert(key, value);
         }
@@ -137,6 +148,73 @@ fn whatever_lies_in_pieces_and_leaves_is_found() {
     println!("{appended} log areas grew, {cleansed} blocks were cleansed, at most {most} pieces");
     // The comparisons are scans, for which log areas are kept short.
     assert!(appended > 1000 && cleansed > 100 && most > 20, "{appended}, {cleansed}, {most}");
+}
+
+/// Large blocks, to which each flush appends layers of several pieces: each of them is found, and no more of them is read than is needed.
+#[test]
+fn layers_of_several_short_pieces_are_searched_piece_by_piece() {
+    let (mut several, mut scanned, mut expected) = (0, 0, [0.0, 0.0]);
+    for seed in 0..5 {
+        let volume = Simulated::new(seed);
+        let reopen = |volume: &Simulated| {
+            let shared: std::sync::Arc<dyn psync::Volume> = std::sync::Arc::new(volume.clone());
+            let db =
+                Database::builder().memory(16 << 20).background_threads(0).open_on(shared).expect("opens");
+            let keyspace = db.keyspace("main").expect("a keyspace");
+            (db, keyspace)
+        };
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut db, mut keyspace) = reopen(&volume);
+        let mut model: Contents = (0..RECORDS).map(|number| (key(number), vec![7; 350])).collect();
+        for first in (0..RECORDS).step_by(1000) {
+            let mut batch = db.batch();
+            (first..first + 1000).for_each(|number| _ = batch.insert(&keyspace, key(number), [7; 350]));
+            batch.commit().expect("commits");
+        }
+        db.flush().expect("flushes");
+        let mut kept = None;
+        for round in 0..14 {
+            let story = format!("seed {seed}, round {round}");
+            change_some(&db, &keyspace, &mut model, &mut rng, (400, 500));
+            db.flush().expect("flushes");
+            let space = db.stats().space;
+            several += u64::from(space.log_pieces * 2 > space.log_layers * 3);
+            compare(&db.snapshot(), &keyspace, &model, &mut rng, &story);
+            if let Some((snapshot, then)) = &kept {
+                compare(snapshot, &keyspace, then, &mut rng, &format!("{story}, an older snapshot"));
+            }
+            let checked = db.check().unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert_eq!(checked.log_pieces, space.log_pieces, "{story}");
+            match round {
+                4 => kept = Some((db.snapshot(), model.clone())),
+                7 => kept = None,
+                9 => {
+                    drop(keyspace);
+                    db.close().expect("closes");
+                    (db, keyspace) = reopen(&volume);
+                    compare(&db.snapshot(), &keyspace, &model, &mut rng, &format!("{story}, opened again"));
+                }
+                _ => {}
+            }
+        }
+        // Of five records: a piece of each layer, sometimes two, and not all of them.
+        let blocks = (db.check().expect("sound").inner_nodes - 1) as f64;
+        let space = db.stats().space;
+        drop(keyspace);
+        db.close().expect("closes");
+        for _ in 0..10 {
+            let (db, keyspace) = reopen(&volume);
+            let from = key(rng.random_range(0..RECORDS - 100));
+            assert_eq!(keyspace.range(from..).take(5).count(), 5);
+            scanned += db.stats().reads.pieces_scanned;
+            expected[0] += space.log_layers as f64 / blocks;
+            expected[1] += space.log_pieces as f64 / blocks;
+        }
+    }
+    let [layers, pieces] = expected;
+    println!("{scanned} pieces read, where {layers:.0} layers had {pieces:.0}");
+    assert!(several > 30, "{several} of 70 rounds with several pieces a layer");
+    assert!((scanned as f64) < 1.4 * layers && (scanned as f64) < 0.8 * pieces);
 }
 
 /// A block gets more changes than one attempt may hold back: the rest has to wait for the next one. They were appended

@@ -14,8 +14,8 @@ use crate::entries::Entries;
 use crate::error::Result;
 use crate::node::{self, Name, Node, NodeId, PIECE};
 use crate::operation::{KeyspaceId, OperationRef};
-use crate::store::edit::Edit;
-use crate::store::log_area::LogPiece;
+use crate::store::edit::{Edit, NewLayer};
+use crate::store::log_area::Fences;
 use crate::store::manifest::EDIT_MAX;
 use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, MappingTable, Position};
@@ -43,6 +43,15 @@ pub(crate) struct Attempt<'a> {
     encoded: Vec<u8>,
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
+}
+
+/// A piece of a layer that is to be appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// Above all keys of the piece before, and not above any of its own; not looked at in the first.
+    pub fence: &'a [u8],
+    /// Its changes among those of the layer.
+    pub changes: Range<usize>,
 }
 
 /// What an attempt has brought to the device.
@@ -125,27 +134,32 @@ impl<'a> Attempt<'a> {
         position.map(|_| ())
     }
 
-    /// Appends changes, which ascend by key, to a block's log area, in pieces.
-    pub fn append_pieces(
+    /// Appends changes, which ascend by key, to a block's log area: a layer of these pieces.
+    pub fn append_layer(
         &mut self,
         block: NodeId,
         keyspace: KeyspaceId,
         changes: &[OperationRef<'_>],
-        pieces: Vec<Range<usize>>,
+        pieces: &[Piece<'_>],
     ) -> Result<()> {
         let mut entries = Entries::default();
-        for piece in pieces {
-            let changes = &changes[piece];
+        for (index, piece) in pieces.iter().enumerate() {
+            let changes = &changes[piece.changes.clone()];
             entries.clear();
             for change in changes {
                 entries.push(change.key, &node::change_payload(change.value));
             }
             let id = self.allocate();
             self.write(id, PIECE, keyspace, &entries, changes.len())?;
-            let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
-            self.edit.pieces.push((block, LogPiece { id, count: changes.len() as u32, removals }));
+            self.edit.pieces.push(id);
+            if index > 0 {
+                Fences::put(&mut self.edit.fences, piece.fence);
+            }
             self.edit.hashes.extend(changes.iter().map(|change| KeyHash::of(change.key)));
         }
+        let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
+        let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals };
+        self.edit.layers.push((block, layer));
         let is_first = self.appended.insert(block);
         debug_assert!(is_first, "a block is appended to once in an attempt");
         Ok(())
@@ -161,7 +175,7 @@ impl<'a> Attempt<'a> {
         let base = Arc::clone(&self.base);
         let Some(area) = base.logs.get(block) else { return };
         self.edit.emptied.push(block);
-        area.pieces().for_each(|piece| self.free(piece.id));
+        area.pieces().for_each(|piece| self.free(piece));
     }
 
     /// Writes a node as it is to a new place.

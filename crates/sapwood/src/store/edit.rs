@@ -9,15 +9,19 @@
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
-//!         | 11 n (block id count removals)*n hash*(sum of counts) log pieces at the end of blocks' log areas
+//!         | 11 n (block pieces count removals)*n                  layers at the end of blocks' log areas, of so many pieces and changes:
+//!              id*(sum of pieces)                                   their pieces, layer by layer, in key order,
+//!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a layer's first, ascending in a layer,
+//!              hash*(sum of counts)                                 and of each key its hash, layer by layer, in any order
 //! ```
-//! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3: of each key in a piece, in any order
-//! ([`crate::store::maplet`]).
+//! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3 ([`crate::store::maplet`]). What a fence is:
+//! [`crate::store::log_area`].
 
+use crate::KEY_LEN_MAX;
 use crate::bytecode::{Reader, put_varint};
 use crate::node::{LEVEL_MAX, NodeId};
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::store::log_area::LogPiece;
+use crate::store::log_area::Fences;
 use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::version::Tree;
@@ -38,15 +42,30 @@ pub(crate) struct Edit {
     pub freed: Vec<NodeId>,
     /// Blocks whose log areas are emptied, before anything else happens to log areas.
     pub emptied: Vec<NodeId>,
-    /// Log pieces and the blocks that they belong to.
-    pub pieces: Vec<(NodeId, LogPiece)>,
-    /// Hashes of the keys in them, piece after piece: as many as their counts together.
+    /// New layers of log areas, and the blocks that they belong to.
+    pub layers: Vec<(NodeId, NewLayer)>,
+    /// Their pieces, layer after layer.
+    pub pieces: Vec<NodeId>,
+    /// The fences of these, but of each layer's first piece, as [`Fences`].
+    pub fences: Vec<u8>,
+    /// Hashes of the keys in them, layer after layer.
     pub hashes: Vec<KeyHash>,
 }
 
-/// Bytes that a node takes in an edit, and what it takes more if it is a log piece, at most.
+/// How much of the other lists belongs to a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewLayer {
+    pub pieces: u32,
+    /// Changes in it ...
+    pub count: u32,
+    /// ... and how many of them are removals.
+    pub removals: u32,
+}
+
+/// Bytes that a node takes in an edit, what it takes more if it is a log piece, without its fence, and what a layer takes without pieces and hashes, at most.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
-const PIECE_IN_EDIT: u64 = 24;
+const PIECE_IN_EDIT: u64 = 6;
+const LAYER_IN_EDIT: u64 = 24;
 
 /// Longest name of a keyspace in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 255;
@@ -55,7 +74,9 @@ impl Edit {
     /// Bytes that nodes and log pieces take in the payload, at most.
     pub fn nodes_len(&self) -> u64 {
         self.set.len() as u64 * NODE_IN_EDIT
+            + self.layers.len() as u64 * LAYER_IN_EDIT
             + self.pieces.len() as u64 * PIECE_IN_EDIT
+            + self.fences.len() as u64
             + (self.hashes.len() * KeyHash::LEN) as u64
     }
 
@@ -103,13 +124,15 @@ impl Edit {
                 ids.iter().for_each(|id| put_varint(out, id.0));
             }
         }
-        if !self.pieces.is_empty() {
+        if !self.layers.is_empty() {
             out.push(11);
-            put_varint(out, self.pieces.len() as u64);
-            for (block, piece) in &self.pieces {
-                let numbers = [block.0, piece.id.0, u64::from(piece.count), u64::from(piece.removals)];
-                numbers.into_iter().for_each(|number| put_varint(out, number));
+            put_varint(out, self.layers.len() as u64);
+            for (block, NewLayer { pieces, count, removals }) in &self.layers {
+                put_varint(out, block.0);
+                [pieces, count, removals].into_iter().for_each(|number| put_varint(out, u64::from(*number)));
             }
+            self.pieces.iter().for_each(|id| put_varint(out, id.0));
+            out.extend_from_slice(&self.fences);
             self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_bytes()));
         }
     }
@@ -158,14 +181,30 @@ impl Edit {
                 }
             }
             Some(11) => {
-                let count = reader.length().ok_or("number of log pieces")?;
-                let mut changes = 0;
+                let count = reader.length().ok_or("number of layers")?;
+                let (mut pieces, mut changes) = (0, 0);
+                let first = self.layers.len();
                 for _ in 0..count {
-                    let (block, piece) = decode_piece(reader).ok_or("log piece")?;
-                    changes += u64::from(piece.count);
-                    self.pieces.push((block, piece));
+                    let (block, layer) = decode_layer(reader).ok_or("layer")?;
+                    pieces += u64::from(layer.pieces);
+                    changes += u64::from(layer.count);
+                    self.layers.push((block, layer));
                 }
                 // Compared before anything is reserved for them.
+                if pieces > reader.remaining() as u64 {
+                    return Err("number of log pieces");
+                }
+                for _ in 0..pieces {
+                    self.pieces.push(decode_id(reader).ok_or("log piece")?);
+                }
+                for (_, layer) in &self.layers[first..] {
+                    let mut last: &[u8] = &[];
+                    for _ in 1..layer.pieces {
+                        let fence = decode_fence(reader).filter(|fence| *fence > last);
+                        last = fence.ok_or("fence of a log piece")?;
+                        Fences::put(&mut self.fences, last);
+                    }
+                }
                 if changes > (reader.remaining() / KeyHash::LEN) as u64 {
                     return Err("number of hashes");
                 }
@@ -193,11 +232,17 @@ fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     Some((id, Address { position, len, crc: reader.u32()? }))
 }
 
-fn decode_piece(reader: &mut Reader<'_>) -> Option<(NodeId, LogPiece)> {
-    let (block, id) = (decode_id(reader)?, decode_id(reader)?);
-    let count = u32::try_from(reader.varint()?).ok().filter(|count| *count > 0)?;
+fn decode_layer(reader: &mut Reader<'_>) -> Option<(NodeId, NewLayer)> {
+    let block = decode_id(reader)?;
+    let pieces = u32::try_from(reader.varint()?).ok().filter(|pieces| *pieces > 0)?;
+    let count = u32::try_from(reader.varint()?).ok().filter(|count| *count >= pieces)?;
     let removals = u32::try_from(reader.varint()?).ok().filter(|removals| *removals <= count)?;
-    Some((block, LogPiece { id, count, removals }))
+    Some((block, NewLayer { pieces, count, removals }))
+}
+
+fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let len = reader.length().filter(|len| *len <= KEY_LEN_MAX)?;
+    reader.bytes(len)
 }
 
 fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
@@ -231,10 +276,12 @@ mod tests {
             set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],
-            pieces: vec![
-                (NodeId(5), LogPiece { id: NodeId(6), count: 1, removals: 0 }),
-                (NodeId(5), LogPiece { id: NodeId(1 << 39), count: 2, removals: 2 }),
+            layers: vec![
+                (NodeId(5), NewLayer { pieces: 1, count: 1, removals: 0 }),
+                (NodeId(5), NewLayer { pieces: 2, count: 2, removals: 2 }),
             ],
+            pieces: vec![NodeId(6), NodeId(1 << 39), NodeId(7)],
+            fences: b"\x02le".to_vec(),
             hashes: [&b"kale"[..], b"leek", b"chard"].map(KeyHash::of).to_vec(),
         };
         let mut bytes = Vec::new();
@@ -245,6 +292,23 @@ mod tests {
         }
         let without_the_last_hash = &bytes[..bytes.len() - KeyHash::LEN];
         assert_eq!(Edit::decode(without_the_last_hash), Err("number of hashes"));
+        let without_a_fence_that_ascends = edit_with_fences(b"\x01m\x01m");
+        assert_eq!(Edit::decode(&without_a_fence_that_ascends), Err("fence of a log piece"));
+        assert!(Edit::decode(&edit_with_fences(b"\x01m\x01n")).is_ok());
+    }
+
+    /// The bytes of an edit with a layer of three pieces.
+    fn edit_with_fences(fences: &[u8]) -> Vec<u8> {
+        let edit = Edit {
+            layers: vec![(NodeId(5), NewLayer { pieces: 3, count: 3, removals: 0 })],
+            pieces: vec![NodeId(6), NodeId(7), NodeId(8)],
+            fences: fences.to_vec(),
+            hashes: [&b"kale"[..], b"m", b"no"].map(KeyHash::of).to_vec(),
+            ..Edit::default()
+        };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        bytes
     }
 
     proptest! {

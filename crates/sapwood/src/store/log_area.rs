@@ -4,12 +4,16 @@
 //! together, which is what makes the scattered fragments of BFTL affordable.)
 //!
 //! ```text
-//! level-1 node 17 ──▶ leaf 3, leaf 9, leaf 4 …                       what the log pieces do not speak of
-//!      └─ log area ─▶ [piece 40, piece 51, piece 60] [piece 77] …     oldest to newest; the newest that has a key counts
-//!                      bundle: up to 8 layers, one maplet
+//! level-1 node 17 ──▶ leaf 3, leaf 9, leaf 4 …                                    what the log pieces do not speak of
+//!      └─ log area ─▶ [layer: pieces 40 41 42] [layer: 60] [layer: 77 78] …       oldest to newest; the newest that has a key counts
+//!                             ▲  a…  g…  q…      fences: a key is in the piece below whose fence it is not
 //! ```
-//! What a flush appends is a *layer*. Layers are never changed, and versions share them: who appends copies the short list of *bundles*, and the
-//! last bundle if that is small, for small layers are bundled, a few with one maplet. So where a flush has much for each block nothing
+//! What a flush appends is a *layer*: pieces of some 4 KiB ([`crate::tree::route`]), one after the other in the file, each with a checksum of its own, whose keys ascend from
+//! piece to piece. So a get reads the one piece that may have its key, and a scan those that its range touches. The layer is
+//! named by a maplet, and the piece follows from the fences, of which the manifest keeps a copy.
+//!
+//! Layers are never changed, and versions share them: who appends copies the short list of *bundles*, and the
+//! last bundle if that is small, for small layers are bundled, up to 8 with one maplet. So where a flush has much for each block nothing
 //! is copied, and where it has little, as in a database that is many times larger than memory, layers need no allocations of their own,
 //! and a get has few maplets to look into.
 //!
@@ -17,8 +21,11 @@
 //! 1. A change in a piece hides what older pieces and the leaves say about its key.
 //! 2. The keys of a block's pieces lie between the separators of the block, which never change while it has pieces.
 //! 3. A map of log areas is a value, as the mapping table is: a clone keeps what it saw.
-//! 4. Appending copies no more hashes than [`BUNDLE_CHANGES`].
+//! 4. Fences of a layer ascend strictly; the keys of a piece lie at or above its fence and below the next one's. The first piece has none: what
+//!    is below the second's fence is there.
+//! 5. Appending copies no more hashes than [`BUNDLE_CHANGES`], and no more fences than [`BUNDLE_FENCES`].
 
+use crate::bytecode::{Reader, put_varint};
 use crate::node::{Node, NodeId};
 use crate::store::maplet::{KeyHash, LAYERS, Maplet};
 use crate::store::rent::Rent;
@@ -30,47 +37,132 @@ pub(crate) const LAYERS_MAX: usize = 64;
 /// Changes up to which layers are bundled: 400 bytes that are copied for one more. An allocation or two a layer would be more than
 /// the layers themselves where a flush has fifteen changes for a block.
 const BUNDLE_CHANGES: usize = 128;
+/// The same in bytes of fences.
+const BUNDLE_FENCES: usize = 1024;
 
-/// One log piece, which is a layer.
+/// Keys one after the other, each behind its length, a varint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fences<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for Fences<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut reader = Reader::new(self.0);
+        let len = reader.length()?;
+        let fence = reader.bytes(len)?;
+        self.0 = &self.0[self.0.len() - reader.remaining()..];
+        Some(fence)
+    }
+}
+
+impl<'a> Fences<'a> {
+    /// Appends a fence to some.
+    pub fn put(out: &mut Vec<u8>, fence: &[u8]) {
+        put_varint(out, fence.len() as u64);
+        out.extend_from_slice(fence);
+    }
+
+    /// Takes so many off the front, if there are as many.
+    pub fn split(&mut self, count: usize) -> Option<Self> {
+        let all = self.0;
+        for _ in 0..count {
+            self.next()?;
+        }
+        Some(Self(&all[..all.len() - self.0.len()]))
+    }
+}
+
+/// What a flush appended to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogPiece {
-    pub id: NodeId,
-    /// Changes in it ...
-    pub count: u32,
-    /// ... and how many of them are removals.
+pub(crate) struct Layer<'a> {
+    /// In key order; one at least.
+    pub pieces: &'a [NodeId],
+    /// Those of all pieces but the first.
+    pub fences: Fences<'a>,
+    /// Changes that are removals.
     pub removals: u32,
 }
 
+impl Layer<'_> {
+    /// Index of the piece that has the key, if any has.
+    pub fn piece_for(&self, key: &[u8]) -> usize {
+        self.pieces_while(|fence| fence <= key) - 1
+    }
+
+    /// How many pieces there are before the first of which this is not true of the fence; the first piece is one of them.
+    pub fn pieces_while(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
+        1 + self.fences.take_while(|fence| is_before(fence)).count()
+    }
+
+    /// Whether the nodes, which are the pieces, keep to the fences.
+    pub fn holds(&self, nodes: &[Node]) -> bool {
+        let low = std::iter::once(None).chain(self.fences.map(Some));
+        let high = self.fences.map(Some).chain([None]);
+        nodes.iter().zip(low.zip(high)).all(|(node, (low, high))| {
+            low.is_none_or(|low| node.key(0) >= low)
+                && high.is_none_or(|high| node.key(node.count() - 1) < high)
+        })
+    }
+}
+
 /// Some layers, oldest first; never empty.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Bundle {
-    pieces: Box<[LogPiece]>,
+    heads: Box<[Head]>,
+    /// Of all layers.
+    pieces: Box<[NodeId]>,
+    fences: Box<[u8]>,
     maplet: Maplet,
 }
 
+/// Where a layer ends in its bundle.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    pieces: u32,
+    fences: u32,
+    removals: u32,
+}
+
 impl Bundle {
-    fn of(piece: LogPiece, hashes: &[KeyHash]) -> Self {
-        Self { pieces: [piece].into(), maplet: Maplet::default().with(0, hashes) }
+    fn len(&self) -> usize {
+        self.heads.len()
     }
 
     /// Whether a layer of so many changes belongs to it, and not into another bundle.
     fn takes(&self, changes: usize) -> bool {
-        self.pieces.len() < LAYERS && self.maplet.len() + changes <= BUNDLE_CHANGES
+        self.len() < LAYERS
+            && self.maplet.len() + changes <= BUNDLE_CHANGES
+            && self.fences.len() <= BUNDLE_FENCES
     }
 
-    fn with(&self, piece: LogPiece, hashes: &[KeyHash]) -> Self {
-        let mut pieces = Vec::with_capacity(self.pieces.len() + 1);
-        pieces.extend_from_slice(&self.pieces);
-        pieces.push(piece);
-        Self { pieces: pieces.into(), maplet: self.maplet.with(self.pieces.len(), hashes) }
+    fn with(&self, layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
+        let pieces: Box<[_]> = self.pieces.iter().chain(layer.pieces).copied().collect();
+        let fences: Box<[_]> = self.fences.iter().chain(layer.fences.0).copied().collect();
+        let (pieces_end, fences_end) = (pieces.len() as u32, fences.len() as u32);
+        let head = Head { pieces: pieces_end, fences: fences_end, removals: layer.removals };
+        let heads = self.heads.iter().copied().chain([head]).collect();
+        Self { heads, pieces, fences, maplet: self.maplet.with(self.len(), hashes) }
     }
 
-    /// Bytes of memory; an allocator takes some for each of the three parts.
+    fn layer(&self, index: usize) -> Layer<'_> {
+        let from = index.checked_sub(1).map_or(Head::default(), |before| self.heads[before]);
+        let to = self.heads[index];
+        Layer {
+            pieces: &self.pieces[from.pieces as usize..to.pieces as usize],
+            fences: Fences(&self.fences[from.fences as usize..to.fences as usize]),
+            removals: to.removals,
+        }
+    }
+
+    /// Bytes of memory; an allocator takes some for each of the parts.
     fn memory(&self) -> usize {
         16 + size_of::<Self>()
-            + self.pieces.len() * size_of::<LogPiece>()
+            + size_of_val(&*self.heads)
+            + size_of_val(&*self.pieces)
+            + self.fences.len()
             + self.maplet.len() * KeyHash::LEN
-            + 3 * 16
+            + if self.fences.is_empty() { 4 } else { 5 } * 12
     }
 
     /// What it takes if the next layer makes another of it, which it may.
@@ -90,13 +182,23 @@ pub(crate) struct LogArea {
 }
 
 impl LogArea {
-    /// The pieces, oldest first.
-    pub fn pieces(&self) -> impl DoubleEndedIterator<Item = &LogPiece> {
-        self.bundles.iter().flat_map(|bundle| bundle.pieces.iter())
+    /// The layers, oldest first.
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = Layer<'_>> {
+        self.bundles.iter().flat_map(|bundle| (0..bundle.len()).map(|index| bundle.layer(index)))
     }
 
-    /// How many pieces there are, and so many layers.
-    pub fn len(&self) -> usize {
+    /// How many layers there are.
+    pub fn layer_count(&self) -> usize {
+        self.bundles.iter().map(|bundle| bundle.len()).sum()
+    }
+
+    /// The pieces of all layers, oldest layer first.
+    pub fn pieces(&self) -> impl Iterator<Item = NodeId> {
+        self.bundles.iter().flat_map(|bundle| bundle.pieces.iter().copied())
+    }
+
+    /// How many pieces there are.
+    pub fn piece_count(&self) -> usize {
         self.bundles.iter().map(|bundle| bundle.pieces.len()).sum()
     }
 
@@ -107,7 +209,7 @@ impl LogArea {
 
     /// Removals in the pieces.
     pub fn removals(&self) -> u64 {
-        self.pieces().map(|piece| u64::from(piece.removals)).sum()
+        self.layers().map(|layer| u64::from(layer.removals)).sum()
     }
 
     /// What range searches have paid for the pieces.
@@ -118,23 +220,33 @@ impl LogArea {
     /// Pieces that may have a key, newest first.
     pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = NodeId> {
         let hash = KeyHash::of(key);
-        let newest_first = self.bundles.iter().rev();
-        newest_first
-            .flat_map(move |bundle| bundle.maplet.candidates(hash).map(|layer| bundle.pieces[layer].id))
+        self.bundles.iter().rev().flat_map(move |bundle| {
+            bundle.maplet.candidates(hash).map(move |index| {
+                let layer = bundle.layer(index);
+                layer.pieces[layer.piece_for(key)]
+            })
+        })
     }
 
-    /// The hashes of the keys in all pieces, piece by piece.
-    pub fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+    /// The hashes of the keys in a layer each, oldest first.
+    pub fn hashes(&self) -> impl Iterator<Item = Vec<KeyHash>> {
         let bundles = self.bundles.iter();
-        bundles.flat_map(|bundle| (0..bundle.pieces.len()).flat_map(|layer| bundle.maplet.hashes(layer)))
+        bundles.flat_map(|bundle| (0..bundle.len()).map(|index| bundle.maplet.hashes(index).collect()))
     }
 
-    /// Whether these are the pieces' hashes, of which those that were read are given, oldest first.
-    pub fn agrees_with<'a>(&self, pieces: impl Iterator<Item = &'a Node>) -> bool {
-        let mut pieces = pieces;
-        self.bundles
-            .iter()
-            .all(|bundle| Maplet::of(pieces.by_ref().take(bundle.pieces.len()).enumerate()) == bundle.maplet)
+    /// Whether these are the pieces' hashes. The pieces that were read are given, oldest layer first.
+    pub fn agrees_with(&self, nodes: &[Node]) -> bool {
+        let mut rest = nodes;
+        self.bundles.iter().all(|bundle| {
+            let mut read = Vec::new();
+            for index in 0..bundle.len() {
+                let count = bundle.layer(index).pieces.len().min(rest.len());
+                let (of_layer, others) = rest.split_at(count);
+                rest = others;
+                read.extend(of_layer.iter().map(|node| (index, node)));
+            }
+            Maplet::of(read.into_iter()) == bundle.maplet
+        })
     }
 
     fn count(&self) -> u64 {
@@ -143,7 +255,7 @@ impl LogArea {
 
     /// Bytes of memory, without bundles; with an entry in a chunk.
     fn memory(&self) -> usize {
-        16 + 16 + size_of::<Self>() + 2 * 16 + self.bundles.len() * size_of::<Arc<Bundle>>()
+        16 + 16 + size_of::<Self>() + 2 * 12 + size_of_val(&*self.bundles)
     }
 }
 
@@ -186,6 +298,7 @@ impl Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub areas: u64,
+    pub layers: u64,
     pub pieces: u64,
     pub changes: u64,
     pub bytes: u64,
@@ -198,34 +311,35 @@ impl LogAreas {
         chunk.binary_search_by_key(&block, |(id, _)| *id).ok().map(|index| &chunk[index].1)
     }
 
-    /// Adds a piece of `len` bytes at the end of the block's area, with keys of these hashes.
-    pub fn push(&mut self, block: NodeId, piece: LogPiece, len: u32, hashes: &[KeyHash]) {
+    /// Adds a layer, whose pieces have `len` bytes together, at the end of the block's area, with keys of these hashes.
+    pub fn push(&mut self, block: NodeId, layer: Layer<'_>, len: u64, hashes: &[KeyHash]) {
         let index = (block.0 / CHUNK) as usize;
         if self.chunks.len() <= index {
             self.chunks.resize_with(index + 1, Arc::default);
         }
         let chunk = Arc::make_mut(&mut self.chunks[index]);
-        self.totals.pieces += 1;
+        self.totals.layers += 1;
+        self.totals.pieces += layer.pieces.len() as u64;
         self.totals.changes += hashes.len() as u64;
-        self.totals.bytes += u64::from(len);
+        self.totals.bytes += len;
         match chunk.binary_search_by_key(&block, |(id, _)| *id) {
             Ok(at) => {
                 let old = &chunk[at].1;
                 self.memory.subtract(old);
                 let (kept, last) = match old.bundles.split_last() {
-                    Some((last, kept)) if last.takes(hashes.len()) => (kept, last.with(piece, hashes)),
-                    _ => (&old.bundles[..], Bundle::of(piece, hashes)),
+                    Some((last, kept)) if last.takes(hashes.len()) => (kept, last.with(layer, hashes)),
+                    _ => (&old.bundles[..], Bundle::default().with(layer, hashes)),
                 };
                 let bundles = kept.iter().cloned().chain([Arc::new(last)]).collect();
-                let (bytes, rent) = (old.bytes + u64::from(len), old.rent.carried_over());
+                let (bytes, rent) = (old.bytes + len, old.rent.carried_over());
                 let area = Arc::new(LogArea { bundles, bytes, rent });
                 self.memory.add(&area);
                 chunk[at].1 = area;
             }
             Err(at) => {
                 self.totals.areas += 1;
-                let bundles = [Arc::new(Bundle::of(piece, hashes))].into();
-                let area = Arc::new(LogArea { bundles, bytes: u64::from(len), rent: Rent::default() });
+                let bundles = [Arc::new(Bundle::default().with(layer, hashes))].into();
+                let area = Arc::new(LogArea { bundles, bytes: len, rent: Rent::default() });
                 self.memory.add(&area);
                 chunk.insert(at, (block, area));
             }
@@ -239,7 +353,8 @@ impl LogAreas {
         let (_, area) = Arc::make_mut(chunk).remove(at);
         self.memory.subtract(&area);
         self.totals.areas -= 1;
-        self.totals.pieces -= area.len() as u64;
+        self.totals.layers -= area.layer_count() as u64;
+        self.totals.pieces -= area.piece_count() as u64;
         self.totals.changes -= area.count();
         self.totals.bytes -= area.bytes;
         Some(area)
@@ -270,8 +385,8 @@ impl LogAreas {
 mod tests {
     use super::*;
 
-    fn piece(id: u64) -> LogPiece {
-        LogPiece { id: NodeId(id), count: 3, removals: 1 }
+    fn one(id: &[NodeId; 1]) -> Layer<'_> {
+        Layer { pieces: id, fences: Fences::default(), removals: 1 }
     }
 
     fn hashes() -> [KeyHash; 3] {
@@ -282,17 +397,17 @@ mod tests {
     fn a_clone_keeps_what_it_saw_and_sums_are_kept() {
         let mut areas = LogAreas::default();
         for block in [5, 2000, 7] {
-            areas.push(NodeId(block), piece(block + 1), 100, &hashes());
+            areas.push(NodeId(block), one(&[NodeId(block + 1)]), 100, &hashes());
         }
-        areas.push(NodeId(5), piece(99), 50, &hashes());
+        areas.push(NodeId(5), one(&[NodeId(99)]), 50, &hashes());
         let before = areas.clone();
-        assert_eq!(areas.totals(), Totals { areas: 3, pieces: 4, changes: 12, bytes: 350 });
+        assert_eq!(areas.totals(), Totals { areas: 3, layers: 4, pieces: 4, changes: 12, bytes: 350 });
         let area = areas.get(NodeId(5)).expect("an area");
         assert_eq!(area.candidates(b"elm").collect::<Vec<_>>(), [NodeId(99), NodeId(6)]);
-        assert_eq!(area.hashes().count(), 6);
+        assert_eq!((area.hashes().flatten().count(), area.removals()), (6, 2));
         let gone = areas.remove(NodeId(5)).expect("an area");
-        assert_eq!(gone.pieces().copied().collect::<Vec<_>>(), [piece(6), piece(99)]);
-        assert_eq!(areas.totals(), Totals { areas: 2, pieces: 2, changes: 6, bytes: 200 });
+        assert_eq!(gone.pieces().collect::<Vec<_>>(), [NodeId(6), NodeId(99)]);
+        assert_eq!(areas.totals(), Totals { areas: 2, layers: 2, pieces: 2, changes: 6, bytes: 200 });
         assert!(areas.get(NodeId(5)).is_none() && areas.remove(NodeId(5)).is_none());
         assert_eq!(before.get(NodeId(5)).expect("still there").bytes(), 150);
         assert_eq!(areas.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [7, 2000]);
@@ -300,9 +415,10 @@ mod tests {
         assert_eq!(areas.memory.areas + areas.memory.bundles + areas.memory.copied, 0);
     }
 
-    /// Whatever layers there are, small or large: all are found, newest first, and appending copies little.
+    /// Whatever layers there are, small or large: all are found, newest first, in the right piece, and appending copies little.
     #[test]
     fn layers_are_shared_and_small_ones_bundled() {
+        const PIECE: u64 = 50;
         let keys =
             |layer: u64, count: u64| (0..count).map(move |number| (number * (layer + 1)).to_be_bytes());
         for counts in [vec![3; 40], vec![200; 10], vec![1, 127, 1, 128, 129, 60, 60, 60, 5]] {
@@ -310,21 +426,30 @@ mod tests {
             for (layer, count) in counts.iter().enumerate() {
                 let before = areas.clone();
                 let hashes: Vec<_> = keys(layer as u64, *count).map(|key| KeyHash::of(&key)).collect();
-                let piece = LogPiece { id: NodeId(layer as u64), count: *count as u32, removals: 0 };
-                areas.push(NodeId(1), piece, 100, &hashes);
+                let pieces: Vec<_> =
+                    (0..count.div_ceil(PIECE)).map(|piece| NodeId(100 * layer as u64 + piece)).collect();
+                let mut fences = Vec::new();
+                keys(layer as u64, *count)
+                    .step_by(PIECE as usize)
+                    .skip(1)
+                    .for_each(|key| Fences::put(&mut fences, &key));
+                let layer = Layer { pieces: &pieces, fences: Fences(&fences), removals: 0 };
+                areas.push(NodeId(1), layer, 100, &hashes);
                 let Some(old) = before.get(NodeId(1)) else { continue };
                 let now = areas.get(NodeId(1)).expect("an area");
                 let shared = now.bundles.iter().zip(&old.bundles).filter(|(now, old)| Arc::ptr_eq(now, old));
                 assert!(shared.count() + 1 >= old.bundles.len());
                 let last = now.bundles.last().expect("one at least");
-                assert!(last.pieces.len() == 1 || last.maplet.len() <= BUNDLE_CHANGES);
+                assert!(last.len() == 1 || last.maplet.len() <= BUNDLE_CHANGES);
             }
             let area = areas.get(NodeId(1)).expect("an area");
-            assert_eq!(area.len(), counts.len());
+            assert_eq!((area.layer_count(), area.layers().count()), (counts.len(), counts.len()));
             for (layer, count) in counts.iter().enumerate() {
-                for key in keys(layer as u64, *count) {
+                for (number, key) in keys(layer as u64, *count).enumerate() {
                     let found: Vec<_> = area.candidates(&key).map(|id| id.0).collect();
-                    assert!(found.contains(&(layer as u64)) && found.is_sorted_by(|a, b| a >= b));
+                    let expected = 100 * layer as u64 + number as u64 / PIECE;
+                    assert!(found.contains(&expected), "{expected} is not among {found:?}");
+                    assert!(found.is_sorted_by(|a, b| a / 100 >= b / 100));
                 }
             }
             if counts[0] == 3 {

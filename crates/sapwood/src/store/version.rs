@@ -9,8 +9,8 @@
 
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::store::edit::{Edit, NODE_IN_EDIT};
-use crate::store::log_area::{LAYERS_MAX, LogAreas};
+use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
+use crate::store::log_area::{Fences, LAYERS_MAX, Layer, LogAreas};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
 use std::collections::BTreeMap;
@@ -122,22 +122,7 @@ impl Version {
             let old = self.table.free(*id);
             self.retire(old)?;
         }
-        let mut hashes = &edit.hashes[..];
-        for (block, piece) in &edit.pieces {
-            self.table.address(*block).ok_or("a log piece belongs to a block that does not exist")?;
-            let len = self.table.address(piece.id).ok_or("a log piece is not in the mapping table")?.len;
-            if self.logs.get(*block).is_some_and(|area| area.len() >= LAYERS_MAX) {
-                return Err("a log area has too many pieces");
-            }
-            let (of_piece, others) = hashes
-                .split_at_checked(piece.count as usize)
-                .ok_or("a log piece has more keys than hashes")?;
-            hashes = others;
-            self.logs.push(*block, *piece, len, of_piece);
-        }
-        if !hashes.is_empty() {
-            return Err("log pieces have fewer keys than hashes");
-        }
+        self.apply_layers(edit)?;
         for (id, tree) in &edit.trees {
             self.trees.insert(*id, tree.clone());
         }
@@ -147,6 +132,34 @@ impl Version {
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.segments.drop_dead(self.open_segment);
         Ok(())
+    }
+
+    fn apply_layers(&mut self, edit: &Edit) -> Result<(), &'static str> {
+        let (mut pieces, mut fences, mut hashes) = (&edit.pieces[..], Fences(&edit.fences), &edit.hashes[..]);
+        for (block, NewLayer { pieces: count, count: changes, removals }) in &edit.layers {
+            self.table.address(*block).ok_or("a layer belongs to a block that does not exist")?;
+            if self.logs.get(*block).is_some_and(|area| area.layer_count() >= LAYERS_MAX) {
+                return Err("a log area has too many layers");
+            }
+            let count = *count as usize;
+            let split = pieces.split_at_checked(count).filter(|(of_layer, _)| !of_layer.is_empty());
+            let (of_layer, others) = split.ok_or("a layer has more pieces than there are")?;
+            pieces = others;
+            let mut len = 0;
+            for id in of_layer {
+                let address = self.table.address(*id).ok_or("a log piece is not in the mapping table")?;
+                len += u64::from(address.len);
+            }
+            let fences = fences.split(count - 1).ok_or("a layer has more pieces than fences")?;
+            let split = hashes.split_at_checked(*changes as usize);
+            let (of_keys, others) = split.ok_or("a layer has more keys than hashes")?;
+            hashes = others;
+            self.logs.push(*block, Layer { pieces: of_layer, fences, removals: *removals }, len, of_keys);
+        }
+        match (pieces.is_empty(), fences.0.is_empty(), hashes.is_empty()) {
+            (true, true, true) => Ok(()),
+            _ => Err("layers have fewer pieces, fences or keys than there are"),
+        }
     }
 
     /// What would bring an empty version to this one, in portions of `portion` addresses, or of log areas until they take at least as
@@ -175,10 +188,15 @@ impl Version {
             while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
                 && let Some((block, area)) = areas.next()
             {
-                edit.pieces.extend(area.pieces().map(|piece| (block, *piece)));
-                edit.hashes.extend(area.hashes());
+                for (Layer { pieces, fences, removals }, hashes) in area.layers().zip(area.hashes()) {
+                    let (pieces_len, count) = (pieces.len() as u32, hashes.len() as u32);
+                    edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals }));
+                    edit.pieces.extend_from_slice(pieces);
+                    edit.fences.extend_from_slice(fences.0);
+                    edit.hashes.extend(hashes);
+                }
             }
-            (!edit.pieces.is_empty()).then_some(edit)
+            (!edit.layers.is_empty()).then_some(edit)
         });
         // Dead segments may go only when all addresses are known.
         let last = Edit { open_segment: Some(self.open_segment), ..Edit::default() };
@@ -207,7 +225,6 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::log_area::LogPiece;
     use crate::store::maplet::KeyHash;
     use crate::store::segment::Slots;
 
@@ -220,21 +237,22 @@ mod tests {
             Ok(Segment::new(number, slot, &slots))
         };
         let address = |len| Address { position: Position(0), len, crc: 0 };
-        let (block, piece) = (NodeId(0), LogPiece { id: NodeId(1), count: 1, removals: 0 });
+        let (block, piece) = (NodeId(0), NodeId(1));
         let tree = Tree { name: "".into(), root: Some(block), height: 1, len: 1 };
         let mut version = Version::empty(1 << 20);
         let edit = Edit {
             trees: vec![(KeyspaceId(0), tree)],
             segments: vec![(0, 0)],
             used: vec![(0, 100)],
-            set: vec![(block, address(10)), (piece.id, address(100))],
-            pieces: vec![(block, piece)],
+            set: vec![(block, address(10)), (piece, address(100))],
+            layers: vec![(block, NewLayer { pieces: 1, count: 1, removals: 0 })],
+            pieces: vec![piece],
             hashes: vec![KeyHash::of(b"kale")],
             ..Edit::default()
         };
         version.apply(&edit, &mut begin).expect("an edit that fits");
         assert_eq!(version.record_bytes(), 10);
-        let edit = Edit { set: vec![(piece.id, address(1))], ..Edit::default() };
+        let edit = Edit { set: vec![(piece, address(1))], ..Edit::default() };
         version.apply(&edit, &mut begin).expect("an edit that fits");
         assert_eq!(version.record_bytes(), 0);
     }

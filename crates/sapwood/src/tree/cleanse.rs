@@ -42,11 +42,11 @@ pub(crate) fn cleanse(
     out: &mut Held,
 ) -> Result<()> {
     let areas = blocks.iter().filter_map(|block| block.area.as_ref());
-    let ids = areas.flat_map(|area| area.pieces()).map(|piece| piece.id);
+    let ids = areas.flat_map(|area| area.pieces());
     let nodes = view.nodes(ids, PIECE, Gather::Staged)?;
     let mut rest = &nodes[..];
     for Cleansing { block, area, changes } in blocks {
-        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.len()));
+        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.piece_count()));
         rest = others;
         let logged = overlay::merge(pieces);
         attempt.empty_log(block);

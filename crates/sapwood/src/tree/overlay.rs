@@ -1,9 +1,12 @@
 //! An overlay: what the log pieces of the blocks that a range search visits say, in the order of the search, to be merged
-//! with what the leaves say. A short search ends within a block, so what lies behind is never looked at.
+//! with what the leaves say. Pieces are added as the search comes to their keys; a short search ends within a block, so what lies behind is never looked at.
 //!
-//! Invariant: a key is in it once, with its newest change.
+//! Invariants:
+//! 1. A key is in it once, with its newest change.
+//! 2. Its next change is right as long as all pieces are in it that may have a key up to that one: nobody takes one that lies beyond the leaves
+//!    whose pieces were added.
 
-use crate::node::Node;
+use crate::node::{Node, NodeId};
 use crate::queue::opq::Change;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -12,64 +15,98 @@ use std::ops::{Bound, Range};
 /// Changes in the order of a search, upwards or downwards.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    /// The blocks behind the first change.
+    /// The last one may get further pieces.
     blocks: VecDeque<Block>,
     next: Option<(Bytes, Change)>,
 }
 
-/// The pieces of a block, newest first, with what is still to come of each.
+/// Which layer a piece is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub block: NodeId,
+    /// Of so many, oldest first.
+    pub layer: usize,
+    pub layers: usize,
+}
+
+/// The layers of a block, each with what is still to come of its pieces, in the order of the search; none of them has nothing to come.
 #[derive(Debug)]
 struct Block {
-    pieces: Vec<(Node, Range<usize>)>,
+    id: NodeId,
+    layers: Vec<VecDeque<(Node, Range<usize>)>>,
     upwards: bool,
 }
 
 impl Block {
     /// The next key's newest change.
-    fn pop(&mut self) -> Option<(Bytes, Change)> {
-        let upwards = self.upwards;
-        let head = |rest: &Range<usize>| match upwards {
-            true => rest.clone().next(),
-            false => rest.clone().next_back(),
-        };
-        // Strictly, so that of equal keys the newest is taken.
+    fn peek(&self) -> Option<(Bytes, Change)> {
         let mut first: Option<(&Node, usize)> = None;
-        for (piece, rest) in &self.pieces {
-            if let Some(at) = head(rest)
-                && first.is_none_or(|(best, best_at)| match upwards {
+        // Newest first, and strictly, so that of equal keys the newest is taken.
+        for layer in self.layers.iter().rev() {
+            if let Some((piece, rest)) = layer.front() {
+                let at = if self.upwards { rest.start } else { rest.end - 1 };
+                let is_first = first.is_none_or(|(best, best_at)| match self.upwards {
                     true => piece.key(at) < best.key(best_at),
                     false => piece.key(at) > best.key(best_at),
-                })
-            {
-                first = Some((piece, at));
+                });
+                if is_first {
+                    first = Some((piece, at));
+                }
             }
         }
-        let (piece, at) = first?;
-        let (key, change) = (piece.key_bytes(at), piece.change(at));
-        for (piece, rest) in &mut self.pieces {
-            if head(rest).is_some_and(|at| piece.key(at) == &key[..]) {
-                if upwards { rest.start += 1 } else { rest.end -= 1 }
+        first.map(|(piece, at)| (piece.key_bytes(at), piece.change(at)))
+    }
+
+    /// Goes on behind a key, which is the next one.
+    fn pass(&mut self, key: &[u8]) {
+        let upwards = self.upwards;
+        for layer in &mut self.layers {
+            let Some((piece, rest)) = layer.front_mut() else { continue };
+            let at = if upwards { rest.start } else { rest.end - 1 };
+            if piece.key(at) == key {
+                if upwards {
+                    rest.start += 1
+                } else {
+                    rest.end -= 1
+                }
+                if rest.start >= rest.end {
+                    layer.pop_front();
+                }
             }
         }
-        Some((key, change))
     }
 }
 
 impl Overlay {
-    /// Adds the changes of one block's pieces, oldest piece first, that lie within the bounds. The block lies behind all
-    /// blocks that were added before, seen in the direction of the search.
-    pub fn add(&mut self, pieces: &[Node], (low, high): (&Bound<Bytes>, &Bound<Bytes>), upwards: bool) {
-        let within = |piece: &Node| (piece.clone(), within(piece, low, high));
-        self.blocks.push_back(Block { pieces: pieces.iter().rev().map(within).collect(), upwards });
-        if self.next.is_none() {
-            self.advance();
+    /// Adds the changes of pieces that lie within the bounds. A block's pieces come together, or in several calls without one of another block between, those of a
+    /// layer in the order of the search; and blocks come in its order.
+    pub fn add(
+        &mut self,
+        pieces: impl IntoIterator<Item = (Place, Node)>,
+        (low, high): (&Bound<Bytes>, &Bound<Bytes>),
+        upwards: bool,
+    ) {
+        for (Place { block, layer, layers }, piece) in pieces {
+            if self.blocks.back().is_none_or(|last| last.id != block) {
+                let layers = vec![VecDeque::new(); layers];
+                self.blocks.push_back(Block { id: block, layers, upwards });
+            }
+            let rest = within(&piece, low, high);
+            if !rest.is_empty()
+                && let Some(layer) = self.blocks.back_mut().and_then(|last| last.layers.get_mut(layer))
+            {
+                layer.push_back((piece, rest));
+            }
         }
+        self.look();
     }
 
-    fn advance(&mut self) {
-        while let Some(block) = self.blocks.front_mut() {
-            self.next = block.pop();
-            if self.next.is_some() {
+    /// Finds out what is next.
+    fn look(&mut self) {
+        while let Some(block) = self.blocks.front() {
+            self.next = block.peek();
+            // The last block may get more.
+            if self.next.is_some() || self.blocks.len() == 1 {
                 return;
             }
             self.blocks.pop_front();
@@ -83,9 +120,12 @@ impl Overlay {
 
     /// Takes the next change.
     pub fn pop(&mut self) -> Option<(Bytes, Change)> {
-        let next = self.next.take();
-        self.advance();
-        next
+        let next = self.next.take()?;
+        if let Some(block) = self.blocks.front_mut() {
+            block.pass(&next.0);
+        }
+        self.look();
+        Some(next)
     }
 
     /// Forgets all changes.

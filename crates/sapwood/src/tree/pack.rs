@@ -151,8 +151,13 @@ impl Packer {
 /// The shortest key that is above `before` and not above `first`: a prefix of `first`. A copy: it waits for its parent, and
 /// a slice would keep the whole leaf in memory until then.
 fn shortest_separator(before: &[u8], first: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(&first[..separator_len(before, first)])
+}
+
+/// How long a prefix of `first` the shortest separator is.
+pub(crate) fn separator_len(before: &[u8], first: &[u8]) -> usize {
     let common = before.iter().zip(first).take_while(|(a, b)| a == b).count();
-    Bytes::copy_from_slice(&first[..(common + 1).min(first.len())])
+    (common + 1).min(first.len())
 }
 
 #[cfg(test)]

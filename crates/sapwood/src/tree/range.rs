@@ -216,14 +216,14 @@ impl Leaves {
 
     /// Goes to the next group of leaves, or ends.
     fn next_group(&mut self) -> Result<()> {
-        let Some(Arrived { is_short, leaves, blocks }) = self.groups.next(&self.course)? else {
+        let Some(Arrived { is_short, leaves, pieces }) = self.groups.next(&self.course)? else {
             self.finish();
             return Ok(());
         };
         self.is_short = is_short;
         let is_up = self.course.direction == Direction::Up;
-        for block in blocks {
-            self.overlay.add(&block, (&self.course.low, &self.course.high), is_up);
+        if !pieces.is_empty() {
+            self.overlay.add(pieces, (&self.course.low, &self.course.high), is_up);
         }
         self.leaves = leaves.into();
         Ok(())

@@ -54,7 +54,7 @@ fn next_batch(
         let len: u64 = leaves.iter().map(|(_, address)| u64::from(address.len)).sum();
         // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
         if len + area.bytes() <= 2 * batch {
-            let pieces = area.pieces().filter_map(|piece| Some((piece.id, table.address(piece.id)?)));
+            let pieces = area.pieces().filter_map(|piece| Some((piece, table.address(piece)?)));
             nodes.extend(pieces.chain(leaves));
             bytes += len + area.bytes();
         }

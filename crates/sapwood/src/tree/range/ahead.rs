@@ -11,7 +11,7 @@
 //! whichever is longer, and not both. As long as all that the walk comes to is in the cache, nothing is read ahead.
 //!
 //! Invariants:
-//! 1. At most PioMax leaves are in memory or in flight, and the log pieces of their blocks. The leaves of a group are together no longer than the read
+//! 1. At most PioMax leaves are in memory or in flight, and the log pieces that they need. The leaves of a group are together no longer than the read
 //!    buffers that are kept idle, unless it is a single one.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
 //! 3. The length of a walk that came to a leaf is noted once.
@@ -164,9 +164,9 @@ impl Groups {
             return Ok(None);
         }
         let mut pieces = Pieces::default();
-        pieces.look_up(course, &self.path.take_entered())?;
+        pieces.look_up(course, &mut self.path)?;
         if pieces.missing().next().is_none() {
-            let leaves = self.cached_leaves(course)?;
+            let leaves = self.cached_leaves(course, &mut pieces)?;
             if !leaves.is_empty() {
                 return Ok(Some(Group::here(leaves, pieces)));
             }
@@ -177,13 +177,13 @@ impl Groups {
         let Some(goal) = self.worth(course, needed, &chosen, 0) else {
             let wanted = self.ahead.grow();
             self.is_long = wanted > self.first;
-            self.choose(course, &mut chosen, wanted);
+            self.choose(course, &mut chosen, &mut pieces, wanted);
             return self.ask_for(course, &chosen, pieces).map(Some);
         };
         let pio_max = course.pager.pio_max();
         let most = (pio_max / 2).max(1);
         let mut wanted = (goal - self.asked).min(most);
-        self.choose(course, &mut chosen, wanted);
+        self.choose(course, &mut chosen, &mut pieces, wanted);
         // Beyond the end of the block, if the pieces that this brings cost less than to come back for the rest.
         while !chosen.is_full
             && chosen.ids.len() < wanted
@@ -193,20 +193,26 @@ impl Groups {
             && self.goes_on(course, &mut pieces)
         {
             wanted = (goal - self.asked).min(most);
-            self.choose(course, &mut chosen, wanted);
+            self.choose(course, &mut chosen, &mut pieces, wanted);
         }
         // Should it be longer than any before, it goes on from here.
         self.ahead = ReadAhead::beginning_with(self.first.max(chosen.ids.len() + 1), pio_max);
         self.ask_for(course, &chosen, pieces).map(Some)
     }
 
-    /// The next leaves of the block, up to so many in all and as long as there may be.
-    fn choose(&mut self, course: &Course, chosen: &mut Chosen, wanted: usize) {
+    /// The next leaves of the block with the pieces that they need, up to so many in all and as long as there may be. What is wrong with a piece is told when the walk
+    /// comes to its leaf: what was chosen before is whole.
+    fn choose(&mut self, course: &Course, chosen: &mut Chosen, pieces: &mut Pieces, wanted: usize) {
         while chosen.ids.len() < wanted
             && let Some(id) = self.path.peek_leaf(course)
         {
             let bytes = chosen.bytes + len_of(course, id);
             if bytes > course.pager.buffers_max() && !chosen.ids.is_empty() {
+                chosen.is_full = true;
+                return;
+            }
+            if let Err(error) = pieces.look_up(course, &mut self.path) {
+                self.failed = Some(error);
                 chosen.is_full = true;
                 return;
             }
@@ -219,7 +225,7 @@ impl Groups {
     /// Goes to the next block, if there is one. What is wrong with it is told when the walk comes to it: what was chosen before is whole.
     fn goes_on(&mut self, course: &Course, pieces: &mut Pieces) -> bool {
         let next = match self.path.next_block(course) {
-            Ok(true) => pieces.look_up(course, &self.path.take_entered()),
+            Ok(true) => pieces.look_up(course, &mut self.path),
             Ok(false) => return false,
             Err(error) => Err(error),
         };
@@ -277,11 +283,11 @@ impl Groups {
             return Ok(None);
         }
         let (mut chosen, mut pieces) = (Chosen::default(), Pieces::default());
-        pieces.look_up(course, &self.path.take_entered())?;
-        self.choose(course, &mut chosen, wanted);
+        pieces.look_up(course, &mut self.path)?;
+        self.choose(course, &mut chosen, &mut pieces, wanted);
         while !chosen.is_full && chosen.ids.len() + pieces.len() < wanted && self.goes_on(course, &mut pieces)
         {
-            self.choose(course, &mut chosen, wanted);
+            self.choose(course, &mut chosen, &mut pieces, wanted);
         }
         self.ask_for(course, &chosen, pieces).map(Some)
     }
@@ -295,11 +301,14 @@ impl Groups {
     }
 
     /// The next leaves of the block, as far as they are in the cache, and not many more than a short scan needs.
-    fn cached_leaves(&mut self, course: &Course) -> Result<Vec<Node>> {
+    fn cached_leaves(&mut self, course: &Course, pieces: &mut Pieces) -> Result<Vec<Node>> {
         let mut leaves = Vec::new();
         while leaves.len() < CACHED {
             let Some(id) = self.path.peek_leaf(course) else { break };
             let Some(leaf) = course.view().cached(id, 0)? else { break };
+            if !pieces.look_up_cached(course, &mut self.path)? {
+                break;
+            }
             self.path.next_leaf(course);
             self.asked += 1;
             self.asked_bytes += len_of(course, id);

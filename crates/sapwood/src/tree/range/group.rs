@@ -1,18 +1,15 @@
-//! A group: leaves that a walk comes to next, and the log pieces of the blocks that it enters with them, brought by one parallel read.
+//! A group: leaves that a walk comes to next, and the log pieces that they need, brought by one parallel read.
 //!
 //! Invariants:
-//! 1. All pieces of a block are in the group of the first of its leaves that the walk comes to.
+//! 1. All pieces that may have a key of a leaf's range are in its group, or in one before.
 //! 2. What a search takes of a block's pieces is paid for when they are looked up, wherever they are.
 
 use crate::error::Result;
 use crate::node::{Node, NodeId, PIECE};
-use crate::store::log_area::LogArea;
 use crate::store::pager::Coming;
-use crate::store::rent::price;
-use crate::tree::range::path::{Course, Entered};
-use crate::tree::view::TreeView;
+use crate::tree::overlay::Place;
+use crate::tree::range::path::{Course, Path};
 use psync::AlignedBuffer;
-use std::sync::Arc;
 
 /// See the module. What is not here is still to be read, or in flight.
 pub(super) struct Group {
@@ -25,60 +22,56 @@ pub(super) struct Group {
     pieces: Pieces,
 }
 
-/// The log pieces of some blocks, as far as they are in the cache.
+/// The log pieces of some leaves, as far as they are in the cache, in the order of the walk.
 #[derive(Default)]
-pub(super) struct Pieces {
-    nodes: Vec<(NodeId, Option<Node>)>,
-    /// How many of each block.
-    blocks: Vec<usize>,
-}
+pub(super) struct Pieces(Vec<(Place, NodeId, Option<Node>)>);
 
 /// A group that is here as a whole.
 pub(super) struct Arrived {
     pub is_short: bool,
     pub leaves: Vec<Node>,
-    /// The log pieces of each block, oldest first.
-    pub blocks: Vec<Vec<Node>>,
+    pub pieces: Vec<(Place, Node)>,
 }
 
 impl Pieces {
     pub fn len(&self) -> usize {
-        self.nodes.len()
+        self.0.len()
     }
 
     /// Those that are not in the cache.
     pub fn missing(&self) -> impl Iterator<Item = NodeId> {
-        self.nodes.iter().filter(|(_, node)| node.is_none()).map(|(id, _)| *id)
+        self.0.iter().filter(|(_, _, node)| node.is_none()).map(|(_, id, _)| *id)
     }
 
-    /// Looks in the cache for the pieces of some blocks, and pays their rent. If this fails, nothing has changed.
-    pub fn look_up(&mut self, course: &Course, entered: &[Entered]) -> Result<()> {
+    /// Looks in the cache for the pieces that the next leaf of the path needs, and pays their rent. If this fails, nothing has changed.
+    pub fn look_up(&mut self, course: &Course, path: &mut Path) -> Result<()> {
+        self.take(course, path, |_| true).map(|_| ())
+    }
+
+    /// The same, if all of them are in the cache; says whether they are.
+    pub fn look_up_cached(&mut self, course: &Course, path: &mut Path) -> Result<bool> {
+        self.take(course, path, |is_cached| is_cached)
+    }
+
+    fn take(&mut self, course: &Course, path: &mut Path, takes: impl Fn(bool) -> bool) -> Result<bool> {
+        let next = path.next_pieces(course);
+        if next.is_empty() {
+            return Ok(true);
+        }
         let view = course.view();
-        let pieces = entered.iter().flat_map(|(_, area)| area.pieces());
-        let nodes = pieces.map(|piece| Ok((piece.id, view.cached(piece.id, PIECE)?)));
-        let nodes = nodes.collect::<Result<Vec<_>>>()?;
-        pay(view, entered, &nodes);
-        self.nodes.extend(nodes);
-        self.blocks.extend(entered.iter().map(|(_, area)| area.len()));
-        Ok(())
-    }
-}
-
-/// Pays the rent for the pieces of some blocks, of which some were found in the cache.
-fn pay(view: TreeView<'_>, entered: &[(Node, Arc<LogArea>)], pieces: &[(NodeId, Option<Node>)]) {
-    let mut rest = pieces;
-    for (block, area) in entered {
-        let (pieces, others) = rest.split_at(area.len());
-        rest = others;
-        let cached = pieces.iter().filter(|(_, node)| node.is_some()).count() as u64;
-        let leaves = || view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-        let begin = view.version.table.address(block.child(0)).map(|address| address.position);
-        view.pager.rents.pay(
-            area.rent(),
-            (pieces.len() as u64 - cached, cached),
-            || price(leaves(), area.bytes()),
-            (begin, block.name().id),
-        );
+        let found = next.into_iter().map(|piece| {
+            let node = view.cached(piece.id, PIECE)?;
+            Ok((piece, node))
+        });
+        let found = found.collect::<Result<Vec<_>>>()?;
+        if !takes(found.iter().all(|(_, node)| node.is_some())) {
+            return Ok(false);
+        }
+        if let Some((block, layers)) = path.take_pieces(course, &found) {
+            let place = |layer| Place { block, layer, layers };
+            self.0.extend(found.into_iter().map(|(piece, node)| (place(piece.layer), piece.id, node)));
+        }
+        Ok(true)
     }
 }
 
@@ -116,15 +109,14 @@ impl Group {
         if let Some((coming, count)) = coming {
             let read;
             (leaves, read) = course.view().bring(coming, spare, count)?;
-            for ((_, piece), read) in pieces.nodes.iter_mut().filter(|(_, node)| node.is_none()).zip(read) {
+            for ((_, _, piece), read) in pieces.0.iter_mut().filter(|(_, _, node)| node.is_none()).zip(read) {
                 if is_short {
                     keep(course, &read);
                 }
                 *piece = Some(read);
             }
         }
-        let mut nodes = pieces.nodes.into_iter().filter_map(|(_, node)| node);
-        let blocks = pieces.blocks.into_iter().map(|count| nodes.by_ref().take(count).collect());
-        Ok(Arrived { is_short, leaves, blocks: blocks.collect() })
+        let pieces = pieces.0.into_iter().filter_map(|(place, _, node)| Some((place, node?)));
+        Ok(Arrived { is_short, leaves, pieces: pieces.collect() })
     }
 }

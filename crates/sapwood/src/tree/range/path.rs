@@ -2,19 +2,21 @@
 //!
 //! Invariants:
 //! 1. A leaf outside of the bounds is not named.
-//! 2. A block with a log area is entered before the first of its leaves is named.
+//! 2. The log pieces that a leaf needs are known before it is named: those that may have a key of its range, of the block's up to the far end of that.
+//!    One that several leaves need is named for the first.
 
 use crate::error::Result;
 use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
+use crate::store::mapping_table::Position;
 use crate::store::pager::Pager;
-use crate::store::rent::BYTES_A_PIECE;
+use crate::store::rent::{BYTES_A_PIECE, Needed, price};
 use crate::store::scan_lengths::Kind;
 use crate::store::version::Version;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 /// Which way a cursor goes.
@@ -82,16 +84,83 @@ fn below_high(key: &[u8], high: &Bound<Bytes>) -> bool {
     }
 }
 
-/// A block with a log area.
-pub(super) type Entered = (Node, Arc<LogArea>);
+/// A block with a log area, as far as a walk has come in it.
+struct Crossing {
+    block: Node,
+    area: Arc<LogArea>,
+    layers: Vec<Crossed>,
+}
+
+/// A layer on the way.
+struct Crossed {
+    /// Pieces that are still to be named: the next one is the first of them upwards, and the last downwards.
+    left: Range<usize>,
+    /// Whether the one that was named last had to be read.
+    was_read: bool,
+}
+
+impl Crossing {
+    /// At the beginning of a walk, or where it comes to the block.
+    fn begin(course: &Course, block: &Node, area: &Arc<LogArea>) -> Self {
+        let layers = area.layers().map(|layer| {
+            let left = match (course.direction, &course.low, &course.high) {
+                (Direction::Up, Bound::Included(from) | Bound::Excluded(from), _) => {
+                    layer.piece_for(from)..layer.pieces.len()
+                }
+                (Direction::Down, _, Bound::Included(from) | Bound::Excluded(from)) => {
+                    0..layer.piece_for(from) + 1
+                }
+                (_, _, _) => 0..layer.pieces.len(),
+            };
+            Crossed { left, was_read: false }
+        });
+        Self { block: block.clone(), area: Arc::clone(area), layers: layers.collect() }
+    }
+
+    /// The pieces that the walk needs next up to a separator, or to the end of the block; but none beyond its far bound. By layers, oldest first.
+    fn next(&self, course: &Course, separator: Option<&[u8]>) -> Vec<NextPiece> {
+        let mut next = Vec::new();
+        for (index, (layer, crossed)) in self.area.layers().zip(&self.layers).enumerate() {
+            let Range { start, end } = crossed.left;
+            if start >= end {
+                continue;
+            }
+            let named = |at: usize| NextPiece { layer: index, id: layer.pieces[at] };
+            match course.direction {
+                Direction::Up => {
+                    let to = layer.pieces_while(|fence| {
+                        separator.is_none_or(|separator| fence < separator) && below_high(fence, &course.high)
+                    });
+                    next.extend((start..to.min(end)).map(named));
+                }
+                Direction::Down => {
+                    let bound = match &course.low {
+                        Bound::Included(low) | Bound::Excluded(low) => Some(&low[..]),
+                        Bound::Unbounded => None,
+                    };
+                    // The higher of both; `None` is the lowest.
+                    let from = separator.max(bound).map_or(0, |low| layer.piece_for(low));
+                    next.extend((from.max(start)..end).rev().map(named));
+                }
+            }
+        }
+        next
+    }
+}
+
+/// A piece that a walk needs.
+pub(super) struct NextPiece {
+    pub layer: usize,
+    pub id: NodeId,
+}
 
 /// Where a walk is.
 #[derive(Default)]
 pub(super) struct Path {
     /// Inner nodes from the root down to level 1, each with the next child to visit.
     nodes: Vec<(Node, usize)>,
-    /// Blocks with a log area that the walk has entered since it was asked last.
-    entered: Vec<Entered>,
+    /// The block that the path leads to, if it has a log area.
+    crossing: Option<Crossing>,
 }
 
 /// How a walk begins.
@@ -112,7 +181,7 @@ impl Path {
         for level in (1..=height).rev() {
             let node = view.node(id, level)?;
             let child = course.first_child(&node);
-            self.enter(view, level, &node);
+            self.enter(course, level, &node);
             id = node.child(child);
             self.nodes.push((node, child));
         }
@@ -120,13 +189,61 @@ impl Path {
     }
 
     /// Remembers that the walk enters a node's children, if those are leaves with a log area.
-    fn enter(&mut self, view: TreeView<'_>, level: u8, node: &Node) {
+    fn enter(&mut self, course: &Course, level: u8, node: &Node) {
         if level == 1 {
-            self.entered.extend(view.log(node.name().id).map(|area| (node.clone(), Arc::clone(area))));
+            let view = course.view();
+            let area = view.log(node.name().id);
+            self.crossing = area.map(|area| Crossing::begin(course, node, area));
         }
     }
 
-    /// Bytes that a search pays for entering the next block, as far as they are not here; `None` if it ends before or is
+    /// The log pieces that the next leaf needs, without those that leaves before it have needed.
+    pub fn next_pieces(&self, course: &Course) -> Vec<NextPiece> {
+        let (Some(crossing), Some((_, behind))) = (&self.crossing, self.peek_child(course, 0)) else {
+            return Vec::new();
+        };
+        let separator = match course.direction {
+            Direction::Up => behind,
+            // The leaf's own; the first one has none.
+            Direction::Down => behind.wrapping_add(1),
+        };
+        let has_one = separator < crossing.block.count() && separator > 0;
+        crossing.next(course, has_one.then(|| crossing.block.key(separator)))
+    }
+
+    /// The walk takes these, which are all that the next leaf needs, some from the cache, and pays for them. Says which block it is, and how many layers it has.
+    pub fn take_pieces(
+        &mut self,
+        course: &Course,
+        pieces: &[(NextPiece, Option<Node>)],
+    ) -> Option<(NodeId, usize)> {
+        let Crossing { block, area, layers } = self.crossing.as_mut()?;
+        let view = course.view();
+        let mut needed = Needed::default();
+        for (NextPiece { layer, id }, cached) in pieces {
+            let crossed = &mut layers[*layer];
+            match course.direction {
+                Direction::Up => crossed.left.start += 1,
+                Direction::Down => crossed.left.end -= 1,
+            }
+            match cached {
+                Some(_) => needed.add_cached(),
+                None => {
+                    let len = view.version.table.address(*id).map_or(0, |address| address.len.into());
+                    needed.add_read(len, crossed.was_read);
+                }
+            }
+            crossed.was_read = cached.is_none();
+        }
+        let leaves = || view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+        let begin: Option<Position> =
+            view.version.table.address(block.child(0)).map(|address| address.position);
+        let place = (begin, block.name().id);
+        view.pager.rents.pay(area.rent(), needed, || price(leaves(), area.bytes()), place);
+        Some((block.name().id, layers.len()))
+    }
+
+    /// Bytes that a search pays for entering the next block, for a piece of each layer as far as they are not here; `None` if it ends before or is
     /// somewhere else in the tree than beside this one, or its node would have to be read first.
     pub fn toll(&self, course: &Course) -> Option<u64> {
         let (node, at) = self.nodes.get(self.nodes.len().checked_sub(2)?)?;
@@ -141,14 +258,13 @@ impl Path {
         let block = node.child(next);
         course.pager.cached(view.version.table.address(block)?)?;
         let Some(area) = view.log(block) else { return Some(0) };
-        let missing = area.pieces().filter_map(|piece| view.version.table.address(piece.id));
+        let first = area.layers().filter_map(|layer| match course.direction {
+            Direction::Up => layer.pieces.first(),
+            Direction::Down => layer.pieces.last(),
+        });
+        let missing = first.filter_map(|piece| view.version.table.address(*piece));
         let missing = missing.filter(|address| course.pager.cached(*address).is_none());
         Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
-    }
-
-    /// Blocks with a log area that were entered since this was asked last.
-    pub fn take_entered(&mut self) -> Vec<Entered> {
-        std::mem::take(&mut self.entered)
     }
 
     /// Whether there are further leaves, in this block or another; if so, the path leads to the first of them.
@@ -215,7 +331,7 @@ impl Path {
             for level in (1..=(up as u8)).rev() {
                 let node = view.node(id, level)?;
                 let child = if course.direction == Direction::Up { 0 } else { node.count() - 1 };
-                self.enter(view, level, &node);
+                self.enter(course, level, &node);
                 id = node.child(child);
                 self.nodes.push((node, child));
             }
@@ -227,6 +343,6 @@ impl Path {
     /// The walk is over.
     pub fn clear(&mut self) {
         self.nodes.clear();
-        self.entered.clear();
+        self.crossing = None;
     }
 }
