@@ -18,7 +18,7 @@
 /// Shares in percent: more would take too much space,
 const SHARE_MAX: u64 = 26;
 /// ... even for new records too many reads of whoever searches ranges,
-const SHARE_MAX_GROWING: u64 = 45;
+const SHARE_MAX_GROWING: u64 = 64;
 /// ... less would be no log area.
 const SHARE_MIN: u64 = 6;
 

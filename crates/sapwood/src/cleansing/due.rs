@@ -28,7 +28,7 @@ impl Engine {
         std::thread::scope(|scope| {
             let open = stage.open(limit);
             let version = || Arc::clone(&self.state.load().version);
-            let work = move || sweep_ahead(stage, &self.pager, due, version, limit / 8);
+            let work = move || sweep_ahead(stage, &self.pager, due, version, limit / 4);
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();

@@ -84,10 +84,14 @@ impl Engine {
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, [budget, limit])?;
             drop(changes);
             let base = attempt.base();
-            if let Some(sample) = sample.take().filter(|_| base.logs.totals().bytes > 0)
-                && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
-            {
-                self.flush.advisor.lock().note_new(percent);
+            match sample.take_if(|sample| sample.is_enough() && base.live_bytes() > 0) {
+                Some(sample) => {
+                    if let Ok(Some(percent)) = sample.new_percent(&self.pager, base) {
+                        self.flush.advisor.lock().note_new(percent);
+                    }
+                }
+                // What is in this portion the trees will have when the next is looked at.
+                None => sample.iter_mut().for_each(Sample::begin_anew),
             }
             if next.is_none() {
                 renewal.take().map_or(Ok(()), |wait| wait())?;

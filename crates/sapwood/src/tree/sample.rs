@@ -42,6 +42,16 @@ impl Sample {
         }
     }
 
+    /// Whether so many were seen that they say something.
+    pub fn is_enough(&self) -> bool {
+        self.removals + self.keys.len() as u64 >= ENOUGH
+    }
+
+    /// Forgets what was seen, and looks at more of what comes: what was seen went with a portion that was too small.
+    pub fn begin_anew(&mut self) {
+        *self = Self::of(self.every * ENOUGH);
+    }
+
     /// Percent of the changes that insert what `version` does not have. `None` if too few were seen.
     pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<Option<u64>> {
         let mut old = self.removals;
@@ -52,6 +62,27 @@ impl Sample {
             multi_get(view, None, &keys, &mut |_, _| old += 1)?;
         }
         let all = self.removals + self.keys.len() as u64;
-        Ok((all >= ENOUGH).then(|| (all - old.min(all)) * 100 / all))
+        Ok(self.is_enough().then(|| (all - old.min(all)) * 100 / all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_at_more_when_a_portion_had_too_few() {
+        let change = |value| OperationRef { keyspace: KeyspaceId(1), key: b"a", value };
+        let mut sample = Sample::of(64_000);
+        let see = |sample: &mut Sample, count: u64| {
+            (0..count).for_each(|number| sample.see(&change((number % 2 == 0).then_some(&b"b"[..]))));
+        };
+        see(&mut sample, 15_999);
+        assert!(!sample.is_enough(), "15 of what is in a quarter");
+        sample.begin_anew();
+        see(&mut sample, 3_999);
+        assert!(!sample.is_enough(), "one in 250 now");
+        see(&mut sample, 1);
+        assert!(sample.is_enough());
     }
 }

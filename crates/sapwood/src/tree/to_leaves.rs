@@ -43,7 +43,8 @@ pub(crate) fn to_leaves(
     blocks.iter().for_each(|logged| attempt.empty_log(logged.block));
     let failed = RefCell::default();
     let areas = blocks.into_iter().map(|logged| logged.area).collect();
-    let stream = Stream { view, areas, read: VecDeque::new(), changes: Vec::new().into_iter(), failed: &failed };
+    let stream =
+        Stream { view, areas, read: VecDeque::new(), changes: Vec::new().into_iter(), failed: &failed };
     bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len)?;
     failed.into_inner().map_or(Ok(()), Err)
 }
