@@ -106,6 +106,7 @@ fn main() -> Outcome {
             &db,
             &keyspace,
             records / records::BATCH,
+            records::VALUE_LEN,
             &mut rng,
             |_| {
                 at = (at + step) % records;
@@ -118,7 +119,15 @@ fn main() -> Outcome {
     }
     let mut rng = StdRng::seed_from_u64(2);
     let batches = options.updates / records::BATCH;
-    records::write(&db, &keyspace, batches, &mut rng, |rng| key(rng.random_range(0..records)), |_, _| {})?;
+    records::write(
+        &db,
+        &keyspace,
+        batches,
+        records::VALUE_LEN,
+        &mut rng,
+        |rng| key(rng.random_range(0..records)),
+        |_, _| {},
+    )?;
     db.flush()?;
     // So that the cache is cold.
     drop((keyspace, db));

@@ -84,7 +84,15 @@ fn write(
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome {
-    records::write(db, keyspace, count / records::BATCH, rng, |rng| key(next(rng) * GAP), |_, _| {})?;
+    records::write(
+        db,
+        keyspace,
+        count / records::BATCH,
+        records::VALUE_LEN,
+        rng,
+        |rng| key(next(rng) * GAP),
+        |_, _| {},
+    )?;
     Ok(())
 }
 

@@ -59,7 +59,15 @@ fn main() -> Outcome {
         at += 1;
         key(at - 1)
     };
-    records::write(&db, &keyspace, options.records / records::BATCH, &mut rng, &mut next, |_, _| {})?;
+    records::write(
+        &db,
+        &keyspace,
+        options.records / records::BATCH,
+        records::VALUE_LEN,
+        &mut rng,
+        &mut next,
+        |_, _| {},
+    )?;
     db.flush()?;
     let (before, began) = (db.stats(), Instant::now());
     let spent = std::thread::scope(|scope| {

@@ -2,14 +2,15 @@
 //! was written anew several times, bytes written and read a byte of update, space, then gets, multi_gets and scans on it.
 //! Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--random-load yes]`
+//! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--value-len L]
+//! [--random-load yes]`
 
 mod coprime;
 mod records;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use records::BATCH;
+use records::{BATCH, VALUE_LEN};
 use sapwood::{Database, Keyspace};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,6 +20,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 struct Options {
     dir: PathBuf,
     records: u64,
+    value_len: usize,
     memory: u64,
     times: u64,
     random_load: bool,
@@ -28,6 +30,7 @@ fn options() -> Options {
     let mut options = Options {
         dir: std::env::temp_dir(),
         records: 6_000_000,
+        value_len: VALUE_LEN,
         memory: 128 << 20,
         times: 3,
         random_load: false,
@@ -39,14 +42,13 @@ fn options() -> Options {
             ("--records", Some(n)) => options.records = n.parse().expect("a number"),
             ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
             ("--times", Some(n)) => options.times = n.parse().expect("a number"),
+            ("--value-len", Some(n)) => options.value_len = n.parse().expect("a number"),
             ("--random-load", _) => options.random_load = true,
             _ => {}
         }
     }
     options
 }
-
-const RECORD: u64 = 116;
 
 /// 16 bytes of key: sorted by number.
 fn key(number: u64) -> [u8; 16] {
@@ -56,18 +58,19 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Commits `count` batches of records that `next` names; says how many records a second, how long the slowest commit
+/// Commits `count` batches of records with values of `value_len` bytes that `next` names; says how many records a second, how long the slowest commit
 /// took in milliseconds, and how many bytes of space the database took at most.
 fn write(
     db: &Database,
     keyspace: &Keyspace,
     count: u64,
+    value_len: usize,
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome<(f64, f64, u64)> {
     let (began, mut slowest, mut most) = (Instant::now(), 0f64, 0);
     let key = |rng: &mut StdRng| key(next(rng));
-    records::write(db, keyspace, count, rng, key, |number, took| {
+    records::write(db, keyspace, count, value_len, rng, key, |number, took| {
         slowest = slowest.max(took.as_secs_f64() * 1e3);
         if number % 50 == 0 {
             most = most.max(db.stats().space.used);
@@ -113,10 +116,11 @@ fn main() -> Outcome {
     let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
-    let (records, batches) = (options.records, options.records / BATCH);
+    let (records, batches, value_len) = (options.records, options.records / BATCH, options.value_len);
+    let record = key(0).len() as u64 + value_len as u64;
     println!(
-        "{records} records of {RECORD} bytes = {:.1} x memory ({} MiB), in {}",
-        (records * RECORD) as f64 / options.memory as f64,
+        "{records} records of {record} bytes = {:.1} x memory ({} MiB), in {}",
+        (records * record) as f64 / options.memory as f64,
         options.memory >> 20,
         options.dir.display()
     );
@@ -124,19 +128,19 @@ fn main() -> Outcome {
         // A permutation: a multiplier without a common factor with the number of records.
         let step = coprime::step(7_046_029_254_386_353_131, records);
         let (mut at, step) = (0, step.expect("one of any few numbers is a prime"));
-        write(&db, &keyspace, batches, &mut rng, |_| {
+        write(&db, &keyspace, batches, value_len, &mut rng, |_| {
             at += 1;
             ((at * step) % u128::from(records)) as u64
         })?
     } else {
         let mut at = 0;
-        write(&db, &keyspace, batches, &mut rng, |_| {
+        write(&db, &keyspace, batches, value_len, &mut rng, |_| {
             at += 1;
             at - 1
         })?
     };
     db.flush()?;
-    let loaded = (records * RECORD) as f64;
+    let loaded = (records * record) as f64;
     let (written, given) = (db.stats().device.bytes_written as f64 / loaded, given_to_device());
     tell_memory(&db);
     println!(
@@ -147,9 +151,9 @@ fn main() -> Outcome {
     for time in 1..=options.times {
         let (before, given) = (db.stats(), given_to_device());
         let (rate, slowest, most) =
-            write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
+            write(&db, &keyspace, batches, value_len, &mut rng, |rng| rng.random_range(0..records))?;
         let after = db.stats();
-        let bytes = (records * RECORD) as f64;
+        let bytes = (records * record) as f64;
         let given =
             given_to_device().zip(given).map_or(f64::NAN, |(after, before)| (after - before) as f64 / bytes);
         let per_byte = |after: u64, before: u64| (after - before) as f64 / bytes;
