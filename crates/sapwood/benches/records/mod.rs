@@ -1,5 +1,7 @@
 //! Records that benchmarks write: random values, of 100 bytes unless told, under keys of 16, in commits of many.
 
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
 use rand::Rng;
 use rand::rngs::StdRng;
 use sapwood::{Database, Durability, Keyspace};
@@ -12,7 +14,6 @@ pub const BATCH: u64 = 1000;
 pub const VALUE_LEN: usize = 100;
 
 /// A random value.
-#[allow(dead_code, reason = "not every benchmark writes single records")]
 pub fn value(rng: &mut StdRng) -> [u8; VALUE_LEN] {
     let mut value = [0; VALUE_LEN];
     rng.fill(&mut value[..]);
