@@ -376,6 +376,25 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    /// What it waits for comes when the thread has ended, and the kernel has nobody to go on for. It is tried again by `pread`, which pipes refuse.
+    #[test]
+    fn what_comes_back_since_its_thread_has_ended_is_tried_again() {
+        let Ok(uring) = Uring::new(4) else {
+            eprintln!("SKIPPED: no io_uring here");
+            return;
+        };
+        let (reader, mut writer) = io::pipe().unwrap();
+        let file = Arc::new(File::from(OwnedFd::from(reader)));
+        let landing = Landing { file, offset: 0, buffer: AlignedBuffer::new(1), outcome: Ok(0) };
+        let begun = std::thread::scope(|scope| scope.spawn(|| uring.begin(vec![landing]).ok()).join());
+        writer.write_all(&[7]).unwrap();
+        let landed = begun.unwrap().expect("a ring").land();
+        match &landed[0].outcome {
+            Ok(_) => eprintln!("SKIPPED: this kernel goes on without the thread"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESPIPE), "{error}"),
+        }
+    }
+
     /// Of a pipe, in which nothing is until somebody writes: so what is in flight stays there.
     #[test]
     fn a_few_sets_are_left_to_the_rings_and_no_more() {

@@ -1,5 +1,9 @@
 //! A real directory keeps the contract of `Volume`: names, options, locks, and disks that are full or read-only.
 
+mod mounted;
+
+#[cfg(target_os = "linux")]
+use mounted::Mounted;
 use psync::{
     Access, AlignedBuffer, Backend, Device, Disk, DiskOptions, Error, FileId, LockKind, Read, Volume, Write,
 };
@@ -177,45 +181,11 @@ fn the_lock_keeps_others_away_and_names_the_holder() {
     assert!(!holder.contains(['\x1b', '\n']), "{holder:?}");
 }
 
-/// A small file system in memory, unmounted when dropped. `None`, said loudly, where it cannot be mounted.
-#[cfg(target_os = "linux")]
-struct Mounted(TempDir);
-
-#[cfg(target_os = "linux")]
-impl Mounted {
-    fn new() -> Option<Self> {
-        let dir = scratch();
-        let path = dir.path().to_str().expect("a plain path");
-        if run("mount", &["-t", "tmpfs", "-o", "size=2m", "psync-test", path]) {
-            return Some(Self(dir));
-        }
-        eprintln!("SKIPPED: no file system can be mounted here (this takes root): full and read-only disks");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        run("umount", &["-l", self.path().to_str().expect("a plain path")]);
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn run(program: &str, arguments: &[&str]) -> bool {
-    let output = std::process::Command::new(program).args(arguments).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_can_be_used_again() {
     for backend in [Backend::Uring, Backend::Libaio, Backend::Threads] {
-        let Some(mounted) = Mounted::new() else { return };
+        let Some(mounted) = Mounted::in_memory("tmpfs") else { return };
         let disk = match Disk::open(mounted.path(), DiskOptions { backend, ..DiskOptions::default() }) {
             Ok(disk) => disk,
             Err(error) => {
@@ -250,20 +220,16 @@ fn a_full_disk_is_told_and_can_be_used_again() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_read_only_disk_can_be_locked_for_reading() {
-    let Some(mounted) = Mounted::new() else { return };
-    let remount = |mode: &str| {
-        let path = mounted.path().to_str().expect("a plain path");
-        assert!(run("mount", &["-o", &format!("remount,{mode}"), path]), "remount {mode}");
-    };
+    let Some(mounted) = Mounted::in_memory("tmpfs") else { return };
     let options = DiskOptions { create: false, ..DiskOptions::default() };
-    remount("ro");
+    mounted.remount("ro");
     let disk = Disk::open(mounted.path(), options).unwrap();
     drop(disk.lock(LockKind::Shared, "reader").unwrap());
     let refused = disk.lock(LockKind::Exclusive, "writer");
     assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
-    remount("rw");
+    mounted.remount("rw");
     drop(disk.lock(LockKind::Exclusive, "writer").unwrap());
-    remount("ro");
+    mounted.remount("ro");
     let shared = disk.lock(LockKind::Shared, "reader").unwrap();
     let again = Disk::open(mounted.path(), options).unwrap();
     let also = again.lock(LockKind::Shared, "another reader").unwrap();

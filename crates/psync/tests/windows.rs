@@ -1,12 +1,15 @@
 //! Windows of files: on a real directory, and on the simulated volume, which does the same and loses power besides.
 
+mod mounted;
+
+#[cfg(target_os = "linux")]
+use mounted::{Mounted, run};
 use psync::{
     Access, AlignedBuffer, Device, Disk, DiskOptions, Error, Fault, FileId, Filter, OperationKind, Read,
     Repeat, Simulated, Volume, Window, Write,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::path::Path;
 
 const NEW: Access = Access { write: true, create: true, create_new: false, direct: false };
 const LEN: usize = 40_000;
@@ -150,61 +153,12 @@ fn an_old_window_still_does_it() {
     assert!(read(&disk, file) == expected);
 }
 
-/// A small file system in memory, unmounted when dropped; `None`, said loudly, where it cannot be mounted.
-#[cfg(target_os = "linux")]
-struct Small(tempfile::TempDir);
-
-#[cfg(target_os = "linux")]
-impl Small {
-    fn new(kind: &str) -> Option<Self> {
-        Self::mounted(|path| run("mount", &["-t", kind, "-o", "size=2m", "psync-test", path]))
-    }
-
-    /// ext4 in a file, mounted with these options.
-    fn ext4(options: &str) -> Option<Self> {
-        let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch file");
-        image.as_file().set_len(16 << 20).expect("space for it");
-        let image = image.path().to_str().expect("a plain path");
-        // The mount keeps the image, whose name goes.
-        Self::mounted(|path| {
-            run("mkfs.ext4", &["-q", "-F", image])
-                && run("mount", &["-o", &format!("loop,{options}"), image, path])
-        })
-    }
-
-    fn mounted(mount: impl FnOnce(&str) -> bool) -> Option<Self> {
-        let small = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory"));
-        let mounted = mount(small.path());
-        if !mounted {
-            eprintln!("SKIPPED: no file system can be mounted here (this takes root)");
-        }
-        mounted.then_some(small)
-    }
-
-    fn path(&self) -> &str {
-        self.0.path().to_str().expect("a plain path")
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Small {
-    fn drop(&mut self) {
-        run("umount", &["-l", self.path()]);
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn run(program: &str, arguments: &[&str]) -> bool {
-    let output = std::process::Command::new(program).args(arguments).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
 /// A hole on a full disk, where a store would be the end of the process: there is no window of it. Elsewhere there is.
 #[cfg(target_os = "linux")]
 #[test]
 fn on_a_full_disk_there_are_windows_only_of_what_has_space() {
-    let Some(small) = Small::new("tmpfs") else { return };
-    let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let Some(small) = Mounted::in_memory("tmpfs") else { return };
+    let disk = Disk::open(small.path(), DiskOptions::default()).unwrap();
     let (file, mut expected) = file(&disk, NEW);
     let (written, hole) = (expected.len() as u64, 8 << 20);
     disk.resize(file, hole).unwrap();
@@ -226,11 +180,11 @@ fn on_a_full_disk_there_are_windows_only_of_what_has_space() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_lost_its_space_is_refused_after_a_while() {
-    let Some(small) = Small::new("tmpfs") else { return };
-    let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let Some(small) = Mounted::in_memory("tmpfs") else { return };
+    let disk = Disk::open(small.path(), DiskOptions::default()).unwrap();
     let (file, _) = file(&disk, NEW);
     let mut window = disk.window(file, 0..40_000).unwrap().expect("tmpfs has windows");
-    let other = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let other = Disk::open(small.path(), DiskOptions::default()).unwrap();
     let same = other.open("file", NEW).unwrap();
     other.release(same, 8_192..12_288).unwrap();
     let filler = disk.open("filler", NEW).unwrap();
@@ -245,8 +199,8 @@ fn what_lost_its_space_is_refused_after_a_while() {
 #[cfg(target_os = "linux")]
 #[test]
 fn elsewhere_there_are_no_windows() {
-    let Some(small) = Small::new("ramfs") else { return };
-    let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+    let Some(small) = Mounted::in_memory("ramfs") else { return };
+    let disk = Disk::open(small.path(), DiskOptions::default()).unwrap();
     let (file, _) = file(&disk, NEW);
     assert!(disk.window(file, 0..4096).unwrap().is_none());
     // And none was begun.
@@ -261,10 +215,10 @@ fn what_goes_through_the_journal_has_no_windows() {
     for (options, flag, has) in
         [("data=ordered", "-j", true), ("data=journal", "-j", false), ("rw", "+j", false)]
     {
-        let Some(small) = Small::ext4(options) else { return };
-        let disk = Disk::open(Path::new(small.path()), DiskOptions::default()).unwrap();
+        let Some(small) = Mounted::ext4(options) else { return };
+        let disk = Disk::open(small.path(), DiskOptions::default()).unwrap();
         let (file, _) = file(&disk, NEW);
-        if !run("chattr", &[flag, &format!("{}/file", small.path())]) {
+        if !run("chattr", &[flag, &format!("{}/file", small.path().display())]) {
             eprintln!("SKIPPED: chattr {flag} is not permitted (it takes CAP_SYS_RESOURCE)");
             continue;
         }

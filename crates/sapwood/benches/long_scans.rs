@@ -1,75 +1,64 @@
 //! Measures what a range scan costs, by its length: time, CPU of the thread that scans, what is read and how much of it for
-//! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, with
-//! `--updates` over log pieces too, or with `--random` as a load in random order left them. With `--scans` so many scans for each length,
-//! and no time; with `--still` nothing is cleansed meanwhile: then counts are the same in each run. Prints a table; asserts nothing.
+//! nothing. Records of 116 bytes from uniform starts, one thread, more data than memory; over cleansed leaves, over log pieces too, or as
+//! a load in random order left them. Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench long_scans -- [--dir DIR] [--records N] [--updates N] [--random] [--memory-mib M] [--seconds S]
-//! [--scans N] [--still] [--within N] [--down] [--len L]`
+//! `cargo bench -p sapwood --bench long_scans -- --help`
 
 mod coprime;
+mod ground;
 mod numbered;
 mod processor;
 mod records;
 
+use clap::Parser;
+use ground::Ground;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Keyspace};
-use std::path::PathBuf;
 use std::time::Instant;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// What a range scan costs, by its length
+///
+/// Scans of 10 to 100000 records of 16 + 100 bytes from uniform starts, one thread: microseconds, nanoseconds of processor a record,
+/// and what a scan reads: parallel reads (psyncs), requests, nodes, KiB, log pieces. The cache is cold when they begin.
+#[derive(Parser)]
+#[command(bin_name = "cargo bench -p sapwood --bench long_scans --", after_help = EXAMPLES)]
 struct Options {
-    dir: PathBuf,
-    records: u64,
+    #[command(flatten)]
+    ground: Ground<3_000_000, 40>,
+    /// Updates at uniform keys before the scans: whole thousands; they leave log pieces
+    #[arg(long, value_name = "N", default_value_t = 0)]
     updates: u64,
-    memory: u64,
+    /// Load in an order that looks like chance, which leaves log pieces too
+    #[arg(long)]
+    random: bool,
+    /// Seconds for each length
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     seconds: f64,
-    /// Scans of each length, in place of a time.
+    /// Scans of each length, in place of a time
+    #[arg(long, value_name = "N")]
     scans: Option<u64>,
-    is_random: bool,
-    is_still: bool,
-    /// Records from which scans begin.
+    /// Nothing is cleansed meanwhile: with --scans, counts are the same in each run
+    #[arg(long)]
+    still: bool,
+    /// Begin within the first N records only; few of them are in memory after a while
+    #[arg(long, value_name = "N")]
     within: Option<u64>,
+    /// From the upper end down
+    #[arg(long)]
     down: bool,
+    /// This length only
+    #[arg(long, value_name = "RECORDS")]
     len: Option<u64>,
 }
 
-fn options() -> Options {
-    let mut options = Options {
-        dir: std::env::temp_dir(),
-        records: 3_000_000,
-        updates: 0,
-        memory: 40 << 20,
-        seconds: 2.0,
-        scans: None,
-        is_random: false,
-        is_still: false,
-        within: None,
-        down: false,
-        len: None,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|number| number.parse().ok()).expect("a number");
-        match argument.as_str() {
-            "--records" => options.records = number(),
-            "--updates" => options.updates = number(),
-            "--memory-mib" => options.memory = number() << 20,
-            "--seconds" => options.seconds = number() as f64,
-            "--scans" => options.scans = Some(number()),
-            "--within" => options.within = Some(number()),
-            "--random" => options.is_random = true,
-            "--still" => options.is_still = true,
-            "--len" => options.len = Some(number()),
-            "--down" => options.down = true,
-            "--dir" => options.dir = arguments.next().expect("a directory").into(),
-            _ => {}
-        }
-    }
-    options
-}
+const EXAMPLES: &str = "\
+Examples:
+  cargo bench -p sapwood --bench long_scans -- --dir /mnt/disk --random
+  cargo bench -p sapwood --bench long_scans -- --records 700000 --memory-mib 16 --still --scans 3000 --len 100";
 
 /// Reads `len` records and returns how many there were.
 fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
@@ -88,17 +77,18 @@ fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
 }
 
 fn main() -> Outcome {
-    let options = options();
-    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
+    let options = Options::parse();
+    let ground = &options.ground;
+    let dir = ground.scratch()?;
     let open = |threads| {
-        let builder = Database::builder().memory(options.memory).background_threads(threads);
+        let builder = Database::builder().memory(ground.memory()).background_threads(threads);
         builder.open(dir.path().join("db"))
     };
     let db = open(1)?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
-    let records = options.records;
-    if options.is_random {
+    let records = ground.records;
+    if options.random {
         // Each number once: a step that has no divisor in common with them.
         let step = coprime::step((records as f64 * 0.618) as u128, records).map_or(1, |step| step as u64);
         let mut at = 0;
@@ -106,6 +96,7 @@ fn main() -> Outcome {
             &db,
             &keyspace,
             records / records::BATCH,
+            records::VALUE_LEN,
             &mut rng,
             |_| {
                 at = (at + step) % records;
@@ -118,16 +109,24 @@ fn main() -> Outcome {
     }
     let mut rng = StdRng::seed_from_u64(2);
     let batches = options.updates / records::BATCH;
-    records::write(&db, &keyspace, batches, &mut rng, |rng| key(rng.random_range(0..records)), |_, _| {})?;
+    records::write(
+        &db,
+        &keyspace,
+        batches,
+        records::VALUE_LEN,
+        &mut rng,
+        |rng| key(rng.random_range(0..records)),
+        |_, _| {},
+    )?;
     db.flush()?;
     // So that the cache is cold.
     drop((keyspace, db));
-    let db = open(usize::from(!options.is_still))?;
+    let db = open(usize::from(!options.still))?;
     let keyspace = db.keyspace("bench")?;
     let space = db.stats().space;
     println!(
         "{records} records, {} MiB of memory, {} pieces of {:.1} KiB, {:.2} of what lives",
-        options.memory >> 20,
+        ground.memory_mib,
         space.log_pieces,
         space.logged as f64 / 1024.0 / space.log_pieces.max(1) as f64,
         space.logged as f64 / space.live as f64

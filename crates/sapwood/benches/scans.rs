@@ -2,44 +2,42 @@
 //! zipfian starts with few inserts among them (as YCSB's workload E), then scans of 100 from uniform starts, slice by slice of time; and
 //! what scans cost whose nodes are all in memory, before and after `compact`. Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench scans -- [--dir DIR] [--records N] [--memory-mib M] [--seconds S] [--threads T]`
+//! `cargo bench -p sapwood --bench scans -- --help`
 
+mod ground;
 mod numbered;
 mod records;
 
+use clap::Parser;
+use ground::Ground;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// What scans pay for log pieces, and how long
+///
+/// Loads records of 16 + 100 bytes in order, and overwrites as many at keys by Zipf's law and as many at uniform keys. Then short scans
+/// with few inserts among them (as YCSB's workload E), and scans of 100 from uniform starts: in each slice of time, reads and log
+/// pieces a scan. Scans whose nodes are all in memory come before that, and once more at the end, when all is in the leaves.
+#[derive(Parser)]
+#[command(
+    bin_name = "cargo bench -p sapwood --bench scans --",
+    after_help = "Example:\n  cargo bench -p sapwood --bench scans -- --dir /mnt/disk --seconds 60"
+)]
 struct Options {
-    dir: PathBuf,
-    records: u64,
-    memory: u64,
+    #[command(flatten)]
+    ground: Ground<3_000_000, 40>,
+    /// Seconds for each of the two kinds of scans
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     seconds: u64,
+    /// Threads that scan and insert as YCSB's workload E
+    #[arg(long, value_name = "N", default_value_t = 4)]
     threads: u64,
-}
-
-fn options() -> Options {
-    let mut options =
-        Options { dir: std::env::temp_dir(), records: 3_000_000, memory: 40 << 20, seconds: 20, threads: 4 };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match (argument.as_str(), arguments.next()) {
-            ("--dir", Some(dir)) => options.dir = dir.into(),
-            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
-            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
-            ("--seconds", Some(n)) => options.seconds = n.parse().expect("a number"),
-            ("--threads", Some(n)) => options.threads = n.parse().expect("a number"),
-            _ => {}
-        }
-    }
-    options
 }
 
 /// Room between the keys of two neighbours, for inserts.
@@ -84,7 +82,15 @@ fn write(
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome {
-    records::write(db, keyspace, count / records::BATCH, rng, |rng| key(next(rng) * GAP), |_, _| {})?;
+    records::write(
+        db,
+        keyspace,
+        count / records::BATCH,
+        records::VALUE_LEN,
+        rng,
+        |rng| key(next(rng) * GAP),
+        |_, _| {},
+    )?;
     Ok(())
 }
 
@@ -154,12 +160,13 @@ fn in_memory(what: &str, keyspace: &Keyspace, records: u64) {
 }
 
 fn main() -> Outcome {
-    let options = options();
-    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
-    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let options = Options::parse();
+    let ground = &options.ground;
+    let dir = ground.scratch()?;
+    let db = Database::builder().memory(ground.memory()).open(dir.path().join("db"))?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
-    let (records, zipfian) = (options.records, Zipfian::new(options.records));
+    let (records, zipfian) = (ground.records, Zipfian::new(ground.records));
     let mut at = 0;
     write(&db, &keyspace, records, &mut rng, |_| {
         at += 1;
@@ -171,7 +178,7 @@ fn main() -> Outcome {
     let space = db.stats().space;
     println!(
         "{records} records of 116 bytes, {} MiB of memory; {} pieces, logged {:.2} of live, space {:.2} x live",
-        options.memory >> 20,
+        ground.memory_mib,
         space.log_pieces,
         space.logged as f64 / space.live as f64,
         space.amplification

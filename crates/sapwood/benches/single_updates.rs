@@ -1,57 +1,51 @@
 //! Measures what single updates cost the threads that make them: threads that overwrite one record a commit, buffered, at uniform
-//! keys, on a database that was loaded in order. Prints a table; asserts nothing. It is also what to count system calls of:
-//! `strace -f -c` shows all of it, the difference of two counts of `--updates` that of the updates.
+//! keys, on a database that was loaded in order. Prints a table; asserts nothing. It is also what to count system calls of.
 //!
-//! `cargo bench -p sapwood --bench single_updates -- [--dir DIR] [--records N] [--memory-mib M] [--threads T] [--updates N]`
+//! `cargo bench -p sapwood --bench single_updates -- --help`
 
+mod ground;
 mod numbered;
 mod processor;
 mod records;
 
+use clap::Parser;
+use ground::Ground;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability};
-use std::path::PathBuf;
 use std::time::Instant;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// What single updates cost the threads that make them
+///
+/// Loads records of 16 + 100 bytes in order; then threads overwrite one record a commit, buffered, at uniform keys. Told: updates a
+/// second, nanoseconds of processor an update in these threads, writes and bytes of log an update.
+#[derive(Parser)]
+#[command(bin_name = "cargo bench -p sapwood --bench single_updates --", after_help = EXAMPLES)]
 struct Options {
-    dir: PathBuf,
-    records: u64,
-    memory: u64,
+    #[command(flatten)]
+    ground: Ground<1_000_000, 128>,
+    /// Threads that update
+    #[arg(long, value_name = "N", default_value_t = 4)]
     threads: u64,
-    /// Of each thread.
+    /// Updates of each thread
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
     updates: u64,
 }
 
-fn options() -> Options {
-    let mut options = Options {
-        dir: std::env::temp_dir(),
-        records: 1_000_000,
-        memory: 128 << 20,
-        threads: 4,
-        updates: 500_000,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match (argument.as_str(), arguments.next()) {
-            ("--dir", Some(dir)) => options.dir = dir.into(),
-            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
-            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
-            ("--threads", Some(n)) => options.threads = n.parse().expect("a number"),
-            ("--updates", Some(n)) => options.updates = n.parse().expect("a number"),
-            _ => {}
-        }
-    }
-    options
-}
+const EXAMPLES: &str = "\
+Examples:
+  cargo bench -p sapwood --bench single_updates -- --dir /mnt/disk --threads 1
+  strace -f -c target/release/deps/single_updates-* --updates 100000
+System calls of the updates alone are the difference of two counts with different --updates.";
 
 fn main() -> Outcome {
-    let options = options();
-    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
-    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let options = Options::parse();
+    let ground = &options.ground;
+    let dir = ground.scratch()?;
+    let db = Database::builder().memory(ground.memory()).open(dir.path().join("db"))?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
     let mut at = 0;
@@ -59,7 +53,15 @@ fn main() -> Outcome {
         at += 1;
         key(at - 1)
     };
-    records::write(&db, &keyspace, options.records / records::BATCH, &mut rng, &mut next, |_, _| {})?;
+    records::write(
+        &db,
+        &keyspace,
+        ground.records / records::BATCH,
+        records::VALUE_LEN,
+        &mut rng,
+        &mut next,
+        |_, _| {},
+    )?;
     db.flush()?;
     let (before, began) = (db.stats(), Instant::now());
     let spent = std::thread::scope(|scope| {
@@ -71,7 +73,7 @@ fn main() -> Outcome {
                 let before = processor::nanos();
                 for _ in 0..options.updates {
                     let mut batch = db.batch();
-                    let number = rng.random_range(0..options.records);
+                    let number = rng.random_range(0..ground.records);
                     batch.insert(&keyspace, key(number), records::value(&mut rng));
                     batch.durability(Durability::Buffered).commit()?;
                 }

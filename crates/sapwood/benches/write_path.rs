@@ -2,72 +2,65 @@
 //! was written anew several times, bytes written and read a byte of update, space, then gets, multi_gets and scans on it.
 //! Prints a table; asserts nothing.
 //!
-//! `cargo bench -p sapwood --bench write_path -- [--dir DIR] [--records N] [--memory-mib M] [--times T] [--random-load yes]`
+//! `cargo bench -p sapwood --bench write_path -- --help`
 
 mod coprime;
+mod ground;
 mod records;
+mod users;
 
+use clap::Parser;
+use ground::Ground;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use records::BATCH;
+use records::{BATCH, VALUE_LEN};
 use sapwood::{Database, Keyspace};
-use std::path::PathBuf;
 use std::time::Instant;
+use users::key;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
+/// What updates cost beyond memory, and what they leave behind for readers
+///
+/// Loads records of 16 bytes of key and random values, overwrites them at uniform keys until the database was written anew several
+/// times, then gets, multi_gets of 64 and scans. Told for each part: records a second, bytes that went to files and to the device for a
+/// byte of records, space, and the longest that one commit of 1000 records took. For exact counts of bytes it makes no difference
+/// what else the machine does; for rates it does.
+#[derive(Parser)]
+#[command(bin_name = "cargo bench -p sapwood --bench write_path --", after_help = EXAMPLES)]
 struct Options {
-    dir: PathBuf,
-    records: u64,
-    memory: u64,
+    #[command(flatten)]
+    ground: Ground<6_000_000, 128>,
+    /// Bytes of each value
+    #[arg(long, value_name = "BYTES", default_value_t = VALUE_LEN)]
+    value_len: usize,
+    /// How often as many records as there are get overwritten
+    #[arg(long, value_name = "N", default_value_t = 3)]
     times: u64,
+    /// Load in an order that looks like chance, not in that of the keys
+    #[arg(long)]
     random_load: bool,
 }
 
-fn options() -> Options {
-    let mut options = Options {
-        dir: std::env::temp_dir(),
-        records: 6_000_000,
-        memory: 128 << 20,
-        times: 3,
-        random_load: false,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match (argument.as_str(), arguments.next()) {
-            ("--dir", Some(dir)) => options.dir = dir.into(),
-            ("--records", Some(n)) => options.records = n.parse().expect("a number"),
-            ("--memory-mib", Some(n)) => options.memory = n.parse::<u64>().expect("a number") << 20,
-            ("--times", Some(n)) => options.times = n.parse().expect("a number"),
-            ("--random-load", _) => options.random_load = true,
-            _ => {}
-        }
-    }
-    options
-}
+const EXAMPLES: &str = "\
+Examples:
+  cargo bench -p sapwood --bench write_path -- --dir /mnt/disk
+  cargo bench -p sapwood --bench write_path -- --random-load --times 1
+  cargo bench -p sapwood --bench write_path -- --value-len 1000 --records 700000";
 
-const RECORD: u64 = 116;
-
-/// 16 bytes of key: sorted by number.
-fn key(number: u64) -> [u8; 16] {
-    let mut key = *b"user000000000000";
-    let digits = format!("{number:012}");
-    key[4..].copy_from_slice(digits.as_bytes());
-    key
-}
-
-/// Commits `count` batches of records that `next` names; says how many records a second, how long the slowest commit
+/// Commits `count` batches of records with values of `value_len` bytes that `next` names; says how many records a second, how long the slowest commit
 /// took in milliseconds, and how many bytes of space the database took at most.
 fn write(
     db: &Database,
     keyspace: &Keyspace,
     count: u64,
+    value_len: usize,
     rng: &mut StdRng,
     mut next: impl FnMut(&mut StdRng) -> u64,
 ) -> Outcome<(f64, f64, u64)> {
     let (began, mut slowest, mut most) = (Instant::now(), 0f64, 0);
     let key = |rng: &mut StdRng| key(next(rng));
-    records::write(db, keyspace, count, rng, key, |number, took| {
+    records::write(db, keyspace, count, value_len, rng, key, |number, took| {
         slowest = slowest.max(took.as_secs_f64() * 1e3);
         if number % 50 == 0 {
             most = most.max(db.stats().space.used);
@@ -108,35 +101,37 @@ fn tell_memory(db: &Database) {
 }
 
 fn main() -> Outcome {
-    let options = options();
-    let dir = tempfile::Builder::new().prefix("sapwood-bench").tempdir_in(&options.dir)?;
-    let db = Database::builder().memory(options.memory).open(dir.path().join("db"))?;
+    let options = Options::parse();
+    let (ground, value_len) = (&options.ground, options.value_len);
+    let dir = ground.scratch()?;
+    let db = Database::builder().memory(ground.memory()).open(dir.path().join("db"))?;
     let keyspace = db.keyspace("bench")?;
     let mut rng = StdRng::seed_from_u64(1);
-    let (records, batches) = (options.records, options.records / BATCH);
+    let (records, batches) = (ground.records, ground.records / BATCH);
+    let record = key(0).len() as u64 + value_len as u64;
     println!(
-        "{records} records of {RECORD} bytes = {:.1} x memory ({} MiB), in {}",
-        (records * RECORD) as f64 / options.memory as f64,
-        options.memory >> 20,
-        options.dir.display()
+        "{records} records of {record} bytes = {:.1} x memory ({} MiB), in {}",
+        (records * record) as f64 / ground.memory() as f64,
+        ground.memory_mib,
+        ground.dir.display()
     );
     let (rate, slowest, _) = if options.random_load {
         // A permutation: a multiplier without a common factor with the number of records.
         let step = coprime::step(7_046_029_254_386_353_131, records);
         let (mut at, step) = (0, step.expect("one of any few numbers is a prime"));
-        write(&db, &keyspace, batches, &mut rng, |_| {
+        write(&db, &keyspace, batches, value_len, &mut rng, |_| {
             at += 1;
             ((at * step) % u128::from(records)) as u64
         })?
     } else {
         let mut at = 0;
-        write(&db, &keyspace, batches, &mut rng, |_| {
+        write(&db, &keyspace, batches, value_len, &mut rng, |_| {
             at += 1;
             at - 1
         })?
     };
     db.flush()?;
-    let loaded = (records * RECORD) as f64;
+    let loaded = (records * record) as f64;
     let (written, given) = (db.stats().device.bytes_written as f64 / loaded, given_to_device());
     tell_memory(&db);
     println!(
@@ -147,9 +142,9 @@ fn main() -> Outcome {
     for time in 1..=options.times {
         let (before, given) = (db.stats(), given_to_device());
         let (rate, slowest, most) =
-            write(&db, &keyspace, batches, &mut rng, |rng| rng.random_range(0..records))?;
+            write(&db, &keyspace, batches, value_len, &mut rng, |rng| rng.random_range(0..records))?;
         let after = db.stats();
-        let bytes = (records * RECORD) as f64;
+        let bytes = (records * record) as f64;
         let given =
             given_to_device().zip(given).map_or(f64::NAN, |(after, before)| (after - before) as f64 / bytes);
         let per_byte = |after: u64, before: u64| (after - before) as f64 / bytes;

@@ -376,6 +376,40 @@ mod tests {
         assert!(again.iter().chain(&held).all(|copy| copy.iter().all(|byte| *byte == 7)));
     }
 
+    /// While their memory goes frames are in no list, and others can see that: they have the lock.
+    #[test]
+    #[cfg(all(unix, not(miri)))]
+    fn nobody_waits_for_the_lists_while_memory_goes() {
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+        const COUNT: usize = 16 * PAGES_A_SLAB;
+        let frames = Frames::new(0);
+        let was_seen = (0..100).any(|_| {
+            frames.allow(u64::MAX);
+            drop(take(&frames, COUNT, 1));
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    let is_going = || {
+                        let inner = frames.inner.lock();
+                        inner.classes[0].idle.len() + inner.classes[0].cold.len() < COUNT
+                    };
+                    while !is_over.load(Relaxed) {
+                        if is_going() {
+                            return true;
+                        }
+                    }
+                    false
+                });
+                frames.allow(0);
+                is_over.store(true, Relaxed);
+                other.join().unwrap()
+            })
+        });
+        assert!(was_seen, "the lists were locked until the memory was given back");
+        assert_eq!(frames.inner.lock().slabs.len(), 16, "and all of them come back");
+    }
+
     #[test]
     fn frames_of_one_length_make_room_for_those_of_another() {
         let frames = Frames::new(20 * PAGE);

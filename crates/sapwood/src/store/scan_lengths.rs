@@ -200,6 +200,14 @@ mod tests {
     }
 
     #[test]
+    fn a_few_searches_tell_nothing() {
+        let (few, kind) = noted([4; ENOUGH as usize - 1]);
+        assert_eq!(few.worth(kind, 1, 0, LEAF, 0), None);
+        few.note(kind, 4);
+        assert_eq!(few.worth(kind, 1, 0, LEAF, 0), Some(4));
+    }
+
+    #[test]
     fn what_was_is_forgotten() {
         let (lengths, kind) = noted(std::iter::repeat_n(60, 5000));
         assert_eq!(lengths.worth(kind, 1, 0, LEAF, 0), Some(64));

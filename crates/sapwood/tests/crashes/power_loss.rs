@@ -1,12 +1,10 @@
 //! Power loss at more than 20,000 seeded points: what was acknowledged as durable is there, no batch is half there, and
-//! the database goes on. To replay one: `POWER_LOSS_SEED=<seed> cargo test -p sapwood --test power_loss`.
+//! the database goes on. To replay one: `POWER_LOSS_SEED=<seed> cargo test -p sapwood --test crashes power_loss::`.
 
-mod scenario;
-
+use crate::scenario::{self, Workload, open};
 use psync::{Fault, Filter, Repeat};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use scenario::{Workload, open};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

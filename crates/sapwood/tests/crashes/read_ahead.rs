@@ -1,13 +1,11 @@
 //! A flush in the background with another thread that reads ahead of it: what it finds there is what was written, and a
 //! device that fails anywhere ends it with an error, never with two threads that wait for each other.
 
-mod scenario;
-
+use crate::scenario::{self, Contents, Workload, open};
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
-use scenario::{Contents, Workload, open};
 use std::sync::Arc;
 
 const RECORDS: u32 = 6000;

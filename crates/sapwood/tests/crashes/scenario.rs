@@ -1,8 +1,6 @@
 //! A workload whose every state is known: each batch also writes its number, so that whatever is found after a crash
 //! can be compared with the state after exactly that batch.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -2,11 +2,10 @@
 //! and others come by turns, to several keyspaces in each batch, and log areas are cleansed and segments collected. What holds at
 //! every point: durable commits that returned are there, each batch is whole in all keyspaces, and what is there is a prefix.
 //!
-//! More of it: `SMALL_FLUSHES_LIVES=20000 cargo test -p sapwood --test power_loss_small_flushes`. To replay one life of those without a
+//! More of it: `SMALL_FLUSHES_LIVES=20000 cargo test -p sapwood --test crashes small_flushes::`. To replay one life of those without a
 //! second thread: `SMALL_FLUSHES_SEED=<seed>`.
 
-mod scenario;
-
+use crate::scenario;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

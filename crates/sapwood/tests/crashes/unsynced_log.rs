@@ -2,8 +2,7 @@
 //! same: after a power loss at any operation there is a prefix of the batches, with all that was promised, also when durable
 //! commits come while such a log is still needed.
 
-mod scenario;
-
+use crate::scenario;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use sapwood::{Database, Durability, Error};
 use std::sync::Arc;

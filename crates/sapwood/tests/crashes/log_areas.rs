@@ -1,13 +1,11 @@
 //! Blocks with log areas: whatever the log pieces and the leaves hold between them, gets, multi_gets and ranges in both
 //! directions find what was written, snapshots keep what they saw, and reopening and power loss change nothing.
 
-mod scenario;
-
+use crate::scenario::{Contents, open};
 use psync::Simulated;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace, Snapshot};
-use scenario::{Contents, open};
 use std::ops::Bound;
 
 const RECORDS: u32 = 4000;

@@ -117,7 +117,7 @@ fn kill_and_verify(kills: u64, seed: u64) -> (u64, u64) {
     let (mut total, mut mapped) = (0, 0);
     for kill in 0..kills {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "writes_until_killed", "--nocapture"])
+            .args(["--exact", "kill::writes_until_killed", "--nocapture"])
             .env("SAPWOOD_KILL_PATH", &path)
             .envs((seed % 2 == 1).then_some(("SAPWOOD_KILL_BUFFERED", "yes")))
             .stdout(Stdio::piped())

@@ -1,12 +1,10 @@
 //! Bulk ingestion: all of it or nothing, whatever fails in its middle, behind what is there, and one write a byte.
 
-mod scenario;
-
+use crate::scenario::{Contents, open};
 use psync::{Fault, Filter, Repeat, Simulated};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Error};
-use scenario::{Contents, open};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:07}").into_bytes()

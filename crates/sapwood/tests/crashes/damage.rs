@@ -1,13 +1,11 @@
 //! What a disk gets wrong without saying so: flipped bits, cut files, lost files, writes that went elsewhere or nowhere.
 //! All of it is named, or does no harm; wrong data is never given out.
 
-mod scenario;
-
+use crate::scenario::{self, Contents, Workload, open};
 use psync::{Filter, OperationKind, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Error};
-use scenario::{Contents, Workload, open};
 use std::sync::Arc;
 
 /// A database with a bit of everything on disk, closed properly.

@@ -1,13 +1,11 @@
 //! Long scans, of which the next group of leaves is in flight while one is eaten: they give out what a model says, in both directions and
 //! whatever becomes of them; what fails on the way is told where the walk comes to it; and short scans read nothing ahead.
 
-mod scenario;
-
+use crate::scenario::{self, Contents};
 use psync::{Device, Fault, OperationKind, Repeat, Simulated};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Builder, Database, Keyspace};
-use scenario::Contents;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};

@@ -1,10 +1,8 @@
 //! Troubles that come in twos. Each test tells a loss that once happened.
 
-mod scenario;
-
+use crate::scenario::{self, open};
 use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, Simulated, Volume};
 use sapwood::{Database, Durability, Error};
-use scenario::open;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

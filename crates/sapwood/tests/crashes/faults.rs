@@ -1,10 +1,8 @@
 //! A fault at every single I/O of a fixed scenario: the first, the second, ... until it passes. Each gives an error or
 //! success; never a panic, a hang, or lost data.
 
-mod scenario;
-
+use crate::scenario::{Workload, open};
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
-use scenario::{Workload, open};
 
 const SEED: u64 = 11;
 /// Of a workload without syncs, whose log is stored to.

@@ -1,0 +1,7 @@
+//! What the store does while nothing goes wrong: answers, space, memory of the cache.
+
+mod concurrent;
+mod model;
+mod record_cache;
+mod small_flush_memory;
+mod space;

@@ -1,0 +1,15 @@
+//! What the store does when something goes wrong: power loss, kills, failing and lying disks, at any moment of all that it does.
+
+mod damage;
+mod faults;
+mod ingest;
+mod kill;
+mod log_areas;
+mod long_scans;
+mod poisoned;
+mod power_loss;
+mod power_loss_small_flushes;
+mod read_ahead;
+mod scenario;
+mod second_faults;
+mod unsynced_log;
