@@ -11,7 +11,7 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
-use crate::queue::skip_list::SkipList;
+use crate::queue::map::Map;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +22,7 @@ pub(crate) type Change = Option<Bytes>;
 /// The operation queue.
 #[derive(Debug, Default)]
 pub(crate) struct Opq {
-    entries: SkipList,
+    entries: Map,
     count: AtomicU64,
     bytes: AtomicU64,
 }
@@ -63,17 +63,14 @@ impl Opq {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.front().is_none()
+        self.entries.is_empty()
     }
 
     /// What the queue says about the key to a reader at `seq`; `None` if nothing. It is remembered that somebody asked.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
-        let entry = self.entries.at_or_after((keyspace, key, seq))?;
-        let found = entry.key();
-        ((found.0, found.1) == (keyspace, key)).then(|| {
-            entry.ask();
-            entry.value().map(Bytes::copy_from_slice)
-        })
+        let entry = self.entries.get((keyspace, key, seq))?;
+        entry.ask();
+        Some(entry.value().map(Bytes::copy_from_slice))
     }
 
     /// Appends to `out` up to `max` keys at or after `from` with what a reader at `seq` sees of them, removals
@@ -91,11 +88,9 @@ impl Opq {
             Bound::Included(key) => (key, false),
             Bound::Excluded(key) => (key, true),
         };
-        let mut next =
-            self.entries.at_or_after((keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX }));
+        let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
         let limit = out.len() + max;
-        while let Some(entry) = next {
-            next = entry.next();
+        for entry in self.entries.from(from) {
             let at = entry.key();
             if at.0 != keyspace {
                 return false;
@@ -139,8 +134,7 @@ impl Opq {
                 return false;
             }
             // What the reader sees of the key is the first version of its time, if there is one.
-            let seen = self.entries.at_or_after((keyspace, key, seq)).filter(|seen| seen.key().1 == key);
-            if let Some(seen) = seen.filter(|seen| seen.key().0 == keyspace) {
+            if let Some(seen) = self.entries.get((keyspace, key, seq)) {
                 if out.len() == limit {
                     return true;
                 }
@@ -162,11 +156,8 @@ impl Opq {
         &self,
         from: Option<(KeyspaceId, Bytes)>,
     ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
-        let first = match &from {
-            None => self.entries.front(),
-            Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
-        };
-        let mut entries = self.entries.ahead(first).peekable();
+        let from = from.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
+        let mut entries = self.entries.ahead(from).peekable();
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();

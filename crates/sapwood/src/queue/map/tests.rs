@@ -1,7 +1,10 @@
-//! The list against sorted vectors: single entries and batches, with readers beside the writer.
+//! The map against sorted vectors: single entries and batches, with readers beside the writer.
 
 use super::memory::CHUNK;
+use super::entry::{compare_bytes, shared};
+use super::node::Side;
 use super::*;
+use crate::operation::KeyspaceId;
 use proptest::prelude::*;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -13,17 +16,17 @@ fn shuffled(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
 }
 
-fn insert(list: &SkipList, key: Key<'_>, value: Option<&[u8]>) {
-    list.insert_all([(key, value)]);
+fn insert(map: &Map, key: Key<'_>, value: Option<&[u8]>) {
+    map.insert_all([(key, value)]);
 }
 
 /// Keyspace, key, sequence number, value.
 type Plain = (u32, Vec<u8>, u64, Option<Vec<u8>>);
 
 /// Inserts entries in their order, so many at a time.
-fn insert_batches(list: &SkipList, entries: &[Plain], batch: usize) {
+fn insert_batches(map: &Map, entries: &[Plain], batch: usize) {
     for batch in entries.chunks(batch) {
-        list.insert_all(
+        map.insert_all(
             batch.iter().map(|(keyspace, key, seq, value)| {
                 ((KeyspaceId(*keyspace), &key[..], *seq), value.as_deref())
             }),
@@ -31,17 +34,15 @@ fn insert_batches(list: &SkipList, entries: &[Plain], batch: usize) {
     }
 }
 
-fn sort_as_the_list(entries: &mut [Plain]) {
+fn sort_as_the_map(entries: &mut [Plain]) {
     entries.sort_by(|a, b| (a.0, &a.1, std::cmp::Reverse(a.2)).cmp(&(b.0, &b.1, std::cmp::Reverse(b.2))));
 }
 
-fn entries(list: &SkipList) -> Vec<Plain> {
+fn entries(map: &Map) -> Vec<Plain> {
     let mut all = Vec::new();
-    let mut next = list.front();
-    while let Some(entry) = next {
+    for entry in map.all() {
         let (keyspace, key, seq) = entry.key();
         all.push((keyspace.0, key.to_vec(), seq, entry.value().map(<[u8]>::to_vec)));
-        next = entry.next();
     }
     all
 }
@@ -49,7 +50,7 @@ fn entries(list: &SkipList) -> Vec<Plain> {
 #[test]
 fn entries_come_in_order_whatever_the_order_of_insertion() {
     for (sorted, batch) in [(true, 1), (false, 1), (true, 37), (false, 37), (false, 1000)] {
-        let list = SkipList::default();
+        let map = Map::default();
         let mut expected = Vec::new();
         for n in 0..COUNT {
             let number = if sorted { n } else { shuffled(n) >> 48 };
@@ -57,17 +58,17 @@ fn entries_come_in_order_whatever_the_order_of_insertion() {
             let value = (n % 5 > 0).then(|| vec![n as u8; (n % 90) as usize]);
             expected.push((keyspace, key.to_vec(), n, value));
         }
-        insert_batches(&list, &expected, batch);
-        sort_as_the_list(&mut expected);
-        check_levels(&list);
-        assert_eq!(entries(&list), expected);
-        assert_eq!(list.back().map(|entry| entry.key().2), expected.last().map(|last| last.2));
+        insert_batches(&map, &expected, batch);
+        sort_as_the_map(&mut expected);
+        check_nodes(&map);
+        assert_eq!(entries(&map), expected);
+        assert_eq!(map.back().map(|entry| entry.key().2), expected.last().map(|last| last.2));
         for probe in expected.iter().step_by(7) {
             let key = (KeyspaceId(probe.0), &probe.1[..], probe.2);
-            assert!(list.at_or_after(key).is_some_and(|entry| compare(entry.key(), key).is_eq()));
+            assert!(map.at_or_after(key).is_some_and(|entry| compare(entry.key(), key).is_eq()));
             let before =
                 expected.iter().rfind(|other| compare((KeyspaceId(other.0), &other.1, other.2), key).is_lt());
-            assert_eq!(list.before(key).map(|entry| entry.key().2), before.map(|before| before.2));
+            assert_eq!(map.before(key).map(|entry| entry.key().2), before.map(|before| before.2));
             if cfg!(not(miri)) && expected.len() > 10_000 {
                 break;
             }
@@ -77,16 +78,16 @@ fn entries_come_in_order_whatever_the_order_of_insertion() {
 
 #[test]
 fn memory_is_counted_and_large_entries_stand_alone() {
-    let list = SkipList::default();
-    insert(&list, (KeyspaceId(1), b"large", 1), Some(&vec![7; CHUNK]));
-    let large = list.memory();
-    assert!((CHUNK..CHUNK + 256).contains(&large), "{large}");
+    let map = Map::default();
+    insert(&map, (KeyspaceId(1), b"large", 1), Some(&vec![7; CHUNK]));
+    let large = map.memory();
+    assert!((2 * CHUNK..2 * CHUNK + 256).contains(&large), "a chunk with nodes, and it: {large}");
     for n in 0..1000u64 {
-        insert(&list, (KeyspaceId(1), &n.to_be_bytes(), 2 + n), Some(&[1; 100]));
+        insert(&map, (KeyspaceId(1), &n.to_be_bytes(), 2 + n), Some(&[1; 100]));
     }
-    assert_eq!(list.memory(), large + CHUNK, "a thousand short ones share a chunk");
+    assert_eq!(map.memory(), large, "a thousand short ones find room beside the nodes");
     assert_eq!(
-        list.at_or_after((KeyspaceId(1), b"large", 1)).and_then(Entry::value).map(<[u8]>::len),
+        map.at_or_after((KeyspaceId(1), b"large", 1)).and_then(Entry::value).map(<[u8]>::len),
         Some(CHUNK)
     );
 }
@@ -94,8 +95,8 @@ fn memory_is_counted_and_large_entries_stand_alone() {
 /// A new version of a key sorts right before the older one that a reader of an earlier time looks for.
 #[test]
 fn a_search_never_ends_before_what_it_looks_for() {
-    let list = SkipList::default();
-    insert(&list, (KeyspaceId(1), b"key", 0), Some(b"first"));
+    let map = Map::default();
+    insert(&map, (KeyspaceId(1), b"key", 0), Some(b"first"));
     let done = AtomicBool::new(false);
     let ready = Barrier::new(3);
     std::thread::scope(|scope| {
@@ -103,7 +104,7 @@ fn a_search_never_ends_before_what_it_looks_for() {
             scope.spawn(|| {
                 ready.wait();
                 while !done.load(Acquire) {
-                    let found = list.at_or_after((KeyspaceId(1), b"key", 0));
+                    let found = map.at_or_after((KeyspaceId(1), b"key", 0));
                     assert_eq!(found.and_then(Entry::value), Some(&b"first"[..]));
                 }
             });
@@ -111,7 +112,7 @@ fn a_search_never_ends_before_what_it_looks_for() {
         ready.wait();
         // Under Miri the readers' walks take most of the time.
         for seq in 1..if cfg!(miri) { 100 } else { COUNT * 20 } {
-            insert(&list, (KeyspaceId(1), b"key", seq), Some(b"later"));
+            insert(&map, (KeyspaceId(1), b"key", seq), Some(b"later"));
         }
         done.store(true, Release);
     });
@@ -119,7 +120,7 @@ fn a_search_never_ends_before_what_it_looks_for() {
 
 #[test]
 fn readers_see_whole_entries_in_order_while_a_writer_inserts() {
-    let list = SkipList::default();
+    let map = Map::default();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -127,15 +128,13 @@ fn readers_see_whole_entries_in_order_while_a_writer_inserts() {
                 let mut seen = 0;
                 while !done.load(Acquire) || seen < COUNT {
                     let mut count = 0;
-                    let mut next = list.front();
                     let mut last: Option<Vec<u8>> = None;
-                    while let Some(entry) = next {
+                    for entry in map.all() {
                         let (_, key, seq) = entry.key();
                         assert!(last.as_deref().is_none_or(|last| last < key));
                         assert_eq!(entry.value(), Some(&seq.to_le_bytes()[..]));
                         last = Some(key.to_vec());
                         count += 1;
-                        next = entry.next();
                     }
                     assert!(count >= seen, "entries do not go away");
                     seen = count;
@@ -143,7 +142,7 @@ fn readers_see_whole_entries_in_order_while_a_writer_inserts() {
             });
         }
         for n in 0..COUNT {
-            insert(&list, (KeyspaceId(1), &shuffled(n).to_be_bytes(), n), Some(&n.to_le_bytes()));
+            insert(&map, (KeyspaceId(1), &shuffled(n).to_be_bytes(), n), Some(&n.to_le_bytes()));
         }
         done.store(true, Release);
     });
@@ -152,40 +151,72 @@ fn readers_see_whole_entries_in_order_while_a_writer_inserts() {
 /// Such as that of a commit in which an operation turns out to be damaged.
 #[test]
 fn what_an_iterator_says_behind_its_end_is_not_asked_for() {
-    let list = SkipList::default();
+    let map = Map::default();
     let mut calls = 0;
-    list.insert_all(
+    map.insert_all(
         std::iter::from_fn(|| {
             calls += 1;
             (calls != 3).then_some(((KeyspaceId(1), &b"key"[..], calls), None))
         })
         .take(10),
     );
-    assert_eq!(entries(&list).len(), 2);
+    assert_eq!(entries(&map).len(), 2);
 }
 
-/// Invariant 2, and the last nodes that the writer knows.
-fn check_levels(list: &SkipList) {
-    let all = entries(list);
-    let writer = list.writer.lock();
+/// Invariant 1, the order of inner nodes and all ranks, and what the writer knows.
+fn check_nodes(map: &Map) {
+    let all = entries(map);
+    let writer = map.writer.lock();
     assert_eq!(writer.count, all.len());
-    for level in 0..HEIGHT_MAX {
-        let (mut next, mut last, mut count) = (load(&list.first[level]), None::<Entry<'_>>, 0);
-        while let Some(entry) = next {
-            assert!(last.is_none_or(|last| compare(last.key(), entry.key()).is_lt()), "level {level}");
-            assert!(entry.height() > level && level < list.height.load(Relaxed));
-            (next, last) = (load(entry.link(level)), Some(entry));
-            count += 1;
-        }
-        let expected = all_of_height(list, level);
-        assert_eq!(count, expected, "all nodes of the height are linked on level {level}");
-        assert_eq!(address(last), writer.last[level], "the last of level {level}");
-    }
+    let Some((root, height)) = map.root() else { return };
+    let (mut count, mut last_leaf) = (0, root);
+    check_node(map, root, height, [None, None], &mut |leaf, entries| {
+        (count, last_leaf) = (count + entries, leaf);
+    });
+    assert_eq!(count, all.len());
+    assert_eq!(writer.last_leaf, last_leaf);
+    assert_eq!(map.entry(writer.last).key().2, all.last().map_or(0, |last| last.2));
 }
 
-/// Nodes that stand on a level, by what level 0 says.
-fn all_of_height(list: &SkipList, level: usize) -> usize {
-    std::iter::successors(list.front(), |entry| entry.next()).filter(|entry| entry.height() > level).count()
+fn check_node(
+    map: &Map,
+    place: Place,
+    height: usize,
+    [low, high]: [Option<Key<'_>>; 2],
+    found: &mut impl FnMut(Place, usize),
+) {
+    let node = Node::at(&map.table, place);
+    let count = node.word().count();
+    let own_low = node.low().is_somewhere().then(|| map.entry(node.low()).key());
+    assert_eq!(own_low, low);
+    assert!(count > 0 && (height == 0 || count > 1));
+    let slots: Vec<_> = (0..count).map(|index| node.slot(index)).collect();
+    if height == 0 {
+        found(place, count);
+        let mut lowest = None::<Key<'_>>;
+        for slot in slots {
+            let key = map.entry(slot.place()).key();
+            assert!(node.side(&map.table, key) == Side::At(slot.rank()));
+            assert!(low.is_none_or(|low| compare(low, key).is_le()));
+            assert!(high.is_none_or(|high| compare(key, high).is_lt()));
+            lowest = lowest.filter(|lowest| compare(*lowest, key).is_lt()).or(Some(key));
+        }
+        assert!(low.is_none() || low == lowest, "a leaf begins with an entry");
+        return;
+    }
+    let lows: Vec<_> = slots
+        .iter()
+        .map(|slot| Node::at(&map.table, slot.place()).low())
+        .map(|low| low.is_somewhere().then(|| map.entry(low).key()))
+        .collect();
+    for (index, slot) in slots.iter().enumerate() {
+        if let Some(key) = lows[index] {
+            assert!(node.side(&map.table, key) == Side::At(slot.rank()));
+        }
+        let end = lows.get(index + 1).copied().flatten().or(high);
+        assert!(index + 1 >= count || slot.rank() <= slots[index + 1].rank());
+        check_node(map, slot.place(), height - 1, [if index == 0 { low } else { lows[index] }, end], found);
+    }
 }
 
 /// Keys that are alike in many ways: empty parts, prefixes of one another, differences before, in and behind the eight bytes
@@ -210,7 +241,7 @@ proptest! {
         spread in 1u32..4,
         batches in prop::collection::vec(1usize..120, 1..8),
     ) {
-        let list = SkipList::default();
+        let map = Map::default();
         let mut log: Vec<Plain> = operations
             .into_iter()
             .enumerate()
@@ -219,28 +250,35 @@ proptest! {
         let mut rest = &log[..];
         for batch in batches.iter().cycle() {
             let (now, later) = rest.split_at((*batch).min(rest.len()));
-            insert_batches(&list, now, now.len().max(1));
+            insert_batches(&map, now, now.len().max(1));
             rest = later;
             if rest.is_empty() {
                 break;
             }
         }
-        sort_as_the_list(&mut log);
-        check_levels(&list);
+        sort_as_the_map(&mut log);
+        check_nodes(&map);
         for (at, (keyspace, key, seq, _)) in log.iter().enumerate() {
             let place = (KeyspaceId(*keyspace), &key[..], *seq);
-            prop_assert_eq!(list.at_or_after(place).map(|entry| entry.key()), Some(place));
-            prop_assert_eq!(list.before(place).map(|entry| entry.key().2), at.checked_sub(1).map(|at| log[at].2));
+            prop_assert_eq!(map.at_or_after(place).map(|entry| entry.key()), Some(place));
+            prop_assert_eq!(map.get(place).map(|entry| entry.key()), Some(place));
+            let above = (KeyspaceId(*keyspace), &key[..], *seq + 1);
+            let newest = map.at_or_after(above).filter(|entry| (entry.key().0, entry.key().1) == (above.0, above.1));
+            prop_assert_eq!(map.get(above).map(|entry| entry.key()), newest.map(|entry| entry.key()));
+            let longer = [key, &b"\0"[..]].concat();
+            let other = (KeyspaceId(*keyspace), &longer[..], u64::MAX);
+            let found = map.at_or_after(other).filter(|entry| (entry.key().0, entry.key().1) == (other.0, other.1));
+            prop_assert_eq!(map.get(other).map(|entry| entry.key()), found.map(|entry| entry.key()));
+            prop_assert_eq!(map.before(place).map(|entry| entry.key().2), at.checked_sub(1).map(|at| log[at].2));
         }
         for at in (0..=log.len()).step_by(7) {
-            let from = log.get(at).and_then(|(keyspace, key, seq, _)| {
-                list.at_or_after((KeyspaceId(*keyspace), key, *seq))
-            });
-            let ahead: Vec<_> = list.ahead(from).map(|entry| entry.key().2).collect();
+            let Some((keyspace, key, seq, _)) = log.get(at) else { continue };
+            let from = (KeyspaceId(*keyspace), &key[..], *seq);
             let expected: Vec<_> = log[at..].iter().map(|entry| entry.2).collect();
-            prop_assert_eq!(ahead, expected);
+            prop_assert_eq!(map.ahead(Some(from)).map(|entry| entry.key().2).collect::<Vec<_>>(), &expected[..]);
+            prop_assert_eq!(map.from(from).map(|entry| entry.key().2).collect::<Vec<_>>(), expected);
         }
-        prop_assert_eq!(entries(&list), log);
+        prop_assert_eq!(entries(&map), log);
     }
 
     #[test]
@@ -255,13 +293,13 @@ proptest! {
 fn a_batch_is_seen_wholly_at_its_time_and_not_before() {
     let (batches, len): (u64, u64) = if cfg!(miri) { (12, 10) } else { (400, 200) };
     let keys = len / 2 + 7;
-    let list = SkipList::default();
+    let map = Map::default();
     let visible = AtomicUsize::new(0);
     let key = |n: u64| (n % keys).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     // Number `n` writes key n % keys: the newest at time `s` is the highest such n up to s.
     std::thread::scope(|scope| {
         for reader in 0..2u64 {
-            let (list, visible) = (&list, &visible);
+            let (map, visible) = (&map, &visible);
             scope.spawn(move || {
                 let mut probe = reader;
                 loop {
@@ -275,7 +313,7 @@ fn a_batch_is_seen_wholly_at_its_time_and_not_before() {
                         let wanted = probe % keys;
                         let newest = (time >= wanted).then(|| time - (time - wanted) % keys);
                         let key = key(wanted);
-                        let found = list.at_or_after((KeyspaceId(1), &key, time));
+                        let found = map.at_or_after((KeyspaceId(1), &key, time));
                         let found = found.filter(|found| found.key().1 == key);
                         assert_eq!(
                             found.map(|found| found.key().2),
@@ -295,13 +333,13 @@ fn a_batch_is_seen_wholly_at_its_time_and_not_before() {
         for batch in 0..batches {
             let numbers = batch * len..(batch + 1) * len;
             let all: Vec<_> = numbers.map(|n| (n, key(n), n.to_le_bytes())).collect();
-            list.insert_all(
+            map.insert_all(
                 all.iter().map(|(n, key, value)| ((KeyspaceId(1), &key[..], *n), Some(&value[..]))),
             );
             visible.store(((batch + 1) * len - 1) as usize, Release);
         }
     });
-    check_levels(&list);
+    check_nodes(&map);
 }
 
 #[test]
@@ -309,25 +347,25 @@ fn a_long_list_takes_memory_in_large_steps_and_says_how_much_of_it_waits() {
     if cfg!(miri) {
         return;
     }
-    let list = SkipList::default();
+    let map = Map::default();
     let (mut seq, mut steps) = (0u64, Vec::new());
-    while list.memory() < 14 << 20 {
-        let before = list.memory();
-        list.insert_all((0..500).map(|n| ((KeyspaceId(1), &b"key"[..], seq + n), Some(&[7; 1000][..]))));
+    while map.memory() < 14 << 20 {
+        let before = map.memory();
+        map.insert_all((0..500).map(|n| ((KeyspaceId(1), &b"key"[..], seq + n), Some(&[7; 1000][..]))));
         seq += 500;
         let used = seq as usize * 1000;
-        assert!(list.fill() <= list.memory());
-        assert!((used..used + used / 16 + 2 * CHUNK).contains(&list.fill()), "{used} of {}", list.fill());
-        if list.memory() > before {
-            steps.push(list.memory() - before);
+        assert!(map.fill() <= map.memory());
+        assert!((used..used + used / 16 + 2 * CHUNK).contains(&map.fill()), "{used} of {}", map.fill());
+        if map.memory() > before {
+            steps.push(map.memory() - before);
         }
     }
     assert!(steps[0] <= 3 * CHUNK && steps.last() == Some(&(2 << 20)), "{steps:?}");
-    assert!(list.memory() <= list.fill() * 5 / 4);
+    assert!(map.memory() <= map.fill() * 5 / 4);
 }
 
 /// Prints what an insertion costs; run it optimised:
-/// `cargo test --release -p sapwood --lib skip_list -- --ignored --nocapture`.
+/// `cargo test --release -p sapwood --lib map -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn what_an_insertion_costs() {
@@ -337,16 +375,16 @@ fn what_an_insertion_costs() {
         for batch in [1, 10, 100, 1000] {
             let mut best = f64::MAX;
             for round in 0..7 {
-                let list = SkipList::default();
+                let map = Map::default();
                 let name = |n: u64| if random { shuffled(shuffled(n ^ round << 32)) >> 20 } else { n };
                 let keys: Vec<_> = (0..ENTRIES).map(|n| format!("user{:014}", name(n))).collect();
                 let began = std::time::Instant::now();
                 for (keys, seq) in keys.chunks(batch).zip((0..).step_by(batch)) {
                     let places = keys.iter().zip(seq..).map(|(key, n)| (KeyspaceId(1), key.as_bytes(), n));
-                    list.insert_all(places.map(|place| (place, Some(&value[..]))));
+                    map.insert_all(places.map(|place| (place, Some(&value[..]))));
                 }
                 best = best.min(began.elapsed().as_nanos() as f64 / ENTRIES as f64);
-                check_levels(&list);
+                check_nodes(&map);
             }
             let order = if random { "random" } else { "ascending" };
             println!("{order} keys, {batch} at a time: {best:.0} ns an entry");
