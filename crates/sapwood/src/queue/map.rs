@@ -28,9 +28,8 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use entry::{Entry, Key, compare};
+use entry::{Entry, Key};
 use memory::{CHUNK, Memory, Place, Table};
-use node::{Node, SLOTS};
 use parking_lot::Mutex;
 use search::{Goal, Page};
 use std::sync::atomic::{
@@ -39,6 +38,9 @@ use std::sync::atomic::{
 
 /// Entries that are sorted and inserted together.
 const ROUND: usize = 1024;
+
+/// Entries that a walk has on their way into the cache.
+const AHEAD: usize = 6;
 
 /// See the module.
 pub(crate) struct Map {
@@ -126,14 +128,16 @@ impl Map {
 
     /// The entries at and behind `key`, in order. What is inserted meanwhile may be left out.
     pub fn from(&self, key: Key<'_>) -> Walk<'_> {
-        let page = self.page(Goal::At(key)).map(|mut page| {
+        let mut page = self.page(Goal::At(key));
+        if let Some(page) = &mut page {
             page.skip_to(self, key);
-            page
-        });
+            page.prefetch(self, AHEAD);
+        }
         Walk { map: self, page }
     }
 
     /// All entries in order.
+    #[cfg(test)]
     pub fn all(&self) -> Walk<'_> {
         Walk { map: self, page: self.page(Goal::First) }
     }
@@ -189,11 +193,13 @@ impl<'a> Iterator for Walk<'a> {
         let map = self.map;
         loop {
             let page = self.page.as_mut()?;
+            page.prefetch_one(map, AHEAD);
             if let Some(entry) = page.next(map) {
                 return Some(entry);
             }
             // The next leaf may have become two meanwhile; this is where it begins all the same.
             self.page = page.upper.and_then(|upper| map.page(Goal::At(upper.key())));
+            self.page.iter().for_each(|page| page.prefetch(map, AHEAD));
         }
     }
 }

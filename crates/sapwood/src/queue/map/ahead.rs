@@ -25,7 +25,7 @@ impl Map {
 
     fn behind<'a>(&'a self, page: &Page<'a>) -> Option<Page<'a>> {
         let next = self.page(Goal::At(page.upper?.key()))?;
-        next.prefetch(self);
+        next.prefetch(self, usize::MAX);
         Some(next)
     }
 }

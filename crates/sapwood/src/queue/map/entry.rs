@@ -158,11 +158,11 @@ impl<'a> Entry<'a> {
         self.head().vlen.load(Relaxed) & ASKED != 0
     }
 
-    /// Has it brought into the cache, as far as a short key goes.
+    /// Has it brought into the cache, as far as a short one goes.
     #[inline]
     pub(super) fn prefetch(self) {
-        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(8));
-        prefetch(self.head.as_ptr().cast::<u8>().wrapping_add(HEAD + 15));
+        let start = self.head.as_ptr().cast::<u8>();
+        (0..3).for_each(|line| prefetch(start.wrapping_add(64 * line)));
     }
 }
 

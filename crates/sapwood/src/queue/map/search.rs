@@ -83,6 +83,13 @@ impl Node {
     }
 }
 
+/// Where tests let somebody write between what a reader reads and what he makes of it.
+#[inline]
+fn pause() {
+    #[cfg(test)]
+    super::tests::pause();
+}
+
 impl Map {
     /// The leaf for a goal, and where the next one begins, if that is wanted. `None`: the map is empty.
     #[inline]
@@ -91,6 +98,7 @@ impl Map {
             let root = self.root();
             let (place, height) = root?;
             let mut node = Node::at(&self.table, place);
+            pause();
             let mut word = node.word();
             if self.root() == root
                 && let Some(leaf) = self.descend_from::<UPPER>(&mut node, &mut word, height, goal)
@@ -120,6 +128,7 @@ impl Map {
                     upper = Node::at(&self.table, self.sound(node.slot(index + 1).place())?).low();
                 }
             }
+            pause();
             let child_word = child.word();
             if node.word() != *word {
                 return None;
@@ -139,6 +148,7 @@ impl Map {
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         loop {
             let leaf = self.descend::<false>(Goal::At(key))?;
+            pause();
             let mut best: Option<Entry<'_>> = None;
             if let Side::At(rank) = leaf.node.side(&self.table, key) {
                 for index in 0..leaf.word.count() {
@@ -173,6 +183,7 @@ impl Map {
             let leaf = self.descend::<true>(goal)?;
             let mut slots = [Slot::EMPTY; SLOTS];
             let len = leaf.word.count();
+            pause();
             for (index, slot) in slots[..len].iter_mut().enumerate() {
                 *slot = leaf.node.slot(index);
             }
@@ -207,10 +218,24 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    #[inline]
     pub fn next(&mut self, map: &'a Map) -> Option<Entry<'a>> {
         let slot = self.slots[self.at..self.len].first()?;
         self.at += 1;
         Some(map.entry(slot.place()))
+    }
+
+    /// Has the next entries brought into the cache, so many at most.
+    pub fn prefetch(&self, map: &'a Map, most: usize) {
+        self.slots[self.at..self.len].iter().take(most).for_each(|slot| map.entry(slot.place()).prefetch());
+    }
+
+    /// Has the one brought into the cache that is so many further on.
+    #[inline]
+    pub fn prefetch_one(&self, map: &'a Map, further: usize) {
+        if let Some(slot) = self.slots[self.at..self.len].get(further) {
+            map.entry(slot.place()).prefetch();
+        }
     }
 
     /// The last of those that are left.
@@ -230,11 +255,5 @@ impl<'a> Page<'a> {
 
     pub fn entry(&self, map: &'a Map, index: usize) -> Option<Entry<'a>> {
         self.slots[..self.len].get(index).map(|slot| map.entry(slot.place()))
-    }
-
-    pub fn prefetch(&self, map: &'a Map) {
-        for slot in &self.slots[self.at..self.len] {
-            map.entry(slot.place()).prefetch();
-        }
     }
 }

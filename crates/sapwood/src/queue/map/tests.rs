@@ -1,16 +1,30 @@
 //! The map against sorted vectors: single entries and batches, with readers beside the writer.
 
-use super::memory::CHUNK;
-use super::entry::{compare_bytes, shared};
-use super::node::Side;
+use super::entry::{compare, compare_bytes};
+use super::node::{Node, Side, Slot, Word};
 use super::*;
 use crate::operation::KeyspaceId;
 use proptest::prelude::*;
-use std::sync::Barrier;
+use std::cell::RefCell;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::AtomicBool;
 
 /// Fewer under Miri, which is slow.
 const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
+
+thread_local! {
+    /// What is to be done at a reader's pauses.
+    static PAUSED: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+}
+
+/// A reader has read something, and not made sure of it.
+pub(super) fn pause() {
+    // A reader within a pause has none.
+    if let Some(mut work) = PAUSED.take() {
+        work();
+        PAUSED.set(Some(work));
+    }
+}
 
 fn shuffled(n: u64) -> u64 {
     n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
@@ -178,6 +192,43 @@ fn check_nodes(map: &Map) {
     assert_eq!(map.entry(writer.last).key().2, all.last().map_or(0, |last| last.2));
 }
 
+/// A node as somebody may have read it.
+type Read = (Place, usize, Word, Place, Vec<Slot>);
+
+fn nodes(map: &Map, place: Place, height: usize, found: &mut Vec<Read>) {
+    let node = Node::at(&map.table, place);
+    let slots: Vec<_> = (0..node.word().count()).map(|index| node.slot(index)).collect();
+    found.push((place, height, node.word(), node.low(), slots.clone()));
+    if height > 0 {
+        slots.iter().for_each(|slot| nodes(map, slot.place(), height - 1, found));
+    }
+}
+
+/// Invariant 2 of nodes.
+#[test]
+fn what_has_its_version_is_as_it_was() {
+    let map = Map::default();
+    let (mut before, mut renewed) = (Vec::<Read>::new(), 0);
+    for n in 0..COUNT {
+        insert(&map, (KeyspaceId(1), &shuffled(n).to_be_bytes(), n), None);
+        if n % if cfg!(miri) { 5 } else { 97 } > 0 {
+            continue;
+        }
+        for (place, height, word, low, slots) in before.drain(..) {
+            let node = Node::at(&map.table, place);
+            let is_as_it_was = if height == 0 { node.word().is_as(word) } else { node.word() == word };
+            renewed += usize::from(!is_as_it_was);
+            if is_as_it_was {
+                assert_eq!(node.low(), low);
+                (0..slots.len()).for_each(|index| assert_eq!(node.slot(index), slots[index]));
+            }
+        }
+        let (root, height) = map.root().unwrap();
+        nodes(&map, root, height, &mut before);
+    }
+    assert!(renewed > 0);
+}
+
 fn check_node(
     map: &Map,
     place: Place,
@@ -287,6 +338,98 @@ proptest! {
     }
 }
 
+/// Nodes are written anew at each pause of a reader, one after the other.
+#[test]
+fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
+    let (count, more) = if cfg!(miri) { (70, 70) } else { (2_000, 3_000) };
+    let key = |n: u64| format!("{:020}", shuffled(n));
+    for at in 0..8 {
+        for what in 0..5 {
+            for wanted in [0, 1, count / 2, count - 1] {
+                let map = Arc::new(Map::default());
+                for n in 0..count {
+                    insert(&map, (KeyspaceId(1), key(n).as_bytes(), n), None);
+                }
+                let (paused, mut pauses) = (Arc::clone(&map), 0);
+                PAUSED.set(Some(Box::new(move || {
+                    if pauses == at {
+                        for n in count..count + more {
+                            insert(&paused, (KeyspaceId(1), key(n).as_bytes(), n), None);
+                        }
+                    }
+                    pauses += 1;
+                })));
+                let text = key(wanted);
+                let place = (KeyspaceId(1), text.as_bytes(), wanted);
+                match what {
+                    0 => assert!(map.get(place).map(|entry| entry.key()) == Some(place)),
+                    1 => assert!(map.at_or_after(place).map(|entry| entry.key()) == Some(place)),
+                    2 => assert!(map.from(place).next().map(|entry| entry.key()) == Some(place)),
+                    3 => {
+                        let all: Vec<_> = map.from(place).map(|entry| entry.key()).collect();
+                        assert!(all.is_sorted_by(|a, b| compare(*a, *b).is_lt()));
+                        let old = all.iter().filter(|key| key.2 < count).count();
+                        let expected = (0..count).filter(|n| key(*n) >= text).count();
+                        assert_eq!(old, expected);
+                    }
+                    _ => {
+                        let highest = (0..count).map(key).filter(|other| *other < text).max();
+                        let found = map.before(place).map(|entry| entry.key());
+                        let found = found.map(|(_, key, _)| key.to_vec());
+                        assert!(found >= highest.map(String::into_bytes), "what was before it is");
+                        assert!(found.is_none_or(|found| &found[..] < text.as_bytes()));
+                    }
+                }
+                PAUSED.set(None);
+                check_nodes(&map);
+            }
+        }
+    }
+}
+
+/// Leaves and inner nodes become two, and old ones are written anew, under the eyes of readers who look for what is there for certain.
+#[test]
+fn what_is_there_is_found_while_nodes_are_written_anew() {
+    let map = Map::default();
+    let visible = AtomicUsize::new(0);
+    let key = |n: u64| format!("{:020}", shuffled(n));
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (map, visible) = (&map, &visible);
+            scope.spawn(move || {
+                let mut probe = reader;
+                loop {
+                    let now = visible.load(Acquire) as u64;
+                    probe = shuffled(probe + 1);
+                    if now > 0 {
+                        let wanted = probe % now;
+                        let key = key(wanted);
+                        let place = (KeyspaceId(1), key.as_bytes(), wanted);
+                        let found = map.get(place).map(|entry| entry.key());
+                        assert!(found == Some(place), "{wanted} of {now}");
+                        assert!(map.at_or_after(place).map(|entry| entry.key()) == Some(place));
+                        let mut walk = map.from(place).map(|entry| entry.key());
+                        assert!(walk.next() == Some(place));
+                        assert!(walk.take(50).is_sorted_by(|a, b| compare(*a, *b).is_lt()));
+                        let before = map.before(place).map(|entry| entry.key());
+                        assert!(before.is_none_or(|before| compare(before, place).is_lt()));
+                        let absent = [key.as_bytes(), b"0"].concat();
+                        assert!(map.get((KeyspaceId(1), &absent, u64::MAX)).is_none());
+                    }
+                    if now == COUNT * 5 {
+                        break;
+                    }
+                }
+            });
+        }
+        for n in 0..COUNT * 5 {
+            insert(&map, (KeyspaceId(1), key(n).as_bytes(), n), Some(b"value"));
+            visible.store((n + 1) as usize, Release);
+        }
+    });
+    check_nodes(&map);
+}
+
 /// Batches of overwritten keys among batches of new ones, and readers at every commit's sequence number: each of them sees its
 /// batch wholly as soon as it is told of it, and no reader of an earlier time sees anything of it.
 #[test]
@@ -315,6 +458,7 @@ fn a_batch_is_seen_wholly_at_its_time_and_not_before() {
                         let key = key(wanted);
                         let found = map.at_or_after((KeyspaceId(1), &key, time));
                         let found = found.filter(|found| found.key().1 == key);
+                        assert!(map.get((KeyspaceId(1), &key, time)) == found, "key {wanted} at {time} of {now}");
                         assert_eq!(
                             found.map(|found| found.key().2),
                             newest,
