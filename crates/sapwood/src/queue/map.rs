@@ -28,13 +28,12 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use entry::{Entry, Key};
+pub(crate) use entry::Entry;
+use entry::Key;
 use memory::{CHUNK, Memory, Place, Table};
 use parking_lot::Mutex;
 use search::{Goal, Page};
-use std::sync::atomic::{
-    AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// Entries that are sorted and inserted together.
 const ROUND: usize = 1024;
@@ -142,22 +141,25 @@ impl Map {
         Walk { map: self, page: self.page(Goal::First) }
     }
 
-    /// The last entry.
-    pub fn back(&self) -> Option<Entry<'_>> {
-        self.page(Goal::Last)?.last(self)
+    /// The entries before `key` (none: all), the last one first. What is inserted meanwhile may be left out.
+    pub fn back_from(&self, key: Option<Key<'_>>) -> WalkBack<'_> {
+        WalkBack { map: self, page: self.page_before(key) }
+    }
+
+    /// The leaf that has what is before `key`, and no more of it. But for the first one each has something: the entry that it begins with.
+    fn page_before(&self, key: Option<Key<'_>>) -> Option<Page<'_>> {
+        let mut page = self.page(key.map_or(Goal::Last, Goal::Before))?;
+        if let Some(key) = key {
+            page.end_before(self, key);
+        }
+        page.prefetch_back(self, AHEAD);
+        Some(page)
     }
 
     /// The first entry at or behind `key`.
     pub fn at_or_after(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let page = self.page(Goal::At(key))?;
         page.entry(self, page.before(self, key)).or(page.upper)
-    }
-
-    /// The last entry before `key`.
-    pub fn before(&self, key: Key<'_>) -> Option<Entry<'_>> {
-        // But for the first one a leaf that begins before the key has an entry before it: the one that it begins with.
-        let page = self.page(Goal::Before(key))?;
-        page.entry(self, page.before(self, key).checked_sub(1)?)
     }
 
     /// Inserts entries, in any order; none with the same key may be there or among them. Threads take turns. Readers see
@@ -201,6 +203,26 @@ impl<'a> Iterator for Walk<'a> {
             self.page = page.upper.and_then(|upper| map.page(Goal::At(upper.key())));
             self.page.iter().for_each(|page| page.prefetch(map, AHEAD));
         }
+    }
+}
+
+/// The entries of a map downwards, from leaf to leaf.
+pub(crate) struct WalkBack<'a> {
+    map: &'a Map,
+    page: Option<Page<'a>>,
+}
+
+impl<'a> Iterator for WalkBack<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let page = self.page.as_mut()?;
+        if let Some(entry) = page.next_back(self.map) {
+            return Some(entry);
+        }
+        self.page = self.map.page_before(Some(page.first(self.map).key()));
+        // Nothing before the first entry of a leaf: that was the first one.
+        self.page.as_mut()?.next_back(self.map)
     }
 }
 

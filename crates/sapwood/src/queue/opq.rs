@@ -11,7 +11,7 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
-use crate::queue::map::Map;
+use crate::queue::map::{Entry, Map};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -117,31 +117,39 @@ impl Opq {
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
         // The oldest version of a key is the last one of it.
-        let mut next = match from {
-            Bound::Unbounded => match keyspace.0.checked_add(1) {
-                Some(above) => self.entries.before((KeyspaceId(above), &[], SeqNo::MAX)),
-                None => self.entries.back(),
-            },
-            Bound::Included(key) => {
-                let successor = [key, &[0]].concat();
-                self.entries.before((keyspace, &successor, SeqNo::MAX))
+        let successor;
+        let before = match from {
+            Bound::Unbounded => {
+                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
             }
-            Bound::Excluded(key) => self.entries.before((keyspace, key, SeqNo::MAX)),
+            Bound::Included(key) => {
+                successor = [key, &[0]].concat();
+                Some((keyspace, &successor[..], SeqNo::MAX))
+            }
+            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
         };
         let limit = out.len() + max;
-        while let Some(entry) = next {
-            let (found, key, _) = entry.key();
-            if found != keyspace {
-                return false;
-            }
-            // What the reader sees of the key is the first version of its time, if there is one.
-            if let Some(seen) = self.entries.get((keyspace, key, seq)) {
+        // What the reader sees of a key is the newest version of its time, so the last that one comes to.
+        let mut seen: Option<Entry<'_>> = None;
+        for entry in self.entries.back_from(before) {
+            let (found, key, version) = entry.key();
+            let newer = found == keyspace && seen.is_none_or(|seen| seen.key().1 == key);
+            if let Some(seen) = seen.filter(|_| !newer) {
                 if out.len() == limit {
                     return true;
                 }
-                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
+                out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
             }
-            next = self.entries.before((keyspace, key, SeqNo::MAX));
+            if found != keyspace {
+                return false;
+            }
+            seen = if version <= seq { Some(entry) } else { seen.filter(|_| newer) };
+        }
+        if let Some(seen) = seen {
+            if out.len() == limit {
+                return true;
+            }
+            out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
         }
         false
     }

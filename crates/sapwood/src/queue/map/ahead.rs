@@ -1,9 +1,9 @@
 //! The entries of a map in order, read ahead: while those of one leaf are eaten, those of the next are brought into the cache.
 //! (prange, `tree/range.rs`, one storey higher.)
 
+use super::Map;
 use super::entry::{Entry, Key};
 use super::search::{Goal, Page};
-use super::Map;
 
 /// See the module.
 pub(crate) struct Ahead<'a> {

@@ -62,12 +62,11 @@ impl Map {
         let round = std::mem::take(&mut writer.round);
         for some in round.chunks(TOGETHER) {
             let mut leaves = [Place::NOWHERE; TOGETHER];
-            if some.len() > 1 {
+            // If the first one goes to the end, the others mostly do.
+            if some.len() > 1 && !self.is_behind(writer, self.entry(some[0].entry).key()) {
                 for (leaf, fresh) in leaves.iter_mut().zip(some) {
-                    if !self.is_behind(writer, self.entry(fresh.entry).key()) {
-                        *leaf = self.leaf(self.entry(fresh.entry).key());
-                        Node::prefetch(&self.table, *leaf);
-                    }
+                    *leaf = self.leaf(self.entry(fresh.entry).key());
+                    Node::prefetch(&self.table, *leaf);
                 }
             }
             let changes = writer.changes;
@@ -143,7 +142,8 @@ impl Map {
     /// The way to the leaf that a key belongs to.
     fn way(&self, key: Key<'_>) -> Way {
         let nowhere = Step { node: Place::NOWHERE, index: 0, high: Place::NOWHERE };
-        let mut way = Way { steps: [nowhere; HEIGHT_MAX], len: 0, leaf: Place::NOWHERE, high: Place::NOWHERE };
+        let mut way =
+            Way { steps: [nowhere; HEIGHT_MAX], len: 0, leaf: Place::NOWHERE, high: Place::NOWHERE };
         let Some((root, height)) = self.root() else { return way };
         way.leaf = root;
         for _ in 0..height {
@@ -235,7 +235,11 @@ impl Map {
                 let middle = Node::at(&self.table, right[0].place()).low();
                 let left = Plan { kind: INNER, slots: left, stem, low, high: middle };
                 one = self.make(writer, left, None);
-                two = Some(self.make(writer, Plan { kind: INNER, slots: right, stem, low: middle, high }, None));
+                two = Some(self.make(
+                    writer,
+                    Plan { kind: INNER, slots: right, stem, low: middle, high },
+                    None,
+                ));
             }
         }
         writer.changes += 1;
@@ -254,7 +258,8 @@ impl Map {
     fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> Place {
         let Plan { kind, slots, stem: old, low, high } = plan;
         let is_fenced = low.is_somewhere() && high.is_somewhere();
-        let is_told_apart = 8 * slots.windows(2).filter(|two| two[0].rank() == two[1].rank()).count() <= slots.len();
+        let is_told_apart =
+            8 * slots.windows(2).filter(|two| two[0].rank() == two[1].rank()).count() <= slots.len();
         let place = self.fresh(writer, kind);
         let node = Node::at(&self.table, place);
         if let Some(old) = old

@@ -110,7 +110,11 @@ impl Node {
     }
 
     /// Nodes that are all zero, the last one first.
-    pub fn blank(memory: &mut Memory, table: &Table, total: &AtomicUsize) -> impl Iterator<Item = Place> + use<> {
+    pub fn blank(
+        memory: &mut Memory,
+        table: &Table,
+        total: &AtomicUsize,
+    ) -> impl Iterator<Item = Place> + use<> {
         let len = size_of::<Self>() * TOGETHER;
         let Place(first) = memory.take(len, align_of::<Self>(), table, total);
         (0..TOGETHER as u32).rev().map(move |number| Place(first + number * (size_of::<Self>() / 8) as u32))

@@ -225,6 +225,29 @@ impl<'a> Page<'a> {
         Some(map.entry(slot.place()))
     }
 
+    /// The last of those that are left, which then is not.
+    pub fn next_back(&mut self, map: &'a Map) -> Option<Entry<'a>> {
+        let slot = self.slots[self.at..self.len].last()?;
+        self.len -= 1;
+        Some(map.entry(slot.place()))
+    }
+
+    /// The first one of the leaf, whatever is left.
+    pub fn first(&self, map: &'a Map) -> Entry<'a> {
+        map.entry(self.slots[0].place())
+    }
+
+    /// Leaves out what is not before the key.
+    pub fn end_before(&mut self, map: &'a Map, key: Key<'_>) {
+        self.len = self.before(map, key);
+    }
+
+    /// Has the last entries that are left brought into the cache, so many at most.
+    pub fn prefetch_back(&self, map: &'a Map, most: usize) {
+        let slots = self.slots[self.at..self.len].iter().rev().take(most);
+        slots.for_each(|slot| map.entry(slot.place()).prefetch());
+    }
+
     /// Has the next entries brought into the cache, so many at most.
     pub fn prefetch(&self, map: &'a Map, most: usize) {
         self.slots[self.at..self.len].iter().take(most).for_each(|slot| map.entry(slot.place()).prefetch());
@@ -236,11 +259,6 @@ impl<'a> Page<'a> {
         if let Some(slot) = self.slots[self.at..self.len].get(further) {
             map.entry(slot.place()).prefetch();
         }
-    }
-
-    /// The last of those that are left.
-    pub fn last(&self, map: &'a Map) -> Option<Entry<'a>> {
-        self.slots[self.at..self.len].last().map(|slot| map.entry(slot.place()))
     }
 
     /// Leaves out what is before the key.

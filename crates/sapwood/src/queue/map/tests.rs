@@ -6,8 +6,8 @@ use super::*;
 use crate::operation::KeyspaceId;
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Barrier};
 
 /// Fewer under Miri, which is slow.
 const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
@@ -76,13 +76,16 @@ fn entries_come_in_order_whatever_the_order_of_insertion() {
         sort_as_the_map(&mut expected);
         check_nodes(&map);
         assert_eq!(entries(&map), expected);
-        assert_eq!(map.back().map(|entry| entry.key().2), expected.last().map(|last| last.2));
+        assert_eq!(map.back_from(None).next().map(|entry| entry.key().2), expected.last().map(|last| last.2));
         for probe in expected.iter().step_by(7) {
             let key = (KeyspaceId(probe.0), &probe.1[..], probe.2);
             assert!(map.at_or_after(key).is_some_and(|entry| compare(entry.key(), key).is_eq()));
             let before =
                 expected.iter().rfind(|other| compare((KeyspaceId(other.0), &other.1, other.2), key).is_lt());
-            assert_eq!(map.before(key).map(|entry| entry.key().2), before.map(|before| before.2));
+            assert_eq!(
+                map.back_from(Some(key)).next().map(|entry| entry.key().2),
+                before.map(|before| before.2)
+            );
             if cfg!(not(miri)) && expected.len() > 10_000 {
                 break;
             }
@@ -320,12 +323,14 @@ proptest! {
             let other = (KeyspaceId(*keyspace), &longer[..], u64::MAX);
             let found = map.at_or_after(other).filter(|entry| (entry.key().0, entry.key().1) == (other.0, other.1));
             prop_assert_eq!(map.get(other).map(|entry| entry.key()), found.map(|entry| entry.key()));
-            prop_assert_eq!(map.before(place).map(|entry| entry.key().2), at.checked_sub(1).map(|at| log[at].2));
+            prop_assert_eq!(map.back_from(Some(place)).next().map(|entry| entry.key().2), at.checked_sub(1).map(|at| log[at].2));
         }
         for at in (0..=log.len()).step_by(7) {
             let Some((keyspace, key, seq, _)) = log.get(at) else { continue };
             let from = (KeyspaceId(*keyspace), &key[..], *seq);
             let expected: Vec<_> = log[at..].iter().map(|entry| entry.2).collect();
+            let before: Vec<_> = log[..at].iter().rev().map(|entry| entry.2).collect();
+            prop_assert_eq!(map.back_from(Some(from)).map(|entry| entry.key().2).collect::<Vec<_>>(), before);
             prop_assert_eq!(map.ahead(Some(from)).map(|entry| entry.key().2).collect::<Vec<_>>(), &expected[..]);
             prop_assert_eq!(map.from(from).map(|entry| entry.key().2).collect::<Vec<_>>(), expected);
         }
@@ -374,7 +379,7 @@ fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
                     }
                     _ => {
                         let highest = (0..count).map(key).filter(|other| *other < text).max();
-                        let found = map.before(place).map(|entry| entry.key());
+                        let found = map.back_from(Some(place)).next().map(|entry| entry.key());
                         let found = found.map(|(_, key, _)| key.to_vec());
                         assert!(found >= highest.map(String::into_bytes), "what was before it is");
                         assert!(found.is_none_or(|found| &found[..] < text.as_bytes()));
@@ -411,7 +416,7 @@ fn what_is_there_is_found_while_nodes_are_written_anew() {
                         let mut walk = map.from(place).map(|entry| entry.key());
                         assert!(walk.next() == Some(place));
                         assert!(walk.take(50).is_sorted_by(|a, b| compare(*a, *b).is_lt()));
-                        let before = map.before(place).map(|entry| entry.key());
+                        let before = map.back_from(Some(place)).next().map(|entry| entry.key());
                         assert!(before.is_none_or(|before| compare(before, place).is_lt()));
                         let absent = [key.as_bytes(), b"0"].concat();
                         assert!(map.get((KeyspaceId(1), &absent, u64::MAX)).is_none());
@@ -458,7 +463,10 @@ fn a_batch_is_seen_wholly_at_its_time_and_not_before() {
                         let key = key(wanted);
                         let found = map.at_or_after((KeyspaceId(1), &key, time));
                         let found = found.filter(|found| found.key().1 == key);
-                        assert!(map.get((KeyspaceId(1), &key, time)) == found, "key {wanted} at {time} of {now}");
+                        assert!(
+                            map.get((KeyspaceId(1), &key, time)) == found,
+                            "key {wanted} at {time} of {now}"
+                        );
                         assert_eq!(
                             found.map(|found| found.key().2),
                             newest,
