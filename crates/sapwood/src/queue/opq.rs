@@ -253,4 +253,68 @@ mod tests {
             prop_assert_eq!(newest, expected);
         }
     }
+
+    /// Prints what insertions and readers cost; run it optimised:
+    /// `cargo test --release -p sapwood --lib what_a_queue_costs -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures"]
+    fn what_a_queue_costs() {
+        const ENTRIES: u64 = 200_000;
+        const READS: u64 = 5_000;
+        let mix = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        let key = |n: u64| [mix(mix(n)).to_be_bytes(), n.to_le_bytes()].concat();
+        let best = |what: &str, count: u64, work: &mut dyn FnMut()| {
+            let took = (0..7).map(|_| {
+                let began = std::time::Instant::now();
+                work();
+                began.elapsed()
+            });
+            let took = took.min().unwrap_or_default();
+            println!("{what}: {:.0} ns", took.as_nanos() as f64 / count as f64);
+        };
+        let keyspace = KeyspaceId(1);
+        let (keys, others): (Vec<_>, Vec<_>) = (0..ENTRIES).map(|n| (key(n), key(n + ENTRIES))).unzip();
+        let fill = |batch: usize| {
+            let queue = Opq::default();
+            for (keys, seq) in keys.chunks(batch).zip((0..).step_by(batch)) {
+                let value = Some(&[7; 100][..]);
+                queue.insert_all(keys.iter().map(|key| OperationRef { keyspace, key, value }), seq);
+            }
+            queue
+        };
+        for batch in [1, 1000] {
+            best(&format!("insertion, {batch} at a time"), ENTRIES, &mut || drop(fill(batch)));
+        }
+        let queue = fill(1);
+        println!("{:.1} bytes an entry of 116", queue.entries.fill() as f64 / ENTRIES as f64);
+        for (what, keys) in [("a get", &keys), ("a get of what is not there", &others)] {
+            let mut get = |n| {
+                assert_eq!(
+                    queue.get(keyspace, &keys[(mix(n) % ENTRIES) as usize], u64::MAX).is_some(),
+                    what == "a get"
+                )
+            };
+            best(what, ENTRIES, &mut || (0..ENTRIES).for_each(&mut get));
+        }
+        let mut out = Vec::new();
+        for max in [1, 5, 64, 256] {
+            best(&format!("{max} keys from one on"), READS, &mut || {
+                for n in 0..READS {
+                    out.clear();
+                    let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                    queue.chunk(keyspace, from, u64::MAX, max, &mut out);
+                }
+            });
+        }
+        best("5 keys from one on downwards", READS, &mut || {
+            for n in 0..READS {
+                out.clear();
+                let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                queue.chunk_back(keyspace, from, u64::MAX, 5, &mut out);
+            }
+        });
+        best("all in order, an entry", ENTRIES, &mut || {
+            assert_eq!(queue.newest(None).count() as u64, ENTRIES)
+        });
+    }
 }

@@ -350,7 +350,7 @@ fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
     let key = |n: u64| format!("{:020}", shuffled(n));
     for at in 0..8 {
         for what in 0..5 {
-            for wanted in [0, 1, count / 2, count - 1] {
+            for wanted in [0, 1, count / 2, count - 1].into_iter().take(if cfg!(miri) { 1 } else { 4 }) {
                 let map = Arc::new(Map::default());
                 for n in 0..count {
                     insert(&map, (KeyspaceId(1), key(n).as_bytes(), n), None);
