@@ -6,14 +6,14 @@
 //!     8      4  low: the place of the entry that its range begins with; 0: it has no beginning
 //!    12      4  stem: the place of an entry whose first `skip` bytes are those of all in it; 0: of all that its range can hold
 //!    16      4  skip
-//!    20      4  nothing
+//!    20      4  sorted: slots of a leaf that were in order when it was written; those behind them came later, one after the other
 //!    24  29×8  slots: rank of a key, 4 bytes │ place of an entry (leaf), or of the node whose range begins with the key
 //! ```
 //! A *rank* is four bytes of a key behind the first `skip`. Most keys of a node are told apart by it, without a look at them.
 //!
 //! Invariants:
 //! 1. As long as a node can be reached, what is in use of its slots is what it was, but that an inner node's child may be exchanged for one
-//!    with the same content or a first part of it; low, stem and skip never change. A leaf's slots come in any order, and some may be added; those of an inner node
+//!    with the same content or a first part of it; low, stem, skip and sorted never change. A leaf's slots come in any order, and some may be added; those of an inner node
 //!    ascend, and none is added.
 //! 2. A node that cannot be reached any more may be written anew, as one of its kind, leaf or inner node. Before that its version grows;
 //!    and an inner node's grows after a child was exchanged and before that is written anew. So whoever has read the same
@@ -38,7 +38,7 @@ pub(super) struct Node {
     low: AtomicU32,
     stem: AtomicU32,
     skip: AtomicU32,
-    nothing: AtomicU32,
+    sorted: AtomicU32,
     slots: [AtomicU64; SLOTS],
 }
 
@@ -135,6 +135,12 @@ impl Node {
         Place(self.low.load(Acquire))
     }
 
+    /// Slots that were there from the beginning, in order.
+    #[inline]
+    pub fn sorted(&self) -> usize {
+        self.sorted.load(Acquire) as usize
+    }
+
     pub fn stem(&self) -> Stem {
         Stem { skip: self.skip.load(Acquire) as usize, stem: Place(self.stem.load(Acquire)) }
     }
@@ -157,6 +163,7 @@ impl Node {
         self.low.store(low.0, Release);
         self.stem.store(stem.stem.0, Release);
         self.skip.store(stem.skip as u32, Release);
+        self.sorted.store(slots.len() as u32, Release);
         for (at, slot) in self.slots.iter().zip(slots) {
             at.store(slot.0, Release);
         }

@@ -83,6 +83,24 @@ impl Node {
     }
 }
 
+impl<'a> Leaf<'a> {
+    /// The newest entry of a key in it. That is the last that came, or if none did, the first one of those that were there in order.
+    #[inline]
+    fn find(&self, map: &'a Map, key: Key<'_>) -> Option<Entry<'a>> {
+        let Side::At(rank) = self.node.side(&map.table, key) else { return None };
+        let is_it = |index: &usize| self.node.slot(*index).rank() == rank;
+        let entry = |index: usize| map.entry(self.node.slot(index).place());
+        let fits = |entry: &Entry<'_>| {
+            let found = entry.key();
+            (found.0, found.1) == (key.0, key.1) && found.2 <= key.2
+        };
+        let count = self.word.count();
+        let sorted = self.node.sorted().min(count);
+        let later = (sorted..count).rev().filter(is_it).map(entry).find(fits);
+        later.or_else(|| (0..sorted).filter(is_it).map(entry).find(fits))
+    }
+}
+
 /// Where tests let somebody write between what a reader reads and what he makes of it.
 #[inline]
 fn pause() {
@@ -144,30 +162,17 @@ impl Map {
         place.is_somewhere().then_some(place)
     }
 
-    /// The newest entry of a key up to its sequence number.
+    /// The newest entry of a key up to its sequence number, if those of the key came in the order of theirs.
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         loop {
             let leaf = self.descend::<false>(Goal::At(key))?;
             pause();
-            let mut best: Option<Entry<'_>> = None;
-            if let Side::At(rank) = leaf.node.side(&self.table, key) {
-                for index in 0..leaf.word.count() {
-                    let slot = leaf.node.slot(index);
-                    if slot.rank() == rank {
-                        let entry = self.entry(slot.place());
-                        let found = entry.key();
-                        let is_of_it = (found.0, found.1) == (key.0, key.1) && found.2 <= key.2;
-                        if is_of_it && best.is_none_or(|best| best.key().2 < found.2) {
-                            best = Some(entry);
-                        }
-                    }
-                }
-            }
+            let found = leaf.find(self, key);
             if !leaf.node.word().is_as(leaf.word) {
                 continue;
             }
-            if best.is_some() {
-                return best;
+            if found.is_some() {
+                return found;
             }
             if !leaf.goes_on {
                 return None;
