@@ -287,11 +287,11 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 512 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 512 }))]
 
     #[test]
     fn batches_with_duplicates_in_several_keyspaces_are_as_a_sorted_list(
-        operations in prop::collection::vec((0u32..3, key(), prop::option::of(prop::collection::vec(any::<u8>(), 0..20))), 1..if cfg!(miri) { 60 } else { 400 }),
+        operations in prop::collection::vec((0u32..3, key(), prop::option::of(prop::collection::vec(any::<u8>(), 0..20))), 1..if cfg!(miri) { 40 } else { 400 }),
         spread in 1u32..4,
         batches in prop::collection::vec(1usize..120, 1..8),
     ) {
@@ -346,7 +346,7 @@ proptest! {
 /// Nodes are written anew at each pause of a reader, one after the other.
 #[test]
 fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
-    let (count, more) = if cfg!(miri) { (70, 70) } else { (2_000, 3_000) };
+    let (count, more) = if cfg!(miri) { (40, 30) } else { (2_000, 3_000) };
     let key = |n: u64| format!("{:020}", shuffled(n));
     for at in 0..8 {
         for what in 0..5 {
@@ -395,6 +395,7 @@ fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
 /// Leaves and inner nodes become two, and old ones are written anew, under the eyes of readers who look for what is there for certain.
 #[test]
 fn what_is_there_is_found_while_nodes_are_written_anew() {
+    let total = if cfg!(miri) { 80 } else { COUNT * 5 };
     let map = Map::default();
     let visible = AtomicUsize::new(0);
     let key = |n: u64| format!("{:020}", shuffled(n));
@@ -415,19 +416,22 @@ fn what_is_there_is_found_while_nodes_are_written_anew() {
                         assert!(map.at_or_after(place).map(|entry| entry.key()) == Some(place));
                         let mut walk = map.from(place).map(|entry| entry.key());
                         assert!(walk.next() == Some(place));
-                        assert!(walk.take(50).is_sorted_by(|a, b| compare(*a, *b).is_lt()));
+                        assert!(
+                            walk.take(if cfg!(miri) { 5 } else { 50 })
+                                .is_sorted_by(|a, b| compare(*a, *b).is_lt())
+                        );
                         let before = map.back_from(Some(place)).next().map(|entry| entry.key());
                         assert!(before.is_none_or(|before| compare(before, place).is_lt()));
                         let absent = [key.as_bytes(), b"0"].concat();
                         assert!(map.get((KeyspaceId(1), &absent, u64::MAX)).is_none());
                     }
-                    if now == COUNT * 5 {
+                    if now == total {
                         break;
                     }
                 }
             });
         }
-        for n in 0..COUNT * 5 {
+        for n in 0..total {
             insert(&map, (KeyspaceId(1), key(n).as_bytes(), n), Some(b"value"));
             visible.store((n + 1) as usize, Release);
         }
