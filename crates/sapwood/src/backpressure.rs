@@ -99,18 +99,20 @@ impl Pace {
 
     pub fn end(&self) {
         *self.started.lock() = None;
+        self.progress.store(0, Relaxed);
         self.turn_ns.store(0, Relaxed);
     }
 
     /// Nanoseconds that a writer of `bytes` takes of the others' time when the active queue holds `used` of `capacity` bytes.
     fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
-        let Some(started) = *self.started.lock() else { return 0 };
         let progress = self.progress.load(Relaxed);
         let fill = (used as u64 * 1000) / capacity.max(1) as u64;
         let lead = if is_frozen { 0 } else { self.lead.load(Relaxed) };
         if fill <= progress + lead || progress == 0 {
             return 0;
         }
+        // Only now the lock, which all writers share.
+        let Some(started) = *self.started.lock() else { return 0 };
         let left = 1000 - progress;
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {

@@ -4,7 +4,6 @@ use crate::database::Handle;
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 use crate::operation::{put_insert, put_remove};
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// How durable a commit is when it returns.
@@ -133,7 +132,7 @@ impl Batch {
         if self.body.len() > max {
             return Err(Error::BatchTooLarge { len: self.body.len(), max });
         }
-        self.handle.engine.commit(Bytes::from(self.body), self.count, self.durability)
+        self.handle.engine.commit(self.body, self.count, self.durability)
     }
 }
 

@@ -2,9 +2,10 @@
 //! one sync, if any asks for it (group commit), puts them into the active operation queue, and makes them visible in one step.
 //!
 //! ```text
-//! commit ──▶ waiting ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ answers ──▶ hands the lead on
-//!               └─────(somebody leads)─▶ sleeps until answered, or told to lead
+//! commit ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
+//!    └─────(somebody leads)─▶ waiting: sleeps until answered, or told to lead all that wait
 //! ```
+//! Whoever finds nobody leading has nobody beside him: he commits what he has, and there is nothing to wait for, to share or to allocate.
 //!
 //! Invariants:
 //! 1. A batch is in the log, at its durability, before any reader can see it, and before its commit returns.
@@ -19,7 +20,6 @@ use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::edit::Edit;
 use crate::wal::WalWriter;
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
@@ -29,11 +29,16 @@ pub(crate) struct Log {
     pub next_seq: SeqNo,
 }
 
-/// A batch that waits.
-struct Ticket {
-    body: Bytes,
+/// A batch on its way.
+struct Parcel {
+    body: Vec<u8>,
     count: u32,
     durability: Durability,
+}
+
+/// One that waits.
+struct Ticket {
+    parcel: Parcel,
     answer: Mutex<Option<Answer>>,
     answered: Condvar,
 }
@@ -80,26 +85,28 @@ const UNWRITTEN_MAX: usize = 64 << 10;
 
 impl Engine {
     /// Commits one batch, and returns when it is as durable as asked.
-    pub fn commit(&self, body: Bytes, count: u32, durability: Durability) -> Result<()> {
+    pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.check_writable()?;
         self.wait_for_room(body.len())?;
-        let ticket =
-            Arc::new(Ticket { body, count, durability, answer: Mutex::new(None), answered: Condvar::new() });
-        let leads = {
-            let mut waiting = self.commits.inner.lock();
-            waiting.tickets.push(Arc::clone(&ticket));
-            !std::mem::replace(&mut waiting.has_leader, true)
-        };
-        let done = if leads {
-            self.lead();
-            ticket.wait()
-        } else {
-            match ticket.wait() {
-                Answer::Lead => {
-                    self.lead();
-                    ticket.wait()
+        let parcel = Parcel { body, count, durability };
+        let result = match self.wait_or_lead(parcel) {
+            Err(parcel) => {
+                let result = self.commit_group(std::iter::once(&parcel));
+                self.hand_on();
+                result
+            }
+            Ok(ticket) => {
+                let answer = match ticket.wait() {
+                    Answer::Lead => {
+                        self.lead_waiting();
+                        ticket.wait()
+                    }
+                    done => done,
+                };
+                match answer {
+                    Answer::Done(result) => result,
+                    Answer::Lead => Err(Error::Closed),
                 }
-                done => done,
             }
         };
         if !self.flush.in_background() {
@@ -112,14 +119,22 @@ impl Engine {
                 let _ = self.flush_now();
             }
         }
-        match done {
-            Answer::Done(result) => result,
-            Answer::Lead => Err(Error::Closed),
+        result
+    }
+
+    /// A ticket if somebody leads; if not the caller does, and has his batch back.
+    fn wait_or_lead(&self, parcel: Parcel) -> std::result::Result<Arc<Ticket>, Parcel> {
+        let mut waiting = self.commits.inner.lock();
+        if !std::mem::replace(&mut waiting.has_leader, true) {
+            return Err(parcel);
         }
+        let ticket = Arc::new(Ticket { parcel, answer: Mutex::new(None), answered: Condvar::new() });
+        waiting.tickets.push(Arc::clone(&ticket));
+        Ok(ticket)
     }
 
     /// Commits the batches that wait, then hands the lead on.
-    fn lead(&self) {
+    fn lead_waiting(&self) {
         let group = {
             let mut waiting = self.commits.inner.lock();
             let mut bytes = 0;
@@ -127,7 +142,7 @@ impl Engine {
                 .tickets
                 .iter()
                 .position(|ticket| {
-                    bytes += ticket.body.len();
+                    bytes += ticket.parcel.body.len();
                     bytes > GROUP_MAX
                 })
                 .unwrap_or(waiting.tickets.len())
@@ -135,31 +150,35 @@ impl Engine {
                 .min(waiting.tickets.len());
             waiting.tickets.drain(..end).collect::<Vec<_>>()
         };
-        let result = self.commit_group(&group);
-        // The next leader begins while this one still answers.
-        {
-            let mut waiting = self.commits.inner.lock();
-            match waiting.tickets.first() {
-                Some(next) => next.give(Answer::Lead),
-                None => waiting.has_leader = false,
-            }
-        }
+        let result = self.commit_group(group.iter().map(|ticket| &ticket.parcel));
+        self.hand_on();
         for ticket in &group {
             ticket.give(Answer::Done(result.clone()));
         }
     }
 
-    fn commit_group(&self, group: &[Arc<Ticket>]) -> Result<()> {
+    /// The next leader begins while this one still answers.
+    fn hand_on(&self) {
+        let mut waiting = self.commits.inner.lock();
+        match waiting.tickets.first() {
+            Some(next) => next.give(Answer::Lead),
+            None => waiting.has_leader = false,
+        }
+    }
+
+    fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
         let mut guard = self.log.lock();
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         let first_seq = log.next_seq;
         let mut seq = first_seq;
-        for ticket in group {
-            log.wal.append(seq, ticket.count, ticket.body.clone());
-            seq += SeqNo::from(ticket.count);
+        let (mut records, mut durability) = (0, Durability::None);
+        for parcel in group.clone() {
+            log.wal.append(seq, parcel.count, &parcel.body);
+            seq += SeqNo::from(parcel.count);
+            records += 1;
+            durability = durability.max(parcel.durability);
         }
-        let durability = group.iter().map(|ticket| ticket.durability).max().unwrap_or_default();
         if durability == Durability::Immediate {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
         }
@@ -170,7 +189,7 @@ impl Engine {
             })
         {
             if error.is_disk_full() {
-                log.wal.retract(group.len());
+                log.wal.retract(records);
             } else {
                 self.poison(&error);
             }
@@ -183,10 +202,12 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
-        let queue = Arc::clone(&self.state.load().active);
+        // Nobody exchanges queues but who has the log.
+        let state = self.state.load();
+        let queue = &*state.active;
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
-        let operations = group.iter().flat_map(|ticket| Operations::new(&ticket.body));
+        let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
         let sound = operations
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
             .inspect(|_| count += 1);
@@ -203,7 +224,6 @@ impl Engine {
         if queue.memory() > memory {
             self.try_balance_memory();
         }
-        let state = self.state.load();
         let is_full = state.frozen.is_none() && {
             let (fill, most) = self.fill(&state);
             fill >= most
@@ -304,7 +324,7 @@ mod tests {
             if !is_cut {
                 body.push(0xff);
             }
-            let failed = db.handle.engine.commit(body.into(), 2, Durability::Buffered);
+            let failed = db.handle.engine.commit(body, 2, Durability::Buffered);
             assert!(matches!(&failed, Err(Error::Corrupt { .. })), "{failed:?}");
             let after = keyspace.insert("after", "1");
             assert!(keyspace.get("half").unwrap().is_none(), "half a batch is seen");

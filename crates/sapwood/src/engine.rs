@@ -35,7 +35,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What readers look at.
 #[derive(Clone)]
@@ -104,6 +104,8 @@ pub(crate) struct Engine {
     pub budget: Budget,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
+    /// Whether they are: what each commit asks for, twice.
+    is_poisoned: AtomicBool,
 }
 
 /// The writer in the hands of who works with it.
@@ -169,6 +171,7 @@ impl Engine {
             read_only: parts.read_only,
             budget: Budget::default(),
             poison: Mutex::new(None),
+            is_poisoned: AtomicBool::new(false),
         }
     }
 
@@ -231,6 +234,7 @@ impl Engine {
                 Error::Poisoned { .. } | Error::Closed => cause.clone(),
                 other => Error::Poisoned { cause: other.to_string() },
             });
+            self.is_poisoned.store(true, Ordering::Release);
         }
         drop(poison);
         self.flush.notify();
@@ -240,6 +244,9 @@ impl Engine {
     pub fn check_writable(&self) -> Result<()> {
         if self.read_only {
             return Err(Error::ReadOnly);
+        }
+        if !self.is_poisoned.load(Ordering::Acquire) {
+            return Ok(());
         }
         self.poison.lock().clone().map_or(Ok(()), Err)
     }

@@ -28,6 +28,9 @@ pub struct Builder {
 }
 
 const MEMORY_MIN: u64 = 4 << 20;
+/// The most that a queue takes: an eighth or less of what its places can tell of, if all its entries stand alone (`queue/map/memory.rs`), so that no
+/// batch behind it, and no log that is replayed, comes to the end of them.
+const QUEUE_MAX: u64 = 2 << 30;
 const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
 const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 
@@ -171,7 +174,7 @@ impl Builder {
 
     pub(crate) fn shares(&self, span: u64) -> Shares {
         let memory = self.memory;
-        let queue = memory / 4;
+        let queue = (memory / 4).min(QUEUE_MAX);
         let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
         let entry = crate::KEY_LEN_MAX + 64;
         Shares {

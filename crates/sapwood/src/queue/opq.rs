@@ -11,7 +11,7 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
-use crate::queue::skip_list::SkipList;
+use crate::queue::map::{Entry, Map};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +22,7 @@ pub(crate) type Change = Option<Bytes>;
 /// The operation queue.
 #[derive(Debug, Default)]
 pub(crate) struct Opq {
-    entries: SkipList,
+    entries: Map,
     count: AtomicU64,
     bytes: AtomicU64,
 }
@@ -38,8 +38,9 @@ impl Opq {
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             (place, value)
         }));
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-        self.count.fetch_add(seq - first_seq, Relaxed);
+        // Nobody else adds to them.
+        self.bytes.store(self.bytes() + bytes as u64, Relaxed);
+        self.count.store(self.count() + (seq - first_seq), Relaxed);
     }
 
     /// Bytes of memory.
@@ -63,17 +64,14 @@ impl Opq {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.front().is_none()
+        self.entries.is_empty()
     }
 
     /// What the queue says about the key to a reader at `seq`; `None` if nothing. It is remembered that somebody asked.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
-        let entry = self.entries.at_or_after((keyspace, key, seq))?;
-        let found = entry.key();
-        ((found.0, found.1) == (keyspace, key)).then(|| {
-            entry.ask();
-            entry.value().map(Bytes::copy_from_slice)
-        })
+        let entry = self.entries.get((keyspace, key, seq))?;
+        entry.ask();
+        Some(entry.value().map(Bytes::copy_from_slice))
     }
 
     /// Appends to `out` up to `max` keys at or after `from` with what a reader at `seq` sees of them, removals
@@ -91,11 +89,9 @@ impl Opq {
             Bound::Included(key) => (key, false),
             Bound::Excluded(key) => (key, true),
         };
-        let mut next =
-            self.entries.at_or_after((keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX }));
+        let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
         let limit = out.len() + max;
-        while let Some(entry) = next {
-            next = entry.next();
+        for entry in self.entries.from(from) {
             let at = entry.key();
             if at.0 != keyspace {
                 return false;
@@ -121,32 +117,39 @@ impl Opq {
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
         // The oldest version of a key is the last one of it.
-        let mut next = match from {
-            Bound::Unbounded => match keyspace.0.checked_add(1) {
-                Some(above) => self.entries.before((KeyspaceId(above), &[], SeqNo::MAX)),
-                None => self.entries.back(),
-            },
-            Bound::Included(key) => {
-                let successor = [key, &[0]].concat();
-                self.entries.before((keyspace, &successor, SeqNo::MAX))
+        let successor;
+        let before = match from {
+            Bound::Unbounded => {
+                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
             }
-            Bound::Excluded(key) => self.entries.before((keyspace, key, SeqNo::MAX)),
+            Bound::Included(key) => {
+                successor = [key, &[0]].concat();
+                Some((keyspace, &successor[..], SeqNo::MAX))
+            }
+            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
         };
         let limit = out.len() + max;
-        while let Some(entry) = next {
-            let (found, key, _) = entry.key();
-            if found != keyspace {
-                return false;
-            }
-            // What the reader sees of the key is the first version of its time, if there is one.
-            let seen = self.entries.at_or_after((keyspace, key, seq)).filter(|seen| seen.key().1 == key);
-            if let Some(seen) = seen.filter(|seen| seen.key().0 == keyspace) {
+        // What the reader sees of a key is the newest version of its time, so the last that one comes to.
+        let mut seen: Option<Entry<'_>> = None;
+        for entry in self.entries.back_from(before) {
+            let (found, key, version) = entry.key();
+            let newer = found == keyspace && seen.is_none_or(|seen| seen.key().1 == key);
+            if let Some(seen) = seen.filter(|_| !newer) {
                 if out.len() == limit {
                     return true;
                 }
-                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
+                out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
             }
-            next = self.entries.before((keyspace, key, SeqNo::MAX));
+            if found != keyspace {
+                return false;
+            }
+            seen = if version <= seq { Some(entry) } else { seen.filter(|_| newer) };
+        }
+        if let Some(seen) = seen {
+            if out.len() == limit {
+                return true;
+            }
+            out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
         }
         false
     }
@@ -162,11 +165,8 @@ impl Opq {
         &self,
         from: Option<(KeyspaceId, Bytes)>,
     ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
-        let first = match &from {
-            None => self.entries.front(),
-            Some((keyspace, key)) => self.entries.at_or_after((*keyspace, key, SeqNo::MAX)),
-        };
-        let mut entries = self.entries.ahead(first).peekable();
+        let from = from.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
+        let mut entries = self.entries.ahead(from).peekable();
         std::iter::from_fn(move || {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
@@ -252,5 +252,69 @@ mod tests {
             }
             prop_assert_eq!(newest, expected);
         }
+    }
+
+    /// Prints what insertions and readers cost; run it optimised:
+    /// `cargo test --release -p sapwood --lib what_a_queue_costs -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures"]
+    fn what_a_queue_costs() {
+        const ENTRIES: u64 = 200_000;
+        const READS: u64 = 5_000;
+        let mix = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        let key = |n: u64| [mix(mix(n)).to_be_bytes(), n.to_le_bytes()].concat();
+        let best = |what: &str, count: u64, work: &mut dyn FnMut()| {
+            let took = (0..7).map(|_| {
+                let began = std::time::Instant::now();
+                work();
+                began.elapsed()
+            });
+            let took = took.min().unwrap_or_default();
+            println!("{what}: {:.0} ns", took.as_nanos() as f64 / count as f64);
+        };
+        let keyspace = KeyspaceId(1);
+        let (keys, others): (Vec<_>, Vec<_>) = (0..ENTRIES).map(|n| (key(n), key(n + ENTRIES))).unzip();
+        let fill = |batch: usize| {
+            let queue = Opq::default();
+            for (keys, seq) in keys.chunks(batch).zip((0..).step_by(batch)) {
+                let value = Some(&[7; 100][..]);
+                queue.insert_all(keys.iter().map(|key| OperationRef { keyspace, key, value }), seq);
+            }
+            queue
+        };
+        for batch in [1, 1000] {
+            best(&format!("insertion, {batch} at a time"), ENTRIES, &mut || drop(fill(batch)));
+        }
+        let queue = fill(1);
+        println!("{:.1} bytes an entry of 116", queue.entries.fill() as f64 / ENTRIES as f64);
+        for (what, keys) in [("a get", &keys), ("a get of what is not there", &others)] {
+            let mut get = |n| {
+                assert_eq!(
+                    queue.get(keyspace, &keys[(mix(n) % ENTRIES) as usize], u64::MAX).is_some(),
+                    what == "a get"
+                )
+            };
+            best(what, ENTRIES, &mut || (0..ENTRIES).for_each(&mut get));
+        }
+        let mut out = Vec::new();
+        for max in [1, 5, 64, 256] {
+            best(&format!("{max} keys from one on"), READS, &mut || {
+                for n in 0..READS {
+                    out.clear();
+                    let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                    queue.chunk(keyspace, from, u64::MAX, max, &mut out);
+                }
+            });
+        }
+        best("5 keys from one on downwards", READS, &mut || {
+            for n in 0..READS {
+                out.clear();
+                let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                queue.chunk_back(keyspace, from, u64::MAX, 5, &mut out);
+            }
+        });
+        best("all in order, an entry", ENTRIES, &mut || {
+            assert_eq!(queue.newest(None).count() as u64, ENTRIES)
+        });
     }
 }

@@ -1,13 +1,17 @@
-//! Records that were appended to the log and are not written yet: they gather here, and leave as bytes.
+//! Records that were appended to the log and are not written yet: they gather here as the bytes that they will be, and leave. Their heads are
+//! filled in when it is known where they go.
+//!
+//! ```text
+//! bytes:    room for a head │ body │ room for a head │ body │ …
+//! ```
 //!
 //! Invariants:
 //! 1. Sequence numbers follow on without gaps, also after some were taken back.
-//! 2. `len` is what the records take in the log.
+//! 2. `bytes` is what the records take in the log.
 
 use super::record::{BODY_LEN_MAX, HEAD_LEN, Head, Lsn, Place};
 use crate::database_id::DatabaseId;
 use crate::operation::SeqNo;
-use bytes::Bytes;
 
 /// A longer write is cut into pieces of about this many bytes.
 const WRITE_LEN: usize = 4 << 20;
@@ -15,21 +19,20 @@ const WRITE_LEN: usize = 4 << 20;
 /// See the module.
 pub(super) struct Pending {
     records: Vec<Waiting>,
-    len: usize,
+    /// Kept from one time to the next.
+    bytes: Vec<u8>,
     next_seq: SeqNo,
-    /// Bytes that are put together; kept from one time to the next.
-    scratch: Vec<u8>,
 }
 
 struct Waiting {
     first_seq: SeqNo,
     count: u32,
-    body: Bytes,
+    body_len: u32,
 }
 
 impl Waiting {
     fn len(&self) -> usize {
-        HEAD_LEN + self.body.len()
+        HEAD_LEN + self.body_len as usize
     }
 }
 
@@ -46,7 +49,7 @@ pub(super) struct Heading {
 impl Pending {
     /// None. The first record is to have this sequence number.
     pub fn none(next_seq: SeqNo) -> Self {
-        Self { records: Vec::new(), len: 0, next_seq, scratch: Vec::new() }
+        Self { records: Vec::new(), bytes: Vec::new(), next_seq }
     }
 
     /// What the next record's first sequence number must be.
@@ -55,7 +58,7 @@ impl Pending {
     }
 
     pub fn len(&self) -> usize {
-        self.len
+        self.bytes.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -63,21 +66,21 @@ impl Pending {
     }
 
     /// See [`WalWriter::append`](super::WalWriter::append).
-    pub fn append(&mut self, first_seq: SeqNo, count: u32, body: Bytes) {
+    pub fn append(&mut self, first_seq: SeqNo, count: u32, body: &[u8]) {
         assert!(body.len() <= BODY_LEN_MAX, "a record's body of {} bytes", body.len());
         assert!(count > 0, "a record has at least one operation");
         assert_eq!(first_seq, self.next_seq, "sequence numbers follow on");
-        let record = Waiting { first_seq, count, body };
         self.next_seq = first_seq + SeqNo::from(count);
-        self.len += record.len();
-        self.records.push(record);
+        self.bytes.extend_from_slice(&[0; HEAD_LEN]);
+        self.bytes.extend_from_slice(body);
+        self.records.push(Waiting { first_seq, count, body_len: body.len() as u32 });
     }
 
     /// See [`WalWriter::retract`](super::WalWriter::retract).
     pub fn retract(&mut self, n: usize) {
         let keep = self.records.len().saturating_sub(n);
         for record in self.records.drain(keep..).rev() {
-            self.len -= record.len();
+            self.bytes.truncate(self.bytes.len() - record.len());
             self.next_seq = record.first_seq;
         }
     }
@@ -85,7 +88,8 @@ impl Pending {
     /// They were written.
     pub fn clear(&mut self) {
         self.records.clear();
-        self.len = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * WRITE_LEN);
     }
 
     /// Gives out the records as they stand in the file from byte `at` on, in as few pieces as can be, and tells where they end.
@@ -96,32 +100,31 @@ impl Pending {
         mut put: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
         let &Heading { database, generation, epoch, durable } = heading;
-        let scratch = &mut self.scratch;
-        scratch.clear();
+        // What has its heads, and was not given out.
+        let (mut begin, mut end) = (0, 0);
         for record in &self.records {
+            let (head_bytes, body) = self.bytes[end..][..record.len()].split_at_mut(HEAD_LEN);
             let head = Head {
-                len: record.body.len() as u32,
-                body_crc: crc32c::crc32c(&record.body),
+                len: record.body_len,
+                body_crc: crc32c::crc32c(body),
                 count: record.count,
                 epoch,
                 first_seq: record.first_seq,
                 durable,
             };
-            let place = Place { database, generation, offset: at + scratch.len() as u64 };
-            scratch.extend_from_slice(&head.encode(&place));
-            scratch.extend_from_slice(&record.body);
-            if scratch.len() >= WRITE_LEN {
-                put(at, scratch)?;
-                at += scratch.len() as u64;
-                scratch.clear();
+            let place = Place { database, generation, offset: at + (end - begin) as u64 };
+            head_bytes.copy_from_slice(&head.encode(&place));
+            end += record.len();
+            if end - begin >= WRITE_LEN {
+                put(at, &self.bytes[begin..end])?;
+                at += (end - begin) as u64;
+                begin = end;
             }
         }
-        if !scratch.is_empty() {
-            put(at, scratch)?;
-            at += scratch.len() as u64;
+        if begin < end {
+            put(at, &self.bytes[begin..end])?;
+            at += (end - begin) as u64;
         }
-        scratch.clear();
-        scratch.shrink_to(2 * WRITE_LEN);
         Ok(at)
     }
 }

@@ -24,7 +24,6 @@ use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use bytes::Bytes;
 use psync::{Access, AlignedBuffer, FileId, Volume, Write};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -171,7 +170,7 @@ impl WalWriter {
     /// # Panics
     /// If the sequence numbers do not follow on those of the record before, or the body is longer than
     /// [`BODY_LEN_MAX`](super::record::BODY_LEN_MAX): recovery would take everything from here on for torn.
-    pub fn append(&mut self, first_seq: SeqNo, count: u32, body: Bytes) {
+    pub fn append(&mut self, first_seq: SeqNo, count: u32, body: &[u8]) {
         self.pending.append(first_seq, count, body);
     }
 

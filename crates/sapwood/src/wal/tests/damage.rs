@@ -10,7 +10,6 @@ use crate::wal::reader::{list, promised, record};
 use crate::wal::record::*;
 use crate::wal::walker::{Found, Walker};
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
-use bytes::Bytes;
 use proptest::prelude::*;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use std::sync::Arc;
@@ -40,7 +39,7 @@ fn three_generations() -> (Simulated, WalWriter, Vec<(u64, u64)>) {
     for (generation, lens) in [(1, [30, 0, 7]), (2, [1, 90, 12]), (3, [25, 3, 40])] {
         let mut offset = HEADER_LEN as u64;
         for len in lens {
-            wal.append(seq, 2, vec![seq as u8; len].into());
+            wal.append(seq, 2, &vec![seq as u8; len]);
             wal.sync().unwrap();
             begins.push((generation, offset));
             offset += (HEAD_LEN + len) as u64;
@@ -167,7 +166,7 @@ fn a_generation_whose_creation_was_cut_short_is_not_there() {
     }
     let tail = read(&volume, 1, 3).unwrap().1;
     let mut wal = WalWriter::create(Arc::new(volume.clone()), DATABASE, &tail).unwrap();
-    wal.append(tail.next_seq, 1, Bytes::from_static(b"replaced"));
+    wal.append(tail.next_seq, 1, b"replaced");
     wal.sync().unwrap();
     assert_eq!(read(&volume, 1, 4).unwrap().0.len(), 10);
     // And not if it holds a record: that is written only behind a durable header.
@@ -202,10 +201,10 @@ fn a_witness_is_found_across_windows() {
     for before in 0..HEAD_LEN + 2 {
         let volume = Simulated::new(1);
         let mut wal = begin(&volume);
-        wal.append(1, 1, vec![7; 10].into());
-        wal.append(2, 1, vec![7; WINDOW_LEN - before - 2 * HEAD_LEN - 10].into());
+        wal.append(1, 1, &[7; 10]);
+        wal.append(2, 1, &vec![7; WINDOW_LEN - before - 2 * HEAD_LEN - 10]);
         wal.sync().unwrap();
-        wal.append(3, 1, vec![7; 10].into());
+        wal.append(3, 1, &[7; 10]);
         wal.write().unwrap();
         edit_file(&volume, &file_name(1), |bytes| bytes[HEADER_LEN] ^= 1);
         assert_corrupt(read(&volume, 1, 1), (1, HEADER_LEN as u64), &format!("{before} bytes before"));
@@ -217,7 +216,7 @@ fn a_witness_is_found_across_windows() {
 fn the_next_header_is_a_witness() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume);
-    wal.append(1, 1, vec![7; 10].into());
+    wal.append(1, 1, &[7; 10]);
     wal.sync().unwrap();
     wal.rotate().unwrap();
     edit_file(&volume, &file_name(1), |bytes| bytes[HEADER_LEN + HEAD_LEN] ^= 1);
@@ -298,7 +297,7 @@ fn bodies_of_every_size_come_back() {
         crate::wal::record::BODY_LEN_MAX,
     ];
     for (index, len) in lens.into_iter().enumerate() {
-        wal.append(index as u64 + 1, 1, vec![index as u8; len].into());
+        wal.append(index as u64 + 1, 1, &vec![index as u8; len]);
     }
     wal.sync().unwrap();
     let (records, tail) = read(&volume, 1, 1).unwrap();

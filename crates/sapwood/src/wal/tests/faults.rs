@@ -45,21 +45,21 @@ fn writes() -> Filter {
 fn a_refused_record_does_not_follow_on_its_successor() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume);
-    wal.append(1, 1, body('A', 60));
-    wal.append(2, 1, body('B', 60));
+    wal.append(1, 1, &body('A', 60));
+    wal.append(2, 1, &body('B', 60));
     wal.write().unwrap();
     let refused = volume.read_file(&file_name(1)).unwrap();
     drop(wal);
 
     let volume = Simulated::new(1);
     let mut wal = begin(&volume);
-    wal.append(1, 1, body('A', 60));
-    wal.append(2, 1, body('B', 60));
+    wal.append(1, 1, &body('A', 60));
+    wal.append(2, 1, &body('B', 60));
     volume.fail_nth(writes(), 1, Fault::NoSpace, Repeat::Once);
     assert!(wal.write().unwrap_err().is_disk_full());
     wal.retract(2);
     assert_eq!(wal.pending(), 0);
-    wal.append(1, 1, body('a', 60));
+    wal.append(1, 1, &body('a', 60));
     wal.sync().unwrap();
     // As if cutting off had been lost.
     let written = volume.read_file(&file_name(1)).unwrap().len();
@@ -76,9 +76,9 @@ fn what_was_refused_does_not_come_back_after_a_power_loss() {
     for seed in 0..400 {
         let volume = Simulated::new(seed);
         let mut wal = begin(&volume);
-        wal.append(1, 1, body('A', 100));
+        wal.append(1, 1, &body('A', 100));
         wal.sync().unwrap();
-        wal.append(2, 1, body('B', 20));
+        wal.append(2, 1, &body('B', 20));
         volume.fail_nth(writes(), 1, Fault::NoSpace, Repeat::Once);
         assert!(wal.write().unwrap_err().is_disk_full());
         wal.retract(1);
@@ -95,13 +95,13 @@ fn a_refused_rotation_cuts_nothing_off() {
     for seed in 0..3000 {
         let volume = Simulated::new(seed);
         let mut wal = begin(&volume);
-        wal.append(1, 1, body('A', 50));
+        wal.append(1, 1, &body('A', 50));
         wal.sync().unwrap();
         let new = Filter::kinds([OperationKind::Write]).file(file_name(2));
         volume.fail_nth(new, 1, Fault::NoSpace, Repeat::Once);
         assert!(wal.rotate().unwrap_err().is_disk_full());
         assert_eq!(wal.generation(), 1);
-        wal.append(2, 1, body('B', 50));
+        wal.append(2, 1, &body('B', 50));
         wal.sync().unwrap();
         let (found, _) = read(&volume.power_loss(seed), 1);
         assert_eq!(found, [body('A', 50), body('B', 50)], "seed {seed}");
@@ -116,7 +116,7 @@ fn a_sync_without_space_is_a_failed_sync() {
         for rotates in [false, true] {
             let volume = Simulated::new(1);
             let mut wal = begin(&volume);
-            wal.append(1, 1, body('A', 50));
+            wal.append(1, 1, &body('A', 50));
             volume.fail_nth(Filter::kinds([kind]), 1, Fault::NoSpace, Repeat::Once);
             let result = if rotates { wal.rotate() } else { wal.sync() };
             if kind == OperationKind::SyncDirectory && !rotates {
@@ -137,9 +137,9 @@ fn what_recovery_goes_on_from_is_written_again() {
     for seed in 0..200 {
         let volume = Simulated::new(seed);
         let mut wal = begin(&volume);
-        wal.append(1, 1, body('A', 700));
+        wal.append(1, 1, &body('A', 700));
         wal.sync().unwrap();
-        wal.append(2, 1, body('B', 700));
+        wal.append(2, 1, &body('B', 700));
         volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Once);
         assert!(wal.sync().is_err());
         let volume = volume.crash();
@@ -162,7 +162,7 @@ fn scenario(volume: &Simulated, acknowledged: &mut Vec<Bytes>) -> Result<WalWrit
     for step in 0..24u8 {
         for attempt in 0..2 {
             let body = body((b'a' + step + attempt * 32) as char, 300 + usize::from(step) * 7);
-            wal.append(seq, 1, body.clone());
+            wal.append(seq, 1, &body);
             let result = if step % 3 == 0 { wal.write() } else { wal.sync() };
             match result {
                 Ok(()) => {
@@ -209,18 +209,18 @@ fn a_full_disk_at_every_write_loses_nothing() {
 fn a_disk_that_stays_full_refuses_until_there_is_space() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume);
-    wal.append(1, 1, body('A', 3000));
+    wal.append(1, 1, &body('A', 3000));
     wal.sync().unwrap();
     volume.set_capacity(volume.used());
     for _ in 0..3 {
-        wal.append(2, 1, body('B', 5000));
+        wal.append(2, 1, &body('B', 5000));
         assert!(wal.sync().unwrap_err().is_disk_full());
         wal.retract(1);
         assert!(wal.rotate().unwrap_err().is_disk_full());
     }
     assert_eq!(names(&volume), [file_name(1)]);
     volume.set_capacity(u64::MAX);
-    wal.append(2, 1, body('C', 5000));
+    wal.append(2, 1, &body('C', 5000));
     wal.rotate().unwrap();
     wal.sync().unwrap();
     assert_eq!(read(&volume.power_loss(1), 2).0, [body('A', 3000), body('C', 5000)]);
@@ -267,7 +267,7 @@ fn syncs_and_writes_are_no_more_than_needed() {
     wal.sync().unwrap();
     assert_eq!((wal.syncs(), volume.counters().writes), begun);
     for seq in 1..=100 {
-        wal.append(seq, 1, body('A', 100));
+        wal.append(seq, 1, &body('A', 100));
     }
     assert_eq!(wal.pending(), 100 * (100 + HEAD_LEN));
     assert_eq!(volume.counters().writes, begun.1);
@@ -282,11 +282,11 @@ fn syncs_and_writes_are_no_more_than_needed() {
 fn an_old_generation_is_synced_first_unless_it_was_removed() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume);
-    wal.append(1, 1, body('A', 10));
+    wal.append(1, 1, &body('A', 10));
     wal.rotate().unwrap();
-    wal.append(2, 1, body('B', 10));
+    wal.append(2, 1, &body('B', 10));
     wal.rotate().unwrap();
-    wal.append(3, 1, body('C', 10));
+    wal.append(3, 1, &body('C', 10));
     assert_eq!(wal.unsynced().len(), 2);
     wal.remove_below(2).unwrap();
     assert_eq!(names(&volume), [file_name(2), file_name(3)]);
@@ -305,9 +305,9 @@ fn a_failed_sync_of_an_old_generation_is_told_to_both_who_want_it() {
     for flush_first in [true, false] {
         let volume = Simulated::new(1);
         let mut wal = begin(&volume);
-        wal.append(1, 1, body('A', 10));
+        wal.append(1, 1, &body('A', 10));
         wal.rotate().unwrap();
-        wal.append(2, 1, body('B', 10));
+        wal.append(2, 1, &body('B', 10));
         let old = wal.unsynced();
         volume.fail_nth(
             Filter::kinds([OperationKind::Sync]).file(file_name(1)),
@@ -325,6 +325,6 @@ fn a_failed_sync_of_an_old_generation_is_told_to_both_who_want_it() {
 #[should_panic(expected = "sequence numbers follow on")]
 fn a_gap_in_the_sequence_numbers_is_refused() {
     let mut wal = begin(&Simulated::new(1));
-    wal.append(1, 2, body('A', 10));
-    wal.append(4, 1, body('B', 10));
+    wal.append(1, 2, &body('A', 10));
+    wal.append(4, 1, &body('B', 10));
 }

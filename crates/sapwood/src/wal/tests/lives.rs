@@ -93,7 +93,7 @@ impl Model {
 
     fn append(&mut self, wal: &mut WalWriter, rng: &mut StdRng) {
         let entry = self.entry(rng);
-        wal.append(entry.first_seq, entry.count, entry.body.clone());
+        wal.append(entry.first_seq, entry.count, &entry.body);
         self.log.push(entry);
     }
 

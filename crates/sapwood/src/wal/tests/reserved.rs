@@ -38,7 +38,7 @@ fn body(seq: u64, len: usize) -> Bytes {
 
 /// A durable commit.
 fn commit(wal: &mut WalWriter, seq: u64, len: usize) -> Result<()> {
-    wal.append(seq, 1, body(seq, len));
+    wal.append(seq, 1, &body(seq, len));
     wal.reserve()?;
     wal.sync()
 }
@@ -69,14 +69,14 @@ fn durable_commits_seldom_make_the_file_longer() {
     // Whoever comes without need of a sync uses it up, and makes no more of it.
     let until = file_len(&volume, 1);
     for seq in 6001..=20_000 {
-        wal.append(seq, 1, body(seq, 100));
+        wal.append(seq, 1, &body(seq, 100));
         wal.write().unwrap();
     }
     let end = (HEADER_LEN + 20_000 * (HEAD_LEN + 100)) as u64;
     assert!(until < end);
     assert_eq!(file_len(&volume, 1), end);
     // Large commits would be written twice for nothing.
-    wal.append(20_001, 1, body(1, 1 << 20));
+    wal.append(20_001, 1, &body(1, 1 << 20));
     wal.reserve().unwrap();
     assert_eq!(file_len(&volume, 1), end);
 }
@@ -198,7 +198,7 @@ fn an_empty_generation_with_room_goes_on() {
     for seed in 0..100 {
         let volume = Simulated::new(seed);
         let mut wal = begin(&volume).unwrap();
-        wal.append(1, 1, body(1, 50));
+        wal.append(1, 1, &body(1, 50));
         wal.reserve().unwrap();
         assert!(file_len(&volume, 1) > HEADER_LEN as u64);
         drop(wal);
@@ -270,7 +270,7 @@ fn a_refused_commit_costs_only_the_room() {
     let mut wal = begin(&volume).unwrap();
     commit(&mut wal, 1, 50).unwrap();
     let before = file_len(&volume, 1);
-    wal.append(2, 1, body(2, 50));
+    wal.append(2, 1, &body(2, 50));
     volume.fail_nth(Filter::kinds([OperationKind::Write]), 1, Fault::NoSpace, Repeat::Once);
     assert!(wal.sync().unwrap_err().is_disk_full());
     assert_eq!(file_len(&volume, 1), (HEADER_LEN + HEAD_LEN + 50) as u64);
@@ -288,7 +288,7 @@ fn a_nearly_full_disk_takes_as_many_commits_with_reservations_as_without() {
         let mut wal = WalWriter::create(Arc::new(volume.clone()), DATABASE, &Tail::none()).unwrap();
         let mut seq = 1;
         loop {
-            wal.append(seq, 1, body(seq, 700));
+            wal.append(seq, 1, &body(seq, 700));
             if reserves {
                 wal.reserve().unwrap();
             }
@@ -310,7 +310,7 @@ fn a_nearly_full_disk_takes_as_many_commits_with_reservations_as_without() {
 fn another_failure_of_it_stops_the_writer() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume).unwrap();
-    wal.append(1, 1, body(1, 50));
+    wal.append(1, 1, &body(1, 50));
     volume.fail_nth(Filter::kinds([OperationKind::Write]), 1, Fault::Error, Repeat::Once);
     assert!(matches!(wal.reserve(), Err(Error::Io(_))));
     assert!(matches!(wal.sync(), Err(Error::Poisoned { .. })));
@@ -327,7 +327,7 @@ fn another_failure_of_it_stops_the_writer() {
 fn scenario(volume: &Simulated, made: &mut u64, durable: &mut u64) -> Result<u64> {
     let mut wal = begin(volume)?;
     for seq in 1..=40 {
-        wal.append(seq, 1, body(seq, 30 + (seq as usize * 37) % 200));
+        wal.append(seq, 1, &body(seq, 30 + (seq as usize * 37) % 200));
         *made = seq;
         if seq % 4 == 0 {
             wal.write()?;

@@ -34,7 +34,7 @@ fn body(seq: u64) -> Bytes {
 }
 
 fn commit(wal: &mut WalWriter, seq: u64) -> Result<()> {
-    wal.append(seq, 1, body(seq));
+    wal.append(seq, 1, &body(seq));
     wal.store()
 }
 
@@ -88,7 +88,7 @@ fn a_window_is_opened_only_where_it_pays() {
     let mut seq = 1;
     let mut group = |wal: &mut WalWriter, len: usize| {
         let before = wal.stores();
-        wal.append(seq, 1, vec![7; len].into());
+        wal.append(seq, 1, &vec![7; len]);
         wal.store().unwrap();
         seq += 1;
         wal.stores() > before
@@ -136,7 +136,7 @@ fn a_sync_covers_what_was_stored() {
         for seq in 1..=30 {
             commit(&mut wal, seq).unwrap();
         }
-        wal.append(31, 1, body(31));
+        wal.append(31, 1, &body(31));
         wal.reserve().unwrap();
         wal.write().unwrap();
         wal.sync().unwrap();
@@ -221,7 +221,7 @@ fn a_file_is_cut_also_where_it_has_a_window() {
         assert!(stores > 20);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), 1, Fault::NoSpace, Repeat::Once);
         // A durable commit beyond the window, so that it asks for zeros of its own.
-        wal.append(31, 1, vec![7; if refuses_zeros { 5_000 } else { 100 }].into());
+        wal.append(31, 1, &vec![7; if refuses_zeros { 5_000 } else { 100 }]);
         if refuses_zeros {
             wal.reserve().unwrap();
             assert_eq!(volume.fired(), 1);
@@ -270,7 +270,7 @@ fn a_nearly_full_disk_takes_as_many_commits_with_windows_as_without() {
 fn scenario(volume: &Simulated, made: &mut u64, answered: &mut u64, durable: &mut u64) -> Result<()> {
     let mut wal = begin(volume)?;
     for seq in 1..=60 {
-        wal.append(seq, 1, body(seq));
+        wal.append(seq, 1, &body(seq));
         *made = seq;
         if seq % 13 == 0 {
             wal.reserve()?;

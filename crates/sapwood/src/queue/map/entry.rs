@@ -1,0 +1,214 @@
+//! An entry: a key, its sequence number, and a value, side by side.
+//!
+//! ```text
+//! offset  size
+//!     0      8  sequence number
+//!     8      4  keyspace
+//!    12      4  klen
+//!    16      4  vlen, or NONE for a removal; and in the highest bit a mark: somebody has asked for it
+//!    20      …  key  value
+//! ```
+//!
+//! Invariants:
+//! 1. An entry is written before anybody is told its place, never changed afterwards, its mark aside, and lives as long as the map.
+
+use super::memory::{Memory, Place, Table};
+use crate::operation::{KeyspaceId, SeqNo};
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// The mark beside `vlen`.
+const ASKED: u32 = 1 << 31;
+/// `vlen` of a removal.
+const NONE: u32 = ASKED - 1;
+
+/// The fixed part; key and value follow.
+#[repr(C)]
+struct Head {
+    seq: SeqNo,
+    keyspace: KeyspaceId,
+    klen: u32,
+    vlen: AtomicU32,
+}
+
+/// Where the key begins: there is nothing but padding behind the head's last field.
+const HEAD: usize = offset_of!(Head, vlen) + size_of::<AtomicU32>();
+const _: () = assert!(HEAD == 20 && align_of::<Head>() <= 8);
+
+/// The order of the map: keyspace, key, newest first.
+pub(crate) type Key<'a> = (KeyspaceId, &'a [u8], SeqNo);
+
+#[inline]
+pub(super) fn compare(a: Key<'_>, b: Key<'_>) -> Ordering {
+    a.0.cmp(&b.0).then_with(|| compare_bytes(a.1, b.1)).then_with(|| b.2.cmp(&a.2))
+}
+
+/// As `a.cmp(b)`, word by word in place of a call, which short keys pay for.
+#[inline]
+pub(super) fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
+    while let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
+        if x != y {
+            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+        }
+        (a, b) = (a_rest, b_rest);
+    }
+    if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
+}
+
+/// Bytes in front of every key when keys are counted in bytes: those of the keyspace.
+const KEYSPACE: usize = size_of::<KeyspaceId>();
+
+/// How many bytes two keys have in common, the keyspace's included.
+pub(super) fn shared(a: Key<'_>, b: Key<'_>) -> usize {
+    if a.0 != b.0 {
+        return (a.0.0 ^ b.0.0).leading_zeros() as usize / 8;
+    }
+    let (a, b) = (a.1, b.1);
+    // By words first, since keys may be long.
+    let words = 8 * a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
+    KEYSPACE + words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Whether the first `skip` bytes of two keys are the same, the keyspace's included.
+#[inline]
+pub(super) fn begins_alike(a: Key<'_>, b: Key<'_>, skip: usize) -> bool {
+    match skip.checked_sub(KEYSPACE) {
+        Some(skip) => a.0 == b.0 && a.1.get(..skip).is_some_and(|a| b.1.get(..skip) == Some(a)),
+        None => shared(a, b) >= skip,
+    }
+}
+
+/// Four bytes of a key behind the first `skip`, the keyspace's included, or all and zeros: among keys that have these in common they are in
+/// the keys' order.
+#[inline]
+pub(super) fn rank(key: Key<'_>, skip: usize) -> u32 {
+    match skip.checked_sub(KEYSPACE) {
+        Some(skip) => word(key.1.get(skip..).unwrap_or_default()),
+        None => ((u64::from(key.0.0) << 32 | u64::from(word(key.1))) >> (32 - 8 * skip)) as u32,
+    }
+}
+
+/// The first four bytes, or all and zeros.
+#[inline]
+fn word(bytes: &[u8]) -> u32 {
+    match bytes.first_chunk() {
+        Some(first) => u32::from_be_bytes(*first),
+        None => bytes.iter().rev().fold(0, |word, byte| word >> 8 | u32::from(*byte) << 24),
+    }
+}
+
+/// An entry of a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    head: NonNull<Head>,
+    map: PhantomData<&'a Table>,
+}
+
+impl<'a> Entry<'a> {
+    /// The entry at a place where one was written.
+    #[inline]
+    pub(super) fn at(table: &'a Table, place: Place) -> Self {
+        Self { head: table.at(place).cast(), map: PhantomData }
+    }
+
+    #[inline]
+    fn head(self) -> &'a Head {
+        // SAFETY: an entry is made of a place where one was written, whose memory lives as long as the map ('a), and whose head is never
+        // changed but for the mark, which is part of an atomic (invariant 1).
+        unsafe { self.head.as_ref() }
+    }
+
+    #[inline]
+    fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
+        // SAFETY: the entry was given room for its key and value, and `offset` and `len` come from its head; these bytes are never
+        // changed after it was written (invariant 1), and live as long as the map.
+        unsafe { std::slice::from_raw_parts(self.head.as_ptr().cast::<u8>().add(offset), len) }
+    }
+
+    fn key_len(self) -> usize {
+        self.head().klen as usize
+    }
+
+    /// Where it stands.
+    #[inline]
+    pub fn key(self) -> Key<'a> {
+        let head = self.head();
+        (head.keyspace, self.bytes(HEAD, self.key_len()), head.seq)
+    }
+
+    /// Its value; `None` for a removal.
+    pub fn value(self) -> Option<&'a [u8]> {
+        let len = self.head().vlen.load(Relaxed) & !ASKED;
+        (len != NONE).then(|| self.bytes(HEAD + self.key_len(), len as usize))
+    }
+
+    /// Notes that somebody has asked for it.
+    pub fn ask(self) {
+        // Mostly it is noted already, and the cache line stays with all who read it.
+        if !self.is_asked() {
+            self.head().vlen.fetch_or(ASKED, Relaxed);
+        }
+    }
+
+    /// Whether somebody has asked for it.
+    pub fn is_asked(self) -> bool {
+        self.head().vlen.load(Relaxed) & ASKED != 0
+    }
+
+    /// Has it brought into the cache, as far as a short one goes.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        let start = self.head.as_ptr().cast::<u8>();
+        (0..3).for_each(|line| prefetch(start.wrapping_add(64 * line)));
+    }
+}
+
+/// Writes an entry that nobody knows of yet.
+pub(super) fn write(
+    memory: &mut Memory,
+    table: &Table,
+    total: &AtomicUsize,
+    (keyspace, key, seq): Key<'_>,
+    value: Option<&[u8]>,
+) -> Place {
+    let vlen = value.map_or(0, <[u8]>::len);
+    debug_assert!(
+        key.len() <= crate::KEY_LEN_MAX && vlen < NONE as usize,
+        "lengths are limited by the options"
+    );
+    let len = (HEAD + key.len() + vlen).max(size_of::<Head>());
+    let place = memory.take(len, 8, table, total);
+    let start = table.at(place);
+    let head = Head {
+        seq,
+        keyspace,
+        klen: key.len() as u32,
+        vlen: AtomicU32::new(value.map_or(NONE, |value| value.len() as u32)),
+    };
+    // SAFETY: `take` gave us so many bytes, aligned to 8 and used by nobody else; all that is written lies within them, and the sources
+    // are slices of the lengths that are copied. The head's padding is written before the key, which takes its place.
+    unsafe {
+        start.cast::<Head>().write(head);
+        ptr::copy_nonoverlapping(key.as_ptr(), start.add(HEAD).as_ptr(), key.len());
+        if let Some(value) = value {
+            ptr::copy_nonoverlapping(value.as_ptr(), start.add(HEAD + key.len()).as_ptr(), vlen);
+        }
+    }
+    place
+}
+
+/// Has a cache line brought into the cache.
+#[inline]
+pub(super) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing as far as the program can tell, and asks no more of an address than to be a number.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}

@@ -1,0 +1,159 @@
+//! The memory of a map: taken from the operating system in chunks, given out from the front, given back as a whole. A large
+//! part of the budget comes and goes this way, and an allocator would keep what others gave up. What is given out has a *place*, four
+//! bytes in place of an address.
+//!
+//! ```text
+//! place = 17 bits: which granule of 256 KiB │ 15 bits: which eight bytes of it      (0: nowhere)
+//! ```
+//! A chunk is one granule, or eight; a long entry is a granule of its own, however long.
+//!
+//! Invariants:
+//! 1. What was given out is never given out again, and stays where it is as long as the memory lives.
+//! 2. Of what a map has taken, at most a fifth or one small chunk waits to be used, and a sixteenth behind large entries.
+//! 3. A granule is in the table before any place in it is given out.
+
+use memmap2::MmapMut;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+/// What a short map takes at a time.
+pub(super) const CHUNK: usize = 256 << 10;
+/// What a longer one takes: a huge page of x86-64. A search comes to a new page with nearly every node, and a core knows the
+/// addresses of some 3000 pages; beyond them each node costs a second access, to the page table, and on a virtual machine
+/// more. (Linux aligns such a mapping since 6.7; before, or without huge pages, it is a chunk like any other.)
+const HUGE: usize = 2 << 20;
+/// From here on a map is a longer one: about what 3000 small pages hold.
+const LONG: usize = 8 << 20;
+/// What has an allocation of its own.
+const ALONE: usize = CHUNK / 4;
+
+/// Bits of a place that say where in its granule it is, in units of eight bytes.
+const UNIT_BITS: u32 = (CHUNK / 8).ilog2();
+/// Granules of one part of the table.
+const PART: usize = 1024;
+/// Parts of the table.
+const PARTS: usize = 1 << (u32::BITS - UNIT_BITS) >> PART.ilog2();
+/// Granules that there can be. A queue is so short ([`crate::options`]) that not even several of them, of entries that just stand alone,
+/// need as many.
+const GRANULES: usize = PARTS * PART;
+
+/// Where something is; see the module. It is known only to whoever put it there, or was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(pub u32);
+
+impl Place {
+    pub const NOWHERE: Self = Self(0);
+
+    pub fn is_somewhere(self) -> bool {
+        self != Self::NOWHERE
+    }
+}
+
+/// Where the granules are: for all who know places.
+pub(super) struct Table {
+    parts: [OnceLock<Box<[AtomicPtr<u8>]>>; PARTS],
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { parts: [const { OnceLock::new() }; PARTS] }
+    }
+}
+
+impl Table {
+    /// The address of a place that was given out.
+    #[inline]
+    pub fn at(&self, Place(place): Place) -> NonNull<u8> {
+        let granule = (place >> UNIT_BITS) as usize;
+        let part = self.parts[granule / PART].get();
+        let base = part.map_or(ptr::null_mut(), |part| part[granule % PART].load(Acquire));
+        debug_assert!(!base.is_null(), "places are given out");
+        let unit = (place & ((1 << UNIT_BITS) - 1)) as usize;
+        // SAFETY: places are given out by `Memory::take` only, which puts the granule into the table before (invariant 3), and lie
+        // inside of it.
+        unsafe { NonNull::new_unchecked(base.add(8 * unit)) }
+    }
+
+    fn set(&self, granule: usize, base: *mut u8) {
+        let part = self.parts[granule / PART]
+            .get_or_init(|| std::iter::repeat_with(AtomicPtr::default).take(PART).collect());
+        part[granule % PART].store(base, Release);
+    }
+}
+
+/// See the module.
+pub(super) struct Memory {
+    chunks: Vec<MmapMut>,
+    /// Granules that are in the table. The first has no number 0, which would be a place that is nowhere.
+    granules: usize,
+    /// The last chunk's first granule, where the chunk's free part begins, and how long that is.
+    granule: usize,
+    at: usize,
+    left: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), granules: 1, granule: 0, at: 0, left: 0 }
+    }
+}
+
+impl Memory {
+    /// A place for `len` bytes that are all zero, aligned to 8, or as asked; `total` counts what is taken from the system.
+    #[inline]
+    pub fn take(&mut self, len: usize, align: usize, table: &Table, total: &AtomicUsize) -> Place {
+        debug_assert!(align.is_power_of_two() && (8..=4096).contains(&align));
+        let len = len.next_multiple_of(8);
+        let skipped = self.at.next_multiple_of(align) - self.at;
+        if skipped + len > self.left {
+            return self.take_more(len, table, total);
+        }
+        let at = self.at + skipped;
+        self.at = at + len;
+        self.left -= skipped + len;
+        // The granules of a chunk have numbers that follow on, so the place counts through them.
+        Place(((self.granule as u32) << UNIT_BITS) + (at / 8) as u32)
+    }
+
+    #[cold]
+    fn take_more(&mut self, len: usize, table: &Table, total: &AtomicUsize) -> Place {
+        // A large entry has an allocation of its own, so that at most a quarter of a chunk is wasted.
+        if len > ALONE {
+            let granule = self.allocate(len, 1, table, total);
+            return Place((granule as u32) << UNIT_BITS);
+        }
+        let chunk = if total.load(Relaxed) < LONG { CHUNK } else { HUGE };
+        let granule = self.allocate(chunk, chunk / CHUNK, table, total);
+        (self.granule, self.at, self.left) = (granule, len, chunk - len);
+        Place((granule as u32) << UNIT_BITS)
+    }
+
+    /// Bytes taken that wait to be used.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    fn allocate(&mut self, len: usize, granules: usize, table: &Table, total: &AtomicUsize) -> usize {
+        let Ok(layout) = Layout::from_size_align(len, 8) else { unreachable!("lengths are limited") };
+        if self.granules + granules > GRANULES {
+            handle_alloc_error(layout)
+        }
+        let Ok(mut chunk) = MmapMut::map_anon(len) else { handle_alloc_error(layout) };
+        let start = chunk.as_mut_ptr();
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if len == HUGE {
+            // A wish only: without it everything works as well, if slower.
+            let _ = chunk.advise(memmap2::Advice::HugePage);
+        }
+        self.chunks.push(chunk);
+        let first = self.granules;
+        for number in 0..granules {
+            table.set(first + number, start.wrapping_add(number * CHUNK));
+        }
+        self.granules += granules;
+        total.fetch_add(len, Relaxed);
+        first
+    }
+}

@@ -1,0 +1,199 @@
+//! A node of the map's tree: four cache lines.
+//!
+//! ```text
+//! offset  size
+//!     0      8  word: version │ 8 bits: slots in use
+//!     8      4  low: the place of the entry that its range begins with; 0: it has no beginning
+//!    12      4  stem: the place of an entry whose first `skip` bytes are those of all in it; 0: of all that its range can hold
+//!    16      4  skip
+//!    20      4  sorted: slots of a leaf that were in order when it was written; those behind them came later, one after the other
+//!    24  29×8  slots: rank of a key, 4 bytes │ place of an entry (leaf), or of the node whose range begins with the key
+//! ```
+//! A *rank* is four bytes of a key behind the first `skip`. Most keys of a node are told apart by it, without a look at them.
+//!
+//! Invariants:
+//! 1. As long as a node can be reached, what is in use of its slots is what it was, but that an inner node's child may be exchanged for one
+//!    with the same content or a first part of it; low, stem, skip and sorted never change. A leaf's slots come in any order, and some may be added; those of an inner node
+//!    ascend, and none is added.
+//! 2. A node that cannot be reached any more may be written anew, as one of its kind, leaf or inner node. Before that its version grows;
+//!    and an inner node's grows after a child was exchanged and before that is written anew. So whoever has read the same
+//!    version before and after has read what was true.
+//! 3. Whatever the version: a leaf's slots in use lead to entries, those of an inner node to nodes, low and stem to entries or nowhere.
+//!    (All are stored with `Release` after what they lead to was written, and loaded with `Acquire`.)
+
+use super::entry::{Entry, Key, begins_alike, compare, prefetch, rank};
+use super::memory::{Memory, Place, Table};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+/// Slots of a node.
+pub(super) const SLOTS: usize = 29;
+/// Nodes that are given memory together.
+pub(super) const TOGETHER: usize = 16;
+
+#[repr(C, align(64))]
+pub(super) struct Node {
+    word: AtomicU64,
+    low: AtomicU32,
+    stem: AtomicU32,
+    skip: AtomicU32,
+    sorted: AtomicU32,
+    slots: [AtomicU64; SLOTS],
+}
+
+const _: () = assert!(size_of::<Node>() == 256);
+
+/// A rank, and where it leads: ordered by rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(pub u64);
+
+impl Slot {
+    pub const EMPTY: Self = Self(0);
+
+    pub fn new(rank: u32, Place(place): Place) -> Self {
+        Self(u64::from(rank) << 32 | u64::from(place))
+    }
+
+    #[inline]
+    pub fn rank(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline]
+    pub fn place(self) -> Place {
+        Place(self.0 as u32)
+    }
+}
+
+/// Version, and slots in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Word(u64);
+
+impl Word {
+    const COUNT: u64 = 0xff;
+
+    #[inline]
+    pub fn count(self) -> usize {
+        ((self.0 & Self::COUNT) as usize).min(SLOTS)
+    }
+
+    /// Whether both are of one version, whatever was added meanwhile.
+    #[inline]
+    pub fn is_as(self, other: Self) -> bool {
+        (self.0 ^ other.0) & !Self::COUNT == 0
+    }
+}
+
+/// Where a key stands among those of a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Below,
+    At(u32),
+    Above,
+}
+
+/// What its keys have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Stem {
+    pub skip: usize,
+    pub stem: Place,
+}
+
+impl Node {
+    /// The node at a place where there is one.
+    #[inline]
+    pub fn at(table: &Table, place: Place) -> &Self {
+        // SAFETY: places of nodes are those that `blank` has made, whose memory is aligned, was given out for nodes alone, is all zero to
+        // begin with, which is a node, and is only accessed as the atomics that a node consists of, as long as the table lives.
+        unsafe { table.at(place).cast::<Self>().as_ref() }
+    }
+
+    /// Nodes that are all zero, the last one first.
+    pub fn blank(
+        memory: &mut Memory,
+        table: &Table,
+        total: &AtomicUsize,
+    ) -> impl Iterator<Item = Place> + use<> {
+        let len = size_of::<Self>() * TOGETHER;
+        let Place(first) = memory.take(len, align_of::<Self>(), table, total);
+        (0..TOGETHER as u32).rev().map(move |number| Place(first + number * (size_of::<Self>() / 8) as u32))
+    }
+
+    #[inline]
+    pub fn word(&self) -> Word {
+        Word(self.word.load(Acquire))
+    }
+
+    #[inline]
+    pub fn slot(&self, index: usize) -> Slot {
+        Slot(self.slots[index].load(Acquire))
+    }
+
+    #[inline]
+    pub fn low(&self) -> Place {
+        Place(self.low.load(Acquire))
+    }
+
+    /// Slots that were there from the beginning, in order.
+    #[inline]
+    pub fn sorted(&self) -> usize {
+        self.sorted.load(Acquire) as usize
+    }
+
+    pub fn stem(&self) -> Stem {
+        Stem { skip: self.skip.load(Acquire) as usize, stem: Place(self.stem.load(Acquire)) }
+    }
+
+    /// Where a key stands that is in the node's range.
+    #[inline]
+    pub fn side(&self, table: &Table, key: Key<'_>) -> Side {
+        let Stem { skip, stem } = self.stem();
+        if stem.is_somewhere() {
+            let stem = Entry::at(table, stem).key();
+            if !begins_alike(stem, key, skip) {
+                return if compare(key, stem).is_lt() { Side::Below } else { Side::Above };
+            }
+        }
+        Side::At(rank(key, skip))
+    }
+
+    /// Writes a node that nobody can reach.
+    pub fn write(&self, low: Place, stem: Stem, slots: &[Slot]) {
+        self.low.store(low.0, Release);
+        self.stem.store(stem.stem.0, Release);
+        self.skip.store(stem.skip as u32, Release);
+        self.sorted.store(slots.len() as u32, Release);
+        for (at, slot) in self.slots.iter().zip(slots) {
+            at.store(slot.0, Release);
+        }
+        let version = self.word.load(Relaxed) & !Word::COUNT;
+        self.word.store(version | slots.len() as u64, Release);
+    }
+
+    /// Adds a slot to a leaf that is not full.
+    #[inline]
+    pub fn add(&self, slot: Slot) {
+        let word = self.word.load(Relaxed);
+        self.slots[Word(word).count()].store(slot.0, Release);
+        self.word.store(word + 1, Release);
+    }
+
+    /// Exchanges an inner node's child.
+    pub fn exchange(&self, index: usize, slot: Slot) {
+        self.slots[index].store(slot.0, Release);
+        self.renew();
+    }
+
+    /// Lets everybody know that what he may read is not what he has read.
+    pub fn renew(&self) {
+        self.word.store(self.word.load(Relaxed).wrapping_add(Word::COUNT + 1), Release);
+    }
+
+    /// Has it brought into the cache.
+    #[inline]
+    pub fn prefetch(table: &Table, place: Place) {
+        let start = table.at(place).as_ptr();
+        (0..4).for_each(|line| prefetch(start.wrapping_add(64 * line)));
+    }
+}
