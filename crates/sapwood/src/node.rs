@@ -25,10 +25,11 @@
 //! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have keys of
 //! 1 to `KEY_LEN_MAX` bytes. No byte of it was believed unchecked, so that access cannot fail afterwards.
 
-use crate::bytecode::{Reader, varint_len};
+use crate::bytecode::{Reader, compare_bytes, varint_len};
 use crate::entries::Entries;
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
+use std::cmp::Ordering;
 
 /// Names a node of any keyspace's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -250,18 +251,16 @@ impl Node {
         if self.offset(0) != first {
             return refuse(HEADER, "offset of the first entry", first, self.offset(0));
         }
+        let (is_inner, is_piece) = (self.name.is_inner(), self.name.level == PIECE);
         let mut last_key: Option<&[u8]> = None;
+        let mut start = first;
         for index in 0..self.count as usize {
-            let (start, end) = (self.offset(index), self.end(index));
-            if start >= end || end > len {
-                return refuse(
-                    HEADER + 4 * index,
-                    "offset of an entry",
-                    "ascending offsets",
-                    format!("{start}..{end}"),
-                );
-            }
-            let mut entry = Reader::new(&self.bytes[start..end]);
+            let end = self.end(index);
+            let Some(bytes) = self.bytes.get(start..end).filter(|bytes| !bytes.is_empty()) else {
+                let found = format!("{start}..{end}");
+                return refuse(HEADER + 4 * index, "offset of an entry", "ascending offsets", found);
+            };
+            let mut entry = Reader::new(bytes);
             let Some(key) = entry.length().and_then(|key_len| entry.bytes(key_len)) else {
                 return refuse(
                     start,
@@ -270,16 +269,16 @@ impl Node {
                     "one that runs over its end",
                 );
             };
-            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (self.name.is_inner() && index == 0) {
+            if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (is_inner && index == 0) {
                 return refuse(start, "length of a key", format!("1 to {}", crate::KEY_LEN_MAX), key.len());
             }
-            if last_key.is_some_and(|last| last >= key) {
+            if last_key.is_some_and(|last| compare_bytes(last, key) != Ordering::Less) {
                 return refuse(start, "order of keys", "ascending keys", "a key not above the one before it");
             }
-            if self.name.is_inner() && entry.remaining() != CHILD {
+            if is_inner && entry.remaining() != CHILD {
                 return refuse(start, "child of an inner node", format!("{CHILD} bytes"), entry.remaining());
             }
-            if self.name.level == PIECE {
+            if is_piece {
                 let len = entry.remaining();
                 match entry.u8() {
                     Some(REMOVED) if len == 1 => {}
@@ -288,6 +287,7 @@ impl Node {
                 }
             }
             last_key = Some(key);
+            start = end;
         }
         Ok(())
     }
@@ -335,9 +335,10 @@ impl Node {
     }
 
     /// The key of an entry (for an inner node: its separator).
+    #[inline]
     pub fn key(&self, index: usize) -> &[u8] {
-        let (key, payload, _) = self.parts(index);
-        &self.bytes[key..payload]
+        // Where it ends nobody asks who searches.
+        key_of(&self.bytes[self.offset(index)..])
     }
 
     /// The key, sharing the node's memory.
@@ -387,10 +388,10 @@ impl Node {
         let (mut low, mut high) = (0, self.count());
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.key(middle).cmp(key) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Equal => return Ok(middle),
-                std::cmp::Ordering::Greater => high = middle,
+            match compare_bytes(self.key(middle), key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
             }
         }
         Err(low)

@@ -13,6 +13,7 @@
 //! 1. An entry is written before anybody is told its place, never changed afterwards, its mark aside, and lives as long as the map.
 
 use super::memory::{Memory, Place, Table};
+use crate::bytecode::compare_bytes;
 use crate::operation::{KeyspaceId, SeqNo};
 use std::cmp::Ordering;
 use std::marker::PhantomData;
@@ -44,18 +45,6 @@ pub(crate) type Key<'a> = (KeyspaceId, &'a [u8], SeqNo);
 #[inline]
 pub(super) fn compare(a: Key<'_>, b: Key<'_>) -> Ordering {
     a.0.cmp(&b.0).then_with(|| compare_bytes(a.1, b.1)).then_with(|| b.2.cmp(&a.2))
-}
-
-/// As `a.cmp(b)`, word by word in place of a call, which short keys pay for.
-#[inline]
-pub(super) fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
-    while let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
-        if x != y {
-            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
-        }
-        (a, b) = (a_rest, b_rest);
-    }
-    if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
 }
 
 /// Bytes in front of every key when keys are counted in bytes: those of the keyspace.

@@ -1,6 +1,6 @@
 //! The map against sorted vectors: single entries and batches, with readers beside the writer.
 
-use super::entry::{compare, compare_bytes};
+use super::entry::compare;
 use super::node::{Node, Side, Slot, Word};
 use super::*;
 use crate::operation::KeyspaceId;
@@ -335,11 +335,6 @@ proptest! {
             prop_assert_eq!(map.from(from).map(|entry| entry.key().2).collect::<Vec<_>>(), expected);
         }
         prop_assert_eq!(entries(&map), log);
-    }
-
-    #[test]
-    fn bytes_compare_as_slices_do(a in key(), b in key()) {
-        prop_assert_eq!(compare_bytes(&a, &b), a.cmp(&b));
     }
 }
 
