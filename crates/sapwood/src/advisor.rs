@@ -9,16 +9,14 @@
 //! ```text
 //! cost(s) = 2 F / s  +  R s / s₀            least at  s = √(2 F s₀ / R)
 //! ```
-//! Space grows by `s/2`, which bounds it from above. But a new record takes no
-//! space twice while it lies in a piece: if a part `g` of the changes are new records, it grows by `(1 - g) s/2`, and the bound is higher.
-//! That a database grows is found out from a sample of each queue ([`crate::tree::sample`]).
+//! Space grows by `s/2`, which bounds it from above. A new record takes no space twice while it lies in a piece, and so weighs less there than a record that
+//! hides another ([`crate::tree::sweep::weight`]): where a database grows, log areas become two and a half times as long, and later changes to it find room
+//! beside what is new. That it grows is found out from a sample of each queue ([`crate::tree::sample`]).
 //! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
 //! areas; docs/cost-model.md has prediction and measurement.)
 
-/// Shares in percent: more would take too much space,
+/// Shares in percent, of bytes as they weigh: more would take too much space,
 const SHARE_MAX: u64 = 26;
-/// ... even for new records too many reads of whoever searches ranges,
-const SHARE_MAX_GROWING: u64 = 64;
 /// ... less would be no log area.
 const SHARE_MIN: u64 = 6;
 
@@ -26,15 +24,15 @@ const SHARE_MIN: u64 = 6;
 #[derive(Debug)]
 pub(crate) struct Advisor {
     share: u64,
-    /// What bounds it, by how many of the last flush's changes were new records.
-    most: u64,
+    /// How many in a hundred of the last flush's changes were new records.
+    fresh: u64,
     /// Rent that nothing was cleansed for when it was asked last.
     rent: u64,
 }
 
 impl Default for Advisor {
     fn default() -> Self {
-        Self { share: SHARE_MAX, most: SHARE_MAX, rent: 0 }
+        Self { share: SHARE_MAX, fresh: 0, rent: 0 }
     }
 }
 
@@ -44,24 +42,27 @@ impl Advisor {
     pub fn share(&mut self, flushed: u64, rent: u64) -> u64 {
         // What was paid before may have been settled since.
         let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
-        let best = best(flushed, paid, self.share).min(self.most);
+        let best = best(flushed, paid, self.share);
         // Rounded towards the new one.
         self.share = (self.share + best + u64::from(best > self.share)) / 2;
         self.share
     }
 
     /// So many percent of a flush's changes were new records.
-    pub fn note_new(&mut self, percent: u64) {
-        let others = 100 - percent.min(100);
-        self.most = (SHARE_MAX * 100).checked_div(others).unwrap_or(u64::MAX).min(SHARE_MAX_GROWING);
+    pub fn note_fresh(&mut self, percent: u64) {
+        self.fresh = percent.min(100);
+    }
+
+    /// How many in a hundred of the next flush's changes are new records, as far as the last one says.
+    pub fn fresh(&self) -> u64 {
+        self.fresh
     }
 }
 
-/// The share that would have cost least, as far as space has no say.
+/// The share that would have cost least, within what space allows.
 fn best(flushed: u64, rent: u64, share: u64) -> u64 {
     let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(rent));
-    let share =
-        square.map_or(SHARE_MAX_GROWING, |square| square.isqrt().min(u128::from(SHARE_MAX_GROWING)) as u64);
+    let share = square.map_or(SHARE_MAX, |square| square.isqrt().min(u128::from(SHARE_MAX)) as u64);
     share.max(SHARE_MIN)
 }
 
@@ -72,13 +73,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_other_share_costs_less(flushed in 1u64..1 << 30, rent in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX_GROWING) {
+        fn no_other_share_costs_less(flushed in 1u64..1 << 30, rent in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX) {
             let cost = |share: u64| {
                 let share = share as f64 / 100.0;
                 2.0 * flushed as f64 / share + rent as f64 * share / (before as f64 / 100.0)
             };
             let chosen = best(flushed, rent, before);
-            let least = (SHARE_MIN..=SHARE_MAX_GROWING).map(cost).fold(f64::INFINITY, f64::min);
+            let least = (SHARE_MIN..=SHARE_MAX).map(cost).fold(f64::INFINITY, f64::min);
             // Whole percents, of at least six.
             prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
         }
@@ -98,20 +99,5 @@ mod tests {
             advisor.share(flushed, rent);
         }
         assert_eq!(advisor.share, SHARE_MAX, "nobody does any more");
-    }
-
-    #[test]
-    fn it_lets_log_areas_grow_with_the_database_and_no_longer() {
-        let mut advisor = Advisor::default();
-        let mut share = |percent: u64, scanned: u64| {
-            for _ in 0..12 {
-                advisor.note_new(percent);
-                advisor.share(16 << 20, scanned);
-            }
-            advisor.share
-        };
-        assert_eq!(share(100, 0), SHARE_MAX_GROWING, "everything is new");
-        assert_eq!(share(20, 0), SHARE_MAX * 100 / 80, "(1 - g) s stays the same");
-        assert_eq!(share(0, 0), SHARE_MAX, "nothing is new");
     }
 }

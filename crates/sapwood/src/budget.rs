@@ -238,7 +238,7 @@ mod tests {
     use crate::entries::Entries;
     use crate::node::{self, Name, Node, NodeId};
     use crate::operation::KeyspaceId;
-    use crate::store::log_area::{Fences, Layer};
+    use crate::store::log_area::{Fences, Layer, Size};
     use crate::store::maplet::KeyHash;
     use crate::store::mapping_table::Position;
     use psync::{Simulated, Volume};
@@ -269,7 +269,7 @@ mod tests {
         for number in 0..200_000 {
             let pieces = [NodeId(number + 10_000)];
             let layer = Layer { pieces: &pieces, fences: Fences::default(), removals: 0 };
-            version.logs.push(NodeId(number % 8000), layer, 4096, &hashes);
+            version.logs.push(NodeId(number % 8000), layer, Size { bytes: 4096, fresh: 0 }, &hashes);
             let queue = shares.queue_beside(&version);
             // It leaps where layers that the next one makes another bundle of become such that it does not.
             assert!(queue <= last.saturating_add(1 << 20) && queue >= shares.queue / 4);

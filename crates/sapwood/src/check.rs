@@ -383,7 +383,7 @@ impl Check<'_> {
 mod tests {
     use crate::engine::State;
     use crate::node::NodeId;
-    use crate::store::log_area::{Fences, Layer, LogArea};
+    use crate::store::log_area::{Fences, Layer, LogArea, Size};
     use crate::store::maplet::KeyHash;
     use crate::{Database, Error};
     use psync::{Simulated, Volume};
@@ -422,7 +422,7 @@ mod tests {
             }
             let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
             let (len, fences) = (layer.pieces.iter().map(len).sum(), Fences(&fences));
-            version.logs.push(block, Layer { fences, ..layer }, len, &hashes);
+            version.logs.push(block, Layer { fences, ..layer }, Size { bytes: len, fresh: 0 }, &hashes);
         }
         let version = Arc::new(version);
         engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });

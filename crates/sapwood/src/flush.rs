@@ -26,6 +26,7 @@ use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::allowance;
+use crate::tree::sweep::weight;
 use crate::tree::to_leaves::ON_THE_WAY;
 use queue_log::SyncLog;
 use std::sync::Arc;
@@ -62,8 +63,10 @@ impl Engine {
         let rent = self.pager.rents.unsettled();
         // Of a key that was changed several times only the newest version comes to the trees.
         let bytes = frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed);
-        let share = self.flush.advisor.lock().share(bytes, rent);
-        sweep.begin(bytes, share);
+        let mut advisor = self.flush.advisor.lock();
+        let weight = weight(bytes, bytes / 100 * advisor.fresh());
+        sweep.begin(weight, advisor.share(weight, rent));
+        drop(advisor);
         let wal_low = frozen.wal_low;
         let expected = bytes + sweep.expected();
         let before = self.flush.counters.change_bytes.load(Relaxed);

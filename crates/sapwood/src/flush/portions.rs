@@ -87,12 +87,14 @@ impl Engine {
             match sample.take_if(|sample| sample.is_enough() && base.live_bytes() > 0) {
                 Some(sample) => {
                     if let Ok(Some(percent)) = sample.new_percent(&self.pager, base) {
-                        self.flush.advisor.lock().note_new(percent);
+                        self.flush.advisor.lock().note_fresh(percent);
                     }
                 }
                 // What is in this portion the trees will have when the next is looked at.
                 None => sample.iter_mut().for_each(Sample::begin_anew),
             }
+            let fresh = self.flush.advisor.lock().fresh();
+            attempt.set_fresh(fresh);
             if next.is_none() {
                 renewal.take().map_or(Ok(()), |wait| wait())?;
                 let edit = attempt.edit_mut();
@@ -144,13 +146,14 @@ impl Engine {
         let nodes = self.nodes_max();
         let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
+        let fresh = self.flush.advisor.lock().fresh();
         // A tree is touched once in an attempt.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
-            let routed = route(attempt, keyspace, changes, sweep, limits)?;
+            let routed = route(attempt, keyspace, changes, sweep, fresh, limits)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
             portion.changes += routed.changes;

@@ -158,11 +158,16 @@ impl<'a> Attempt<'a> {
             self.edit.hashes.extend(changes.iter().map(|change| KeyHash::of(change.key)));
         }
         let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
-        let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals };
+        let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
         self.edit.layers.push((block, layer));
         let is_first = self.appended.insert(block);
         debug_assert!(is_first, "a block is appended to once in an attempt");
         Ok(())
+    }
+
+    /// So many in a hundred of the changes in new layers are records that the trees did not have, probably.
+    pub fn set_fresh(&mut self, percent: u64) {
+        self.edit.layers.iter_mut().for_each(|(_, layer)| layer.fresh = percent.min(100) as u32);
     }
 
     /// Whether the block had a log area when the attempt began, or has one now.

@@ -9,7 +9,7 @@
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
-//!         | 11 n (block pieces count removals)*n                  layers at the end of blocks' log areas, of so many pieces and changes:
+//!         | 11 n (block pieces count removals fresh)*n            layers at the end of blocks' log areas, of so many pieces and changes:
 //!              id*(sum of pieces)                                   their pieces, layer by layer, in key order,
 //!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a layer's first, ascending in a layer,
 //!              hash*(sum of counts)                                 and of each key its hash, layer by layer, in any order
@@ -58,14 +58,16 @@ pub(crate) struct NewLayer {
     pub pieces: u32,
     /// Changes in it ...
     pub count: u32,
-    /// ... and how many of them are removals.
+    /// ... how many of them are removals,
     pub removals: u32,
+    /// ... and how many in a hundred, probably, records that the trees did not have.
+    pub fresh: u32,
 }
 
 /// Bytes that a node takes in an edit, what it takes more if it is a log piece, without its fence, and what a layer takes without pieces and hashes, at most.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
-const LAYER_IN_EDIT: u64 = 24;
+const LAYER_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 255;
@@ -127,9 +129,11 @@ impl Edit {
         if !self.layers.is_empty() {
             out.push(11);
             put_varint(out, self.layers.len() as u64);
-            for (block, NewLayer { pieces, count, removals }) in &self.layers {
+            for (block, NewLayer { pieces, count, removals, fresh }) in &self.layers {
                 put_varint(out, block.0);
-                [pieces, count, removals].into_iter().for_each(|number| put_varint(out, u64::from(*number)));
+                [pieces, count, removals, fresh]
+                    .into_iter()
+                    .for_each(|number| put_varint(out, u64::from(*number)));
             }
             self.pieces.iter().for_each(|id| put_varint(out, id.0));
             out.extend_from_slice(&self.fences);
@@ -237,7 +241,8 @@ fn decode_layer(reader: &mut Reader<'_>) -> Option<(NodeId, NewLayer)> {
     let pieces = u32::try_from(reader.varint()?).ok().filter(|pieces| *pieces > 0)?;
     let count = u32::try_from(reader.varint()?).ok().filter(|count| *count >= pieces)?;
     let removals = u32::try_from(reader.varint()?).ok().filter(|removals| *removals <= count)?;
-    Some((block, NewLayer { pieces, count, removals }))
+    let fresh = u32::try_from(reader.varint()?).ok().filter(|fresh| *fresh <= 100)?;
+    Some((block, NewLayer { pieces, count, removals, fresh }))
 }
 
 fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
@@ -277,8 +282,8 @@ mod tests {
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],
             layers: vec![
-                (NodeId(5), NewLayer { pieces: 1, count: 1, removals: 0 }),
-                (NodeId(5), NewLayer { pieces: 2, count: 2, removals: 2 }),
+                (NodeId(5), NewLayer { pieces: 1, count: 1, removals: 0, fresh: 100 }),
+                (NodeId(5), NewLayer { pieces: 2, count: 2, removals: 2, fresh: 0 }),
             ],
             pieces: vec![NodeId(6), NodeId(1 << 39), NodeId(7)],
             fences: b"\x02le".to_vec(),
@@ -300,7 +305,7 @@ mod tests {
     /// The bytes of an edit with a layer of three pieces.
     fn edit_with_fences(fences: &[u8]) -> Vec<u8> {
         let edit = Edit {
-            layers: vec![(NodeId(5), NewLayer { pieces: 3, count: 3, removals: 0 })],
+            layers: vec![(NodeId(5), NewLayer { pieces: 3, count: 3, removals: 0, fresh: 7 })],
             pieces: vec![NodeId(6), NodeId(7), NodeId(8)],
             fences: fences.to_vec(),
             hashes: [&b"kale"[..], b"m", b"no"].map(KeyHash::of).to_vec(),

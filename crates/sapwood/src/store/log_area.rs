@@ -176,9 +176,16 @@ impl Bundle {
 pub(crate) struct LogArea {
     /// Oldest first.
     bundles: Box<[Arc<Bundle>]>,
-    /// Bytes of all pieces.
-    bytes: u64,
+    size: Size,
     rent: Rent,
+}
+
+/// How long pieces are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub bytes: u64,
+    /// Those of records that are new, probably, and so take no other's place: while they lie here they cost no space.
+    pub fresh: u64,
 }
 
 impl LogArea {
@@ -204,7 +211,12 @@ impl LogArea {
 
     /// Bytes of the pieces.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.size.bytes
+    }
+
+    /// Bytes of the pieces' records that no leaf has, probably.
+    pub fn fresh(&self) -> u64 {
+        self.size.fresh
     }
 
     /// Removals in the pieces.
@@ -311,8 +323,8 @@ impl LogAreas {
         chunk.binary_search_by_key(&block, |(id, _)| *id).ok().map(|index| &chunk[index].1)
     }
 
-    /// Adds a layer, whose pieces have `len` bytes together, at the end of the block's area, with keys of these hashes.
-    pub fn push(&mut self, block: NodeId, layer: Layer<'_>, len: u64, hashes: &[KeyHash]) {
+    /// Adds a layer, whose pieces are so long together, at the end of the block's area, with keys of these hashes.
+    pub fn push(&mut self, block: NodeId, layer: Layer<'_>, size: Size, hashes: &[KeyHash]) {
         let index = (block.0 / CHUNK) as usize;
         if self.chunks.len() <= index {
             self.chunks.resize_with(index + 1, Arc::default);
@@ -321,7 +333,7 @@ impl LogAreas {
         self.totals.layers += 1;
         self.totals.pieces += layer.pieces.len() as u64;
         self.totals.changes += hashes.len() as u64;
-        self.totals.bytes += len;
+        self.totals.bytes += size.bytes;
         match chunk.binary_search_by_key(&block, |(id, _)| *id) {
             Ok(at) => {
                 let old = &chunk[at].1;
@@ -331,15 +343,15 @@ impl LogAreas {
                     _ => (&old.bundles[..], Bundle::default().with(layer, hashes)),
                 };
                 let bundles = kept.iter().cloned().chain([Arc::new(last)]).collect();
-                let (bytes, rent) = (old.bytes + len, old.rent.carried_over());
-                let area = Arc::new(LogArea { bundles, bytes, rent });
+                let size = Size { bytes: old.size.bytes + size.bytes, fresh: old.size.fresh + size.fresh };
+                let area = Arc::new(LogArea { bundles, size, rent: old.rent.carried_over() });
                 self.memory.add(&area);
                 chunk[at].1 = area;
             }
             Err(at) => {
                 self.totals.areas += 1;
                 let bundles = [Arc::new(Bundle::default().with(layer, hashes))].into();
-                let area = Arc::new(LogArea { bundles, bytes: len, rent: Rent::default() });
+                let area = Arc::new(LogArea { bundles, size, rent: Rent::default() });
                 self.memory.add(&area);
                 chunk.insert(at, (block, area));
             }
@@ -356,7 +368,7 @@ impl LogAreas {
         self.totals.layers -= area.layer_count() as u64;
         self.totals.pieces -= area.piece_count() as u64;
         self.totals.changes -= area.count();
-        self.totals.bytes -= area.bytes;
+        self.totals.bytes -= area.size.bytes;
         Some(area)
     }
 
@@ -397,14 +409,14 @@ mod tests {
     fn a_clone_keeps_what_it_saw_and_sums_are_kept() {
         let mut areas = LogAreas::default();
         for block in [5, 2000, 7] {
-            areas.push(NodeId(block), one(&[NodeId(block + 1)]), 100, &hashes());
+            areas.push(NodeId(block), one(&[NodeId(block + 1)]), Size { bytes: 100, fresh: 40 }, &hashes());
         }
-        areas.push(NodeId(5), one(&[NodeId(99)]), 50, &hashes());
+        areas.push(NodeId(5), one(&[NodeId(99)]), Size { bytes: 50, fresh: 0 }, &hashes());
         let before = areas.clone();
         assert_eq!(areas.totals(), Totals { areas: 3, layers: 4, pieces: 4, changes: 12, bytes: 350 });
         let area = areas.get(NodeId(5)).expect("an area");
         assert_eq!(area.candidates(b"elm").collect::<Vec<_>>(), [NodeId(99), NodeId(6)]);
-        assert_eq!((area.hashes().flatten().count(), area.removals()), (6, 2));
+        assert_eq!((area.hashes().flatten().count(), area.removals(), area.fresh()), (6, 2, 40));
         let gone = areas.remove(NodeId(5)).expect("an area");
         assert_eq!(gone.pieces().collect::<Vec<_>>(), [NodeId(6), NodeId(99)]);
         assert_eq!(areas.totals(), Totals { areas: 2, layers: 2, pieces: 2, changes: 6, bytes: 200 });
@@ -434,7 +446,7 @@ mod tests {
                     .skip(1)
                     .for_each(|key| Fences::put(&mut fences, &key));
                 let layer = Layer { pieces: &pieces, fences: Fences(&fences), removals: 0 };
-                areas.push(NodeId(1), layer, 100, &hashes);
+                areas.push(NodeId(1), layer, Size { bytes: 100, fresh: 0 }, &hashes);
                 let Some(old) = before.get(NodeId(1)) else { continue };
                 let now = areas.get(NodeId(1)).expect("an area");
                 let shared = now.bundles.iter().zip(&old.bundles).filter(|(now, old)| Arc::ptr_eq(now, old));

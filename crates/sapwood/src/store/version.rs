@@ -10,7 +10,7 @@
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
-use crate::store::log_area::{Fences, LAYERS_MAX, Layer, LogAreas};
+use crate::store::log_area::{Fences, LAYERS_MAX, Layer, LogAreas, Size};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ impl Version {
 
     fn apply_layers(&mut self, edit: &Edit) -> Result<(), &'static str> {
         let (mut pieces, mut fences, mut hashes) = (&edit.pieces[..], Fences(&edit.fences), &edit.hashes[..]);
-        for (block, NewLayer { pieces: count, count: changes, removals }) in &edit.layers {
+        for (block, NewLayer { pieces: count, count: changes, removals, fresh }) in &edit.layers {
             self.table.address(*block).ok_or("a layer belongs to a block that does not exist")?;
             if self.logs.get(*block).is_some_and(|area| area.layer_count() >= LAYERS_MAX) {
                 return Err("a log area has too many layers");
@@ -154,7 +154,8 @@ impl Version {
             let split = hashes.split_at_checked(*changes as usize);
             let (of_keys, others) = split.ok_or("a layer has more keys than hashes")?;
             hashes = others;
-            self.logs.push(*block, Layer { pieces: of_layer, fences, removals: *removals }, len, of_keys);
+            let layer = Layer { pieces: of_layer, fences, removals: *removals };
+            self.logs.push(*block, layer, Size { bytes: len, fresh: len * u64::from(*fresh) / 100 }, of_keys);
         }
         match (pieces.is_empty(), fences.0.is_empty(), hashes.is_empty()) {
             (true, true, true) => Ok(()),
@@ -188,9 +189,11 @@ impl Version {
             while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
                 && let Some((block, area)) = areas.next()
             {
+                // In all together it is what it was in each.
+                let fresh = (area.fresh() * 100 / area.bytes().max(1)).min(100) as u32;
                 for (Layer { pieces, fences, removals }, hashes) in area.layers().zip(area.hashes()) {
                     let (pieces_len, count) = (pieces.len() as u32, hashes.len() as u32);
-                    edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals }));
+                    edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals, fresh }));
                     edit.pieces.extend_from_slice(pieces);
                     edit.fences.extend_from_slice(fences.0);
                     edit.hashes.extend(hashes);
@@ -245,7 +248,7 @@ mod tests {
             segments: vec![(0, 0)],
             used: vec![(0, 100)],
             set: vec![(block, address(10)), (piece, address(100))],
-            layers: vec![(block, NewLayer { pieces: 1, count: 1, removals: 0 })],
+            layers: vec![(block, NewLayer { pieces: 1, count: 1, removals: 0, fresh: 0 })],
             pieces: vec![piece],
             hashes: vec![KeyHash::of(b"kale")],
             ..Edit::default()

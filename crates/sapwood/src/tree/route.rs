@@ -32,7 +32,7 @@ use crate::store::rent::price;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::held::Held;
 use crate::tree::pack::separator_len;
-use crate::tree::sweep::{Due, Sweep, Urgency};
+use crate::tree::sweep::{Due, Sweep, Urgency, weight};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
@@ -74,12 +74,14 @@ pub(crate) struct Budget {
     pub nodes: usize,
 }
 
-/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
+/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget. Of a hundred so many are `fresh`, probably: they insert
+/// what the tree does not have.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
     sweep: &mut Sweep,
+    fresh: u64,
     budget: Budget,
 ) -> Result<Routed> {
     let base = Arc::clone(attempt.base());
@@ -91,6 +93,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         sweep,
         budget,
         record_bytes: base.record_bytes(),
+        fresh,
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
@@ -129,6 +132,8 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     budget: Budget,
     /// What a record takes in a leaf.
     record_bytes: u64,
+    /// How many in a hundred changes insert what the trees do not have, probably.
+    fresh: u64,
     /// What goes down now.
     chunk: Vec<OperationRef<'q>>,
     /// Bytes that wait for it.
@@ -240,10 +245,11 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let area = self.view.log(id).cloned();
         let (logged, layers) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.layer_count()));
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
+        let fresh = area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.fresh / 100;
         // A removal is short, but what waits for it is the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
-        let log = bytes + removals * self.record_bytes;
+        let log = weight(bytes, fresh) + removals * self.record_bytes;
         let leaves = self.leaf_bytes(block, &changes, logged > 0);
         let is_dense = logged == 0 && self.sweep.is_dense(log, leaves);
         let urgency = if is_dense {

@@ -22,6 +22,15 @@ const MOST: u64 = 180;
 /// ... and what does not even wait until the queue is published.
 const OVERDUE: u64 = 360;
 
+/// What a byte of log weighs, in percent, that a new record takes: it lies nowhere else, so that all it costs is whoever reads the pieces.
+const FRESH: u64 = 40;
+
+/// What so many bytes of log weigh, of which so many are new records'.
+pub(crate) fn weight(bytes: u64, fresh: u64) -> u64 {
+    let fresh = fresh.min(bytes);
+    bytes - fresh + fresh * FRESH / 100
+}
+
 /// How urgently a block is to be cleansed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
@@ -92,7 +101,7 @@ impl Cursor {
 }
 
 impl Sweep {
-    /// A flush of so many bytes begins, and log areas are to reach about `share` percent of their leaves.
+    /// A flush that weighs so many bytes begins, and log areas are to reach about `share` percent of their leaves.
     pub fn begin(&mut self, bytes: u64, share: u64) {
         let cursor = &mut self.cursor;
         cursor.share = share.max(1);
@@ -155,5 +164,24 @@ impl Sweep {
 impl Due {
     pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_paid: bool) -> Self {
         Self { keyspace, low, leaves, is_paid, by_cursor: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_due_by_what_their_log_weighs() {
+        let mut sweep = Sweep::default();
+        sweep.begin(1000, 25);
+        let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        let fence = || Some(Bytes::from_static(b"b"));
+        // Behind the cursor a block waits until it has more than 45 percent.
+        sweep.cursor.quota = 0;
+        assert_eq!(sweep.at_block(due(), fence(), weight(460, 0)), Urgency::Due);
+        assert_eq!(sweep.at_block(due(), fence(), weight(460, 460)), Urgency::NotDue);
+        assert_eq!(sweep.at_block(due(), fence(), weight(1130, 1130)), Urgency::Due);
+        assert_eq!(weight(100, 200), 40, "no more is new than there is");
     }
 }
