@@ -289,7 +289,8 @@ mod tests {
         engine.flush.shortage.failed(0);
         let (limit, portions) = (engine.flush.shortage.limit(), db.stats().writes.portions);
         let writes = Filter::kinds([OperationKind::Write]).file("data");
-        volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Once);
+        // A small portion is tried again.
+        volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
         let flushed = db.flush();
         let now = engine.flush.shortage.limit();
         let doubled = (flushed.is_ok() && now != u64::MAX).then(|| u64::from((now / limit).ilog2()));

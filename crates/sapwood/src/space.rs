@@ -5,13 +5,18 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
+use crate::store::edit::NODE_IN_EDIT;
 use crate::store::garbage_collection;
+use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::{Writer, segment_capacity};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that a portion writes: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+
+/// Bytes of memory that a new node takes until it is published.
+const NODE_LISTED: u64 = 300;
 
 /// Slots whose space is given back before anybody looks whether that is enough, or whether there is something better to do.
 pub(crate) const SLOTS: usize = 16;
@@ -24,6 +29,19 @@ pub(crate) fn portion(live: u64) -> u64 {
 }
 
 impl Engine {
+    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
+    pub fn nodes_max(&self) -> u64 {
+        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
+    }
+
+    /// Bytes that a portion of cleansing writes, beside so many live bytes: as long as its list of nodes and what is on its way fit into
+    /// memory, and a little at a time while the disk is full.
+    pub fn cleansing_portion(&self, live: u64) -> u64 {
+        let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
+        let held = (4 * self.shares.hold).max(*PORTION.start());
+        portion(live).min(listed).min(held).min(self.flush.shortage.limit())
+    }
+
     /// Copies what lives out of the poorest segments until the space is within its target.
     pub fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {

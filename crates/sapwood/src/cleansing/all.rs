@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::publish::Trees;
-use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::writer::Writer;
 use crate::tree::cleanse;
@@ -45,7 +44,7 @@ impl Engine {
         from: Bytes,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
-        let budget = portion(base.live_bytes());
+        let budget = self.cleansing_portion(base.live_bytes());
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = cleanse::next(view, from, budget)?;

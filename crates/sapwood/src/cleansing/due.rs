@@ -5,7 +5,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::publish::Trees;
-use crate::space::portion;
+use crate::space::PORTION;
 use crate::store::attempt::Attempt;
 use crate::store::rent::price;
 use crate::store::writer::Writer;
@@ -42,46 +42,21 @@ impl Engine {
 
     fn cleanse_in_turn(&self, writer: &mut Writer, mut due: &[Due], mut written: u64) -> Result<usize> {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
-        while let Some(first) = due.first()
-            && !self.flush.stops()
-            && self.state.load().frozen.is_none()
-        {
+        // Of a portion while there is little space.
+        let mut limit = u64::MAX;
+        while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
-            let base = Arc::clone(&self.state.load().version);
-            let budget = portion(base.live_bytes());
-            let view = TreeView { pager: &self.pager, version: &base, keyspace: first.keyspace };
-            let mut blocks: Vec<Logged> = Vec::new();
-            let mut paid = Vec::new();
-            let (mut leaves, mut logged) = (0, 0);
-            while let Some((next, rest)) = due.split_first()
-                && next.keyspace == first.keyspace
-                && leaves + logged < budget
-            {
-                due = rest;
-                // It may have been cleansed meanwhile.
-                if let Some(Block { id, .. }) = view.block_at(&next.low)?
-                    && let Some(area) = view.log(id)
-                    && blocks.last().is_none_or(|last| last.block != id)
-                {
-                    leaves += next.leaves;
-                    logged += area.bytes();
-                    let price = price(next.leaves, area.bytes());
-                    if next.is_paid && area.rent().has_reached(price) {
-                        paid.push(Paid { area: Arc::clone(area), price });
-                    }
-                    blocks.push(Logged { block: id, area: Arc::clone(area) });
+            let (bytes, left) = match self.cleanse_portion(writer, due, limit) {
+                // What dies with a small one makes room for the next.
+                Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
+                    self.reclaim(0);
+                    limit = *PORTION.start();
+                    continue;
                 }
-            }
-            let count = blocks.len() as u64;
-            if count > 0 {
-                let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
-                to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
-                written += attempt.bytes();
-                self.commit_attempt(attempt, Trees::Same)?;
-                self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
-                self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
-                self.flush.counters.portions.fetch_add(1, Relaxed);
-            }
+                done => done?,
+            };
+            limit = limit.saturating_mul(2);
+            (due, written) = (left, written + bytes);
             self.pace.report(written, expected);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
@@ -89,5 +64,50 @@ impl Engine {
             self.tidy_up(writer)?;
         }
         Ok(due.len())
+    }
+
+    /// Cleanses the first blocks of those that are due. Says how many bytes that wrote, at most about `limit`, and which are left.
+    fn cleanse_portion<'d>(
+        &self,
+        writer: &mut Writer,
+        mut due: &'d [Due],
+        limit: u64,
+    ) -> Result<(u64, &'d [Due])> {
+        let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok((0, due)) };
+        let base = Arc::clone(&self.state.load().version);
+        let budget = self.cleansing_portion(base.live_bytes()).min(limit);
+        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
+        let mut bytes = 0;
+        while let Some((next, rest)) = due.split_first()
+            && next.keyspace == keyspace
+            && bytes < budget
+        {
+            due = rest;
+            // It may have been cleansed meanwhile.
+            if let Some(Block { id, .. }) = view.block_at(&next.low)?
+                && let Some(area) = view.log(id)
+                && blocks.last().is_none_or(|last| last.block != id)
+            {
+                bytes += next.leaves + area.bytes();
+                let price = price(next.leaves, area.bytes());
+                if next.is_paid && area.rent().has_reached(price) {
+                    paid.push(Paid { area: Arc::clone(area), price });
+                }
+                blocks.push(Logged { block: id, area: Arc::clone(area) });
+            }
+        }
+        let count = blocks.len() as u64;
+        if count == 0 {
+            return Ok((0, due));
+        }
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
+        let written = attempt.bytes();
+        self.commit_attempt(attempt, Trees::Same)?;
+        self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
+        self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
+        self.flush.counters.portions.fetch_add(1, Relaxed);
+        Ok((written, due))
     }
 }

@@ -4,7 +4,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::node::NodeId;
 use crate::publish::Trees;
-use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Position;
 use crate::store::writer::Writer;
@@ -31,7 +30,7 @@ impl Engine {
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
         let base = Arc::clone(&self.state.load().version);
-        let write = portion(base.live_bytes());
+        let write = self.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = cleanse::paid(&self.pager, &base, listed, write, self.shares.hold)?;
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);

@@ -18,11 +18,9 @@ use crate::operation::{KeyspaceId, OperationRef};
 use crate::publish::Trees;
 use crate::space::portion;
 use crate::store::attempt::Attempt;
-use crate::store::edit::NODE_IN_EDIT;
-use crate::store::manifest::EDIT_MAX;
 use crate::tree::bupdate::bupdate;
 use crate::tree::copies::Copies;
-use crate::tree::route::{Budget, bytes_of, route};
+use crate::tree::route::{Budget, Newness, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::Sweep;
 use bytes::Bytes;
@@ -31,8 +29,6 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of memory that a new node takes until it is published.
-const NODE_LISTED: u64 = 300;
 /// How often a flush says how far it has come, in bytes of keys and values.
 const STEP: u64 = 256 << 10;
 
@@ -61,13 +57,11 @@ impl Engine {
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let (mut written, mut renewal) = (0, Some(renewal));
-        let mut sample = Some(Sample::of(frozen.queue.count()));
+        let mut is_sampled = false;
         loop {
+            let mut sample = Sample::default();
             let taken = Cell::new(0);
             let tell = |change: &OperationRef<'_>| {
-                if let Some(sample) = &mut sample {
-                    sample.see(change);
-                }
                 let before = taken.get();
                 taken.set(before + bytes_of(change));
                 if before / STEP < taken.get() / STEP {
@@ -81,17 +75,16 @@ impl Engine {
             let budget = portion(base.live_bytes()).min(limit);
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let Portion { changes: count, bytes, next } =
-                self.fill_portion(&mut attempt, work, &mut changes, sweep, [budget, limit])?;
+                self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
             drop(changes);
             let base = attempt.base();
-            match sample.take_if(|sample| sample.is_enough() && base.live_bytes() > 0) {
-                Some(sample) => {
-                    if let Ok(Some(percent)) = sample.new_percent(&self.pager, base) {
-                        self.flush.advisor.lock().note_fresh(percent);
-                    }
-                }
-                // What is in this portion the trees will have when the next is looked at.
-                None => sample.iter_mut().for_each(Sample::begin_anew),
+            // What is in this portion the trees will have when the next is looked at, so each has a sample of its own.
+            if !is_sampled
+                && sample.is_enough()
+                && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
+            {
+                self.flush.advisor.lock().note_fresh(percent);
+                is_sampled = true;
             }
             let fresh = self.flush.advisor.lock().fresh();
             attempt.set_fresh(fresh);
@@ -140,6 +133,7 @@ impl Engine {
         work: &Work<'_>,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
         sweep: &mut Sweep,
+        sample: &mut Sample,
         [budget, limit]: [u64; 2],
     ) -> Result<Portion> {
         let mut portion = Portion::default();
@@ -153,7 +147,7 @@ impl Engine {
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
-            let routed = route(attempt, keyspace, changes, sweep, fresh, limits)?;
+            let routed = route(attempt, keyspace, changes, sweep, Newness { sample, fresh }, limits)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
             portion.changes += routed.changes;
@@ -180,10 +174,5 @@ impl Engine {
         let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
         portion.next = portion.next.or_else(rest);
         Ok(portion)
-    }
-
-    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
-    fn nodes_max(&self) -> u64 {
-        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 }

@@ -16,7 +16,7 @@
 //!    neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
 //! 4. `len` counts exactly the records of the leaves.
-//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has (see [`WHOLE`]).
+//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`WHOLE`]).
 //! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
 use crate::entries::Entries;
@@ -56,13 +56,18 @@ impl NodeLen {
 
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
-/// Bytes of their values, one change more or less: those of long ones would otherwise be a great part of the memory budget, and be read long before their leaves.
-const CHUNK_MAX: usize = 256 << 10;
+/// Bytes of their keys and values, one change more or less: those of long ones would otherwise be a great part of the memory budget, and be read long before their leaves.
+const CHUNK_MAX: usize = 128 << 10;
 
 /// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
 /// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
 /// read what lies between them.
 const WHOLE: usize = 40;
+
+/// Whether all of so many neighbouring leaves are rewritten if so many of them have changes, the first and the last among them.
+pub(crate) fn is_rewritten_whole(touched: usize, leaves: usize) -> bool {
+    touched * 100 >= leaves * WHOLE
+}
 
 /// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
 pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
@@ -187,7 +192,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
                 && bytes < CHUNK_MAX
                 && let Some(change) = self.changes.next()
             {
-                bytes += change.value.as_ref().map_or(0, Bytes::len);
+                bytes += change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
                 chunk.push(change);
             }
             let end = chunk.len();
@@ -485,7 +490,7 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
         );
         let (from, to) =
             (touched.first().map_or(0, |first| first.0), touched.last().map_or(0, |last| last.0));
-        let is_whole = node.level() == 1 && touched.len() * 100 >= (to + 1 - from) * WHOLE;
+        let is_whole = node.level() == 1 && is_rewritten_whole(touched.len(), to + 1 - from);
         let mut next = from;
         for (child, keys) in touched {
             let untouched = if is_whole { next..child } else { child..child };

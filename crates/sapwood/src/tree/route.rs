@@ -29,9 +29,11 @@ use crate::store::attempt::{Attempt, Piece};
 use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
+use crate::tree::bupdate::is_rewritten_whole;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::held::Held;
 use crate::tree::pack::separator_len;
+use crate::tree::sample::Sample;
 use crate::tree::sweep::{Due, Sweep, Urgency, weight};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
@@ -74,14 +76,21 @@ pub(crate) struct Budget {
     pub nodes: usize,
 }
 
-/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget. Of a hundred so many are `fresh`, probably: they insert
-/// what the tree does not have.
+/// How many changes insert what the tree does not have.
+pub(crate) struct Newness<'a> {
+    /// Sees all that are for other blocks than the last.
+    pub sample: &'a mut Sample,
+    /// So many in a hundred, as far as is known before.
+    pub fresh: u64,
+}
+
+/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
     sweep: &mut Sweep,
-    fresh: u64,
+    newness: Newness<'_>,
     budget: Budget,
 ) -> Result<Routed> {
     let base = Arc::clone(attempt.base());
@@ -93,7 +102,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         sweep,
         budget,
         record_bytes: base.record_bytes(),
-        fresh,
+        newness,
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
@@ -132,8 +141,7 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     budget: Budget,
     /// What a record takes in a leaf.
     record_bytes: u64,
-    /// How many in a hundred changes insert what the trees do not have, probably.
-    fresh: u64,
+    newness: Newness<'b>,
     /// What goes down now.
     chunk: Vec<OperationRef<'q>>,
     /// Bytes that wait for it.
@@ -225,15 +233,21 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         if has_pieces {
             return self.view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
         }
-        let mut bytes = 0;
+        let (mut touched, mut bytes, mut first, mut last) = (0, 0, None, 0);
         fan_out::<[u8], _, _>(
             0..changes.len(),
             |index| changes[index].key,
             |key| block.child_for(key),
             |child| (child + 1 < block.count()).then(|| block.key(child + 1)),
-            |child, _| bytes += len(child),
+            |child, _| {
+                touched += 1;
+                bytes += len(child);
+                first.get_or_insert(child);
+                last = child;
+            },
         );
-        bytes
+        let between = first.map_or(0..0, |first| first..last + 1);
+        if is_rewritten_whole(touched, between.len()) { between.map(len).sum() } else { bytes }
     }
 
     /// Appends the changes to the block's log area, or gives them back with what else a cleansing needs.
@@ -241,11 +255,15 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
         let is_last = fence.is_none();
+        if !is_last {
+            changes.iter().for_each(|change| self.newness.sample.see(change));
+        }
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let (logged, layers) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.layer_count()));
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
-        let fresh = area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.fresh / 100;
+        let fresh =
+            area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.newness.fresh / 100;
         // A removal is short, but what waits for it is the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;

@@ -1,7 +1,7 @@
-//! A sample of a queue's changes: how many of them are records that the trees do not have. Where most are new, a database grows, and what
-//! its log areas hold takes the place of nothing.
+//! A sample of the changes that a flush routes to blocks: how many of them are records that the trees do not have. Where most are new, a database grows, and what
+//! its log areas hold takes the place of nothing. What goes behind the last key says nothing of log areas, and is not looked at.
 //!
-//! Invariant: at most [`SIZE`] keys, copied, so that they keep nothing else in memory.
+//! Invariant: at most [`SIZE`] changes, spread evenly over those that were seen; keys are copied, so that they keep nothing else in memory.
 
 use crate::error::Result;
 use crate::operation::{KeyspaceId, OperationRef};
@@ -12,57 +12,58 @@ use crate::tree::view::TreeView;
 use bytes::Bytes;
 
 /// Keys of a sample (count): as many reads, which go to the device together.
-const SIZE: u64 = 64;
+const SIZE: usize = 64;
 /// Fewer say nothing.
-const ENOUGH: u64 = SIZE / 4;
+const ENOUGH: usize = SIZE / 4;
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct Sample {
-    every: u64,
+    /// Every how many changes one is kept, less one.
+    skipped: u64,
     seen: u64,
-    removals: u64,
-    keys: Vec<(KeyspaceId, Bytes)>,
+    /// `None` for a removal.
+    kept: Vec<(KeyspaceId, Option<Bytes>)>,
 }
 
 impl Sample {
-    /// Of a queue with so many changes.
-    pub fn of(count: u64) -> Self {
-        Self { every: count.div_ceil(SIZE).max(1), seen: 0, removals: 0, keys: Vec::new() }
-    }
-
     /// Looks at a change, the next in key order.
     pub fn see(&mut self, change: &OperationRef<'_>) {
+        let every = self.skipped + 1;
         self.seen += 1;
-        if !self.seen.is_multiple_of(self.every) {
+        if !self.seen.is_multiple_of(every) {
             return;
         }
-        match change.value {
-            Some(_) => self.keys.push((change.keyspace, Bytes::copy_from_slice(change.key))),
-            None => self.removals += 1,
+        if self.kept.len() == SIZE {
+            let mut number = 0;
+            self.kept.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            self.skipped += every;
+            if !self.seen.is_multiple_of(2 * every) {
+                return;
+            }
         }
+        let key = change.value.map(|_| Bytes::copy_from_slice(change.key));
+        self.kept.push((change.keyspace, key));
     }
 
     /// Whether so many were seen that they say something.
     pub fn is_enough(&self) -> bool {
-        self.removals + self.keys.len() as u64 >= ENOUGH
-    }
-
-    /// Forgets what was seen, and looks at more of what comes: what was seen went with a portion that was too small.
-    pub fn begin_anew(&mut self) {
-        *self = Self::of(self.every * ENOUGH);
+        self.kept.len() >= ENOUGH
     }
 
     /// Percent of the changes that insert what `version` does not have. `None` if too few were seen.
     pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<Option<u64>> {
-        let mut old = self.removals;
-        for keys in self.keys.chunk_by(|a, b| a.0 == b.0) {
-            let Some((keyspace, _)) = keys.first() else { continue };
+        let mut new = self.kept.iter().filter(|(_, key)| key.is_some()).count();
+        for kept in self.kept.chunk_by(|a, b| a.0 == b.0) {
+            let Some((keyspace, _)) = kept.first() else { continue };
             let view = TreeView { pager, version, keyspace: *keyspace };
-            let keys: Vec<_> = keys.iter().map(|(_, key)| key).collect();
-            multi_get(view, None, &keys, &mut |_, _| old += 1)?;
+            let keys: Vec<_> = kept.iter().filter_map(|(_, key)| key.as_ref()).collect();
+            multi_get(view, None, &keys, &mut |_, _| new = new.saturating_sub(1))?;
         }
-        let all = self.removals + self.keys.len() as u64;
-        Ok(self.is_enough().then(|| (all - old.min(all)) * 100 / all))
+        Ok(self.is_enough().then(|| (new * 100 / self.kept.len()) as u64))
     }
 }
 
@@ -71,18 +72,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_at_more_when_a_portion_had_too_few() {
-        let change = |value| OperationRef { keyspace: KeyspaceId(1), key: b"a", value };
-        let mut sample = Sample::of(64_000);
-        let see = |sample: &mut Sample, count: u64| {
-            (0..count).for_each(|number| sample.see(&change((number % 2 == 0).then_some(&b"b"[..]))));
-        };
-        see(&mut sample, 15_999);
-        assert!(!sample.is_enough(), "15 of what is in a quarter");
-        sample.begin_anew();
-        see(&mut sample, 3_999);
-        assert!(!sample.is_enough(), "one in 250 now");
-        see(&mut sample, 1);
-        assert!(sample.is_enough());
+    fn it_is_spread_over_all_that_was_seen_and_stays_small() {
+        for count in [1u32, 15, 16, 64, 65, 127, 128, 129, 1000, 100_000] {
+            let mut sample = Sample::default();
+            for number in 0..count {
+                let (keyspace, key) = (KeyspaceId(1), &number.to_be_bytes()[..]);
+                sample.see(&OperationRef { keyspace, key, value: Some(&[]) });
+            }
+            let kept: Vec<_> = sample.kept.iter().flat_map(|(_, key)| key.clone()).collect();
+            let kept: Vec<_> =
+                kept.iter().map(|key| u32::from_be_bytes(key[..].try_into().unwrap())).collect();
+            let every = sample.skipped as u32 + 1;
+            assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == every), "{count}: {kept:?}");
+            assert!(
+                kept.first() == Some(&(every - 1)) && kept.last().unwrap() + every >= count,
+                "{count}: {kept:?}"
+            );
+            assert!(
+                (SIZE / 2..=SIZE).contains(&kept.len()) || kept.len() == count as usize,
+                "{count}: {kept:?}"
+            );
+            assert_eq!(sample.is_enough(), count >= 16);
+        }
     }
 }

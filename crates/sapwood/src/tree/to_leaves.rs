@@ -21,11 +21,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of log pieces that are read together where nobody has read them ahead: enough requests for the device, and little memory.
-const READ: u64 = 256 << 10;
-
-/// Bytes of changes that are on their way from pieces to leaves, at most, single long ones aside: what is read together, and what goes down the tree together.
-pub(crate) const ON_THE_WAY: u64 = 4 * READ;
+/// Bytes of log pieces that are read together where nobody has read them ahead, or one log area: enough requests for the device, and little memory.
+const READ: u64 = 128 << 10;
+/// Bytes of changes that are on their way from pieces to leaves, about: what is read together, with what is long in that, and what goes down the tree together.
+pub(crate) const ON_THE_WAY: u64 = 8 * READ;
 
 /// A block that has a log area.
 pub(crate) struct Logged {
@@ -45,8 +44,9 @@ pub(crate) fn to_leaves(
     let areas = blocks.into_iter().map(|logged| logged.area).collect();
     let stream =
         Stream { view, areas, read: VecDeque::new(), changes: Vec::new().into_iter(), failed: &failed };
-    bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len)?;
-    failed.into_inner().map_or(Ok(()), Err)
+    // What was not read comes first: what was written without it says nothing.
+    let written = bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len);
+    failed.into_inner().map_or(written, Err)
 }
 
 /// The changes of log areas in key order.

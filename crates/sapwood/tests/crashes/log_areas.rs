@@ -443,3 +443,23 @@ fn a_leaf_on_its_way_to_be_rewritten_is_not_joined_to_its_neighbour() {
         assert_eq!(keyspace.len_estimate(), left as u64, "pio_max {pio_max}");
     }
 }
+
+/// A block of which two leaves in five have changes is written as a whole, and so it is due by what all of that costs.
+#[test]
+fn a_few_changes_in_many_leaves_wait_in_the_log_area() {
+    let (_, db, keyspace) = with_short_leaves(64);
+    let mut batch = db.batch();
+    // A record in nine of twenty leaves: a ninth of the records of these.
+    let changed = (0..LEAVES).filter(|leaf| leaf * 9 % 20 < 9);
+    for leaf in changed.clone() {
+        batch.insert(&keyspace, (leaf * A_LEAF + 1).to_be_bytes(), [1; 1000]);
+    }
+    batch.commit().expect("commits");
+    let before = db.stats().writes;
+    db.flush().expect("flushes");
+    let after = db.stats().writes;
+    let (written, changes) = (after.data_bytes - before.data_bytes, changed.count() as u64 * 1004);
+    // 11 % of what the blocks have, of the 26 that log areas may reach: half of the blocks, some 9 bytes a byte for these.
+    assert!(after.blocks_cleansed > before.blocks_cleansed, "the sweep goes on");
+    assert!(written < 6 * changes, "{written} bytes for {changes}");
+}
