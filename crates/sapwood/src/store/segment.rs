@@ -146,19 +146,22 @@ pub(crate) struct SegmentUse {
     pub live: u64,
 }
 
-/// The segments of a version, by number.
+/// The segments of a version, by number. Numbers and entries are in the same order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
     by_number: Vec<SegmentUse>,
+    /// Their numbers, side by side: each node that is read or replaced is looked for among them, and an entry has its number at the other end of a
+    /// pointer.
+    numbers: Vec<u64>,
 }
 
 impl Segments {
     fn index(&self, number: u64) -> Result<usize, usize> {
         // New segments come at the end, so look there first.
-        match self.by_number.last() {
+        match self.numbers.last() {
             None => Err(0),
-            Some(last) if last.segment.number < number => Err(self.by_number.len()),
-            Some(_) => self.by_number.binary_search_by_key(&number, |entry| entry.segment.number),
+            Some(last) if *last < number => Err(self.numbers.len()),
+            Some(_) => self.numbers.binary_search(&number),
         }
     }
 
@@ -173,6 +176,7 @@ impl Segments {
     /// Adds a segment, which must not be there yet.
     pub fn insert(&mut self, entry: SegmentUse) {
         if let Err(index) = self.index(entry.segment.number) {
+            self.numbers.insert(index, entry.segment.number);
             self.by_number.insert(index, entry);
         }
     }
@@ -184,6 +188,9 @@ impl Segments {
     /// Drops segments below `open` in which nothing lives.
     pub fn drop_dead(&mut self, open: u64) {
         self.by_number.retain(|entry| entry.live > 0 || entry.segment.number >= open);
+        if self.by_number.len() < self.numbers.len() {
+            self.numbers = self.by_number.iter().map(|entry| entry.segment.number).collect();
+        }
     }
 
     pub fn last(&self) -> Option<&SegmentUse> {
