@@ -32,7 +32,8 @@ pub(crate) struct Advisor {
 
 impl Default for Advisor {
     fn default() -> Self {
-        Self { share: SHARE_MAX, fresh: 0, rent: 0 }
+        // Until something is known: a young database grows.
+        Self { share: SHARE_MAX, fresh: 100, rent: 0 }
     }
 }
 
