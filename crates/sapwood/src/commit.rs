@@ -202,9 +202,10 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
-        // Nobody exchanges queues but who has the log.
-        let state = self.state.load();
-        let queue = &*state.active;
+        // Nobody exchanges the active queue but who has the log. No more of the state than this is held while the batches go in: a flush may
+        // be through meanwhile, and its queue's memory would be given up here, with everybody waiting for the log. (No test: it would
+        // have to stop this thread between two lines.)
+        let queue = Arc::clone(&self.state.load().active);
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
         let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
@@ -224,6 +225,9 @@ impl Engine {
         if queue.memory() > memory {
             self.try_balance_memory();
         }
+        drop(queue);
+        // As it is now.
+        let state = self.state.load();
         let is_full = state.frozen.is_none() && {
             let (fill, most) = self.fill(&state);
             fill >= most
