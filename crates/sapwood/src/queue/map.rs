@@ -34,6 +34,8 @@ use memory::{CHUNK, Memory, Place, Table};
 use parking_lot::Mutex;
 use search::{Goal, Page};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+#[cfg(test)]
+pub(crate) use tests::pages_of;
 
 /// Entries that are sorted and inserted together.
 const ROUND: usize = 1024;

@@ -184,6 +184,8 @@ impl Map {
 
     /// The entries of a leaf in order, and the first one behind them.
     pub(super) fn page(&self, goal: Goal<'_>) -> Option<Page<'_>> {
+        #[cfg(test)]
+        super::tests::page();
         loop {
             let leaf = self.descend::<true>(goal)?;
             let mut slots = [Slot::EMPTY; SLOTS];

@@ -5,7 +5,7 @@ use super::node::{Node, Side, Slot, Word};
 use super::*;
 use crate::operation::KeyspaceId;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
 
@@ -15,6 +15,20 @@ const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
 thread_local! {
     /// What is to be done at a reader's pauses.
     static PAUSED: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    /// Leaves that readers have looked for to walk along them.
+    static PAGES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A reader looks for one.
+pub(super) fn page() {
+    PAGES.set(PAGES.get() + 1);
+}
+
+/// How many leaves some work walks along.
+pub(crate) fn pages_of(work: impl FnOnce()) -> usize {
+    let before = PAGES.get();
+    work();
+    PAGES.get() - before
 }
 
 /// A reader has read something, and not made sure of it.
