@@ -29,6 +29,9 @@ const LONG: usize = 8 << 20;
 /// What has an allocation of its own.
 const ALONE: usize = CHUNK / 4;
 
+/// A page of the operating system's, or a part of one.
+const PAGE: usize = 4096;
+
 /// Bits of a place that say where in its granule it is, in units of eight bytes.
 const UNIT_BITS: u32 = (CHUNK / 8).ilog2();
 /// Granules of one part of the table.
@@ -153,7 +156,8 @@ impl Memory {
             table.set(first + number, start.wrapping_add(number * CHUNK));
         }
         self.granules += granules;
-        total.fetch_add(len, Relaxed);
+        // The system gives whole pages.
+        total.fetch_add(len.next_multiple_of(PAGE), Relaxed);
         first
     }
 }
