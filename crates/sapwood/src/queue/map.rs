@@ -104,7 +104,12 @@ impl Map {
 
     /// As [`Map::memory`], less what was taken in advance.
     pub fn fill(&self) -> usize {
-        self.memory() - self.waiting.load(Relaxed)
+        // Beside who inserts, the second may be that of a chunk more.
+        self.memory().saturating_sub(self.waiting.load(Relaxed))
+    }
+
+    fn tell_waiting(&self, writer: &Writer) {
+        self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
     }
 
     /// The root, and the levels above the leaves.
@@ -178,8 +183,10 @@ impl Map {
             if writer.round.is_empty() {
                 return;
             }
-            self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
+            self.tell_waiting(writer);
             self.insert_round(writer);
+            // Nodes take memory, too.
+            self.tell_waiting(writer);
         }
     }
 }

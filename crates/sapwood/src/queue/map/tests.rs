@@ -556,3 +556,12 @@ fn what_an_insertion_costs() {
         }
     }
 }
+
+/// What nodes took a chunk for counted as used, all of the chunk, until the next round.
+#[test]
+fn what_waits_is_counted_when_the_nodes_have_theirs() {
+    let map = Map::default();
+    insert(&map, (KeyspaceId(1), b"long", 1), Some(&vec![7; 8 << 20]));
+    assert_eq!(map.memory(), (8 << 20) + 4096 + (2 << 20), "the entry, with its last page, and a chunk");
+    assert_eq!(map.fill(), (8 << 20) + 4096 + CHUNK, "of which nodes need a part");
+}
