@@ -291,8 +291,9 @@ impl Engine {
 
     /// Makes all commits so far durable.
     pub fn sync(&self) -> Result<()> {
-        self.check_writable()?;
         let mut guard = self.log.lock();
+        // Not before, since what has failed may be what was waited for.
+        self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Only a write can be undone, so a full disk is told apart from a failed sync here.
         match self.with_kept_space(|| log.wal.write()) {
@@ -313,6 +314,23 @@ mod tests {
     use crate::{Database, Durability, Error};
     use psync::{Simulated, Volume};
     use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Whoever waited for the log while it failed was told that all is durable.
+    #[test]
+    fn a_sync_that_waits_for_the_log_sees_that_writes_are_refused_meanwhile() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let engine = &db.handle.engine;
+        std::thread::scope(|scope| {
+            let log = engine.log.lock();
+            let sync = scope.spawn(|| engine.sync());
+            std::thread::sleep(Duration::from_millis(100));
+            engine.poison(&Error::Poisoned { cause: "a sync failed".into() });
+            drop(log);
+            assert!(matches!(sync.join().unwrap(), Err(Error::Poisoned { .. })));
+        });
+    }
 
     /// Memory that changed between a batch's making and its commit: the operations before the bad one were in the queue, and the
     /// next commit used to show them.
