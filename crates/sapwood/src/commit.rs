@@ -80,6 +80,8 @@ struct Waiting {
 
 /// Bytes of batches that one group takes, a single larger batch aside.
 const GROUP_MAX: usize = 4 << 20;
+/// A group comes to no queue that is so many times as long as it may be: what is in the log must find its place in memory.
+const QUEUE_SHARES_MAX: usize = 2;
 /// Bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
@@ -167,6 +169,10 @@ impl Engine {
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
+        // Any number may have found room at the same time. Nobody else fills the queue, so this holds until the group is in it.
+        while self.state.load().active.fill() >= QUEUE_SHARES_MAX * self.shares.queue {
+            self.wait_for_room(0)?;
+        }
         let mut guard = self.log.lock();
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
@@ -310,6 +316,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::Parcel;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Simulated, Volume};
@@ -330,6 +337,26 @@ mod tests {
             drop(log);
             assert!(matches!(sync.join().unwrap(), Err(Error::Poisoned { .. })));
         });
+    }
+
+    /// Writers who had found room before others filled the queue.
+    #[test]
+    fn batches_that_found_room_at_the_same_time_do_not_fill_the_queue_without_end() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(8 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let share = engine.shares.queue;
+        for number in 0..20u8 {
+            let mut body = Vec::new();
+            put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
+            let parcel = Parcel { body, count: 1, durability: Durability::Buffered };
+            engine.commit_group(std::iter::once(&parcel)).unwrap();
+            let fill = engine.state.load().active.fill();
+            assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
+        }
+        for number in 0..20u8 {
+            assert_eq!(keyspace.get([number]).unwrap().unwrap().len(), share / 4);
+        }
     }
 
     /// Memory that changed between a batch's making and its commit: the operations before the bad one were in the queue, and the
