@@ -78,6 +78,41 @@ struct Waiting {
     has_leader: bool,
 }
 
+/// The lead, and those whose batches the leader brings. It is handed on and all are answered whatever becomes of the leader: else everybody would
+/// sleep for ever behind one that panicked.
+struct Lead<'e> {
+    engine: &'e Engine,
+    group: Vec<Arc<Ticket>>,
+    result: Result<()>,
+}
+
+impl<'e> Lead<'e> {
+    fn new(engine: &'e Engine, group: Vec<Arc<Ticket>>) -> Self {
+        let cause = "the leader of a group of commits panicked".into();
+        Self { engine, group, result: Err(Error::Poisoned { cause }) }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.engine.hand_on();
+        for ticket in &self.group {
+            ticket.give(Answer::Done(self.result.clone()));
+        }
+    }
+}
+
+/// Has writes refused if it is dropped while a commit is half done: nobody knows what of it is in the log and in the queue.
+struct HalfDone<'e>(Option<&'e Engine>);
+
+impl Drop for HalfDone<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.poison(&Error::Poisoned { cause: "a commit panicked".into() });
+        }
+    }
+}
+
 /// Bytes of batches that one group takes, a single larger batch aside.
 const GROUP_MAX: usize = 4 << 20;
 /// A group comes to no queue that is so many times as long as it may be: what is in the log must find its place in memory.
@@ -93,9 +128,8 @@ impl Engine {
         let parcel = Parcel { body, count, durability };
         let result = match self.wait_or_lead(parcel) {
             Err(parcel) => {
-                let result = self.commit_group(std::iter::once(&parcel));
-                self.hand_on();
-                result
+                let _lead = Lead::new(self, Vec::new());
+                self.commit_group(std::iter::once(&parcel))
             }
             Ok(ticket) => {
                 let answer = match ticket.wait() {
@@ -152,11 +186,8 @@ impl Engine {
                 .min(waiting.tickets.len());
             waiting.tickets.drain(..end).collect::<Vec<_>>()
         };
-        let result = self.commit_group(group.iter().map(|ticket| &ticket.parcel));
-        self.hand_on();
-        for ticket in &group {
-            ticket.give(Answer::Done(result.clone()));
-        }
+        let mut lead = Lead::new(self, group);
+        lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
     }
 
     /// The next leader begins while this one still answers.
@@ -176,6 +207,15 @@ impl Engine {
         let mut guard = self.log.lock();
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
+        // Goes before the log does, so that nobody sees what a panic left there.
+        let mut half_done = HalfDone(Some(self));
+        let result = self.commit_to(log, group);
+        half_done.0 = None;
+        result
+    }
+
+    /// Commits a group while nobody else has the log.
+    fn commit_to<'a>(&self, log: &mut Log, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
         let first_seq = log.next_seq;
         let mut seq = first_seq;
         let (mut records, mut durability) = (0, Durability::None);
@@ -320,6 +360,7 @@ mod tests {
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Simulated, Volume};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -357,6 +398,46 @@ mod tests {
         for number in 0..20u8 {
             assert_eq!(keyspace.get([number]).unwrap().unwrap().len(), share / 4);
         }
+    }
+
+    /// All commits behind it slept for ever.
+    #[test]
+    fn a_leader_that_panics_hands_the_lead_on_and_writes_are_refused() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let none = || engine.commit(Vec::new(), 0, Durability::Buffered);
+        assert!(catch_unwind(AssertUnwindSafe(none)).is_err(), "a record has an operation");
+        assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
+        assert!(!engine.commits.inner.lock().has_leader);
+        // The same where others wait.
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume_of(2)).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        std::thread::scope(|scope| {
+            let log = engine.log.lock();
+            let first = scope.spawn(|| keyspace.insert("first", "value"));
+            let wait = |tickets: usize| {
+                while !engine.commits.inner.lock().has_leader
+                    || engine.commits.inner.lock().tickets.len() < tickets
+                {
+                    std::thread::yield_now();
+                }
+            };
+            wait(0);
+            let bad = scope.spawn(|| engine.commit(Vec::new(), 0, Durability::Buffered));
+            wait(1);
+            let beside = scope.spawn(|| keyspace.insert("beside", "value"));
+            wait(2);
+            drop(log);
+            assert!(first.join().unwrap().is_ok());
+            assert!(bad.join().is_err());
+            assert!(matches!(beside.join().unwrap(), Err(Error::Poisoned { .. })));
+        });
+        assert!(!engine.commits.inner.lock().has_leader);
+    }
+
+    fn volume_of(seed: u64) -> Arc<dyn Volume> {
+        Arc::new(Simulated::new(seed))
     }
 
     /// Memory that changed between a batch's making and its commit: the operations before the bad one were in the queue, and the
