@@ -200,22 +200,35 @@ impl Engine {
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
-        // Any number may have found room at the same time. Nobody else fills the queue, so this holds until the group is in it.
-        while self.state.load().active.fill() >= QUEUE_SHARES_MAX * self.shares.queue {
+        // Nobody exchanges the active queue but who has the log. No more of the state than this is held while the batches go in: a flush may
+        // be through meanwhile, and its queue's memory would be given up here, with everybody waiting for the log. (No test: it would
+        // have to stop this thread between two lines.)
+        let (mut guard, queue) = loop {
+            let guard = self.log.lock();
+            let queue = Arc::clone(&self.state.load().active);
+            // Any number may have found room at the same time.
+            if queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
+                break (guard, queue);
+            }
+            drop((guard, queue));
             self.wait_for_room(0)?;
-        }
-        let mut guard = self.log.lock();
+        };
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Goes before the log does, so that nobody sees what a panic left there.
         let mut half_done = HalfDone(Some(self));
-        let result = self.commit_to(log, group);
+        let result = self.commit_to(log, queue, group);
         half_done.0 = None;
         result
     }
 
-    /// Commits a group while nobody else has the log.
-    fn commit_to<'a>(&self, log: &mut Log, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
+    /// Commits a group to the log and to the active queue, while nobody else has the log.
+    fn commit_to<'a>(
+        &self,
+        log: &mut Log,
+        queue: Arc<Opq>,
+        group: impl Iterator<Item = &'a Parcel> + Clone,
+    ) -> Result<()> {
         let first_seq = log.next_seq;
         let mut seq = first_seq;
         let (mut records, mut durability) = (0, Durability::None);
@@ -248,10 +261,6 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
-        // Nobody exchanges the active queue but who has the log. No more of the state than this is held while the batches go in: a flush may
-        // be through meanwhile, and its queue's memory would be given up here, with everybody waiting for the log. (No test: it would
-        // have to stop this thread between two lines.)
-        let queue = Arc::clone(&self.state.load().active);
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
         let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
