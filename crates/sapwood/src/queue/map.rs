@@ -1,5 +1,5 @@
 //! The ordered map inside the operation queue: it only grows, one thread at a time inserts, any number read without a
-//! lock, and nobody waits for anybody. Keys and values lie in memory that is never moved and is given up as a whole. Above them is a tree of small nodes
+//! lock, and readers wait for nobody. Keys and values lie in memory that is never moved and is given up as a whole. Above them is a tree of small nodes
 //! that hold four bytes of each key and four bytes that say where it is.
 //!
 //! ```text

@@ -83,6 +83,8 @@ impl Pending {
             self.bytes.truncate(self.bytes.len() - record.len());
             self.next_seq = record.first_seq;
         }
+        // A disk may be full for long.
+        self.bytes.shrink_to(2 * WRITE_LEN);
     }
 
     /// They were written.
