@@ -143,6 +143,7 @@ impl Engine {
     /// Freezes the active queue, which whoever filled it could not, if nobody has done so meanwhile.
     fn freeze_full(&self) -> Result<()> {
         let mut guard = self.log.lock();
+        self.check_writable()?;
         let state = self.state.load();
         let (used, capacity) = self.fill(&state);
         if state.frozen.is_some() || used < capacity {
@@ -184,6 +185,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::Database;
+    use crate::operation::OperationRef;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::sync::Arc;
 
@@ -260,6 +262,23 @@ mod tests {
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
+    }
+
+    #[test]
+    fn a_full_queue_is_not_frozen_after_writes_are_refused() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("key", "value").unwrap();
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        engine.state.load().active.insert_all([change], engine.visible() + 1);
+        let generation = || engine.log.lock().as_ref().unwrap().wal.generation();
+        let before = generation();
+        engine.poison(&Error::Poisoned { cause: "a sync failed".into() });
+        assert!(matches!(engine.freeze_full(), Err(Error::Poisoned { .. })));
+        assert_eq!(generation(), before);
+        assert!(engine.state.load().frozen.is_none());
     }
 
     /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the lead of 400 thousandths

@@ -78,8 +78,45 @@ struct Waiting {
     has_leader: bool,
 }
 
+/// The lead, and those whose batches the leader brings. It is handed on and all are answered whatever becomes of the leader: else everybody would
+/// sleep for ever behind one that panicked.
+struct Lead<'e> {
+    engine: &'e Engine,
+    group: Vec<Arc<Ticket>>,
+    result: Result<()>,
+}
+
+impl<'e> Lead<'e> {
+    fn new(engine: &'e Engine, group: Vec<Arc<Ticket>>) -> Self {
+        let cause = "the leader of a group of commits panicked".into();
+        Self { engine, group, result: Err(Error::Poisoned { cause }) }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.engine.hand_on();
+        for ticket in &self.group {
+            ticket.give(Answer::Done(self.result.clone()));
+        }
+    }
+}
+
+/// Has writes refused if it is dropped while a commit is half done: nobody knows what of it is in the log and in the queue.
+struct HalfDone<'e>(Option<&'e Engine>);
+
+impl Drop for HalfDone<'_> {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0 {
+            engine.poison(&Error::Poisoned { cause: "a commit panicked".into() });
+        }
+    }
+}
+
 /// Bytes of batches that one group takes, a single larger batch aside.
 const GROUP_MAX: usize = 4 << 20;
+/// A group comes to no queue that is so many times as long as it may be: what is in the log must find its place in memory.
+const QUEUE_SHARES_MAX: usize = 2;
 /// Bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
@@ -91,9 +128,8 @@ impl Engine {
         let parcel = Parcel { body, count, durability };
         let result = match self.wait_or_lead(parcel) {
             Err(parcel) => {
-                let result = self.commit_group(std::iter::once(&parcel));
-                self.hand_on();
-                result
+                let _lead = Lead::new(self, Vec::new());
+                self.commit_group(std::iter::once(&parcel))
             }
             Ok(ticket) => {
                 let answer = match ticket.wait() {
@@ -150,11 +186,8 @@ impl Engine {
                 .min(waiting.tickets.len());
             waiting.tickets.drain(..end).collect::<Vec<_>>()
         };
-        let result = self.commit_group(group.iter().map(|ticket| &ticket.parcel));
-        self.hand_on();
-        for ticket in &group {
-            ticket.give(Answer::Done(result.clone()));
-        }
+        let mut lead = Lead::new(self, group);
+        lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
     }
 
     /// The next leader begins while this one still answers.
@@ -167,9 +200,35 @@ impl Engine {
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
-        let mut guard = self.log.lock();
+        // Nobody exchanges the active queue but who has the log. No more of the state than this is held while the batches go in: a flush may
+        // be through meanwhile, and its queue's memory would be given up here, with everybody waiting for the log. (No test: it would
+        // have to stop this thread between two lines.)
+        let (mut guard, queue) = loop {
+            let guard = self.log.lock();
+            let queue = Arc::clone(&self.state.load().active);
+            // Any number may have found room at the same time.
+            if queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
+                break (guard, queue);
+            }
+            drop((guard, queue));
+            self.wait_for_room(0)?;
+        };
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
+        // Goes before the log does, so that nobody sees what a panic left there.
+        let mut half_done = HalfDone(Some(self));
+        let result = self.commit_to(log, queue, group);
+        half_done.0 = None;
+        result
+    }
+
+    /// Commits a group to the log and to the active queue, while nobody else has the log.
+    fn commit_to<'a>(
+        &self,
+        log: &mut Log,
+        queue: Arc<Opq>,
+        group: impl Iterator<Item = &'a Parcel> + Clone,
+    ) -> Result<()> {
         let first_seq = log.next_seq;
         let mut seq = first_seq;
         let (mut records, mut durability) = (0, Durability::None);
@@ -202,9 +261,6 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
-        // Nobody exchanges queues but who has the log.
-        let state = self.state.load();
-        let queue = &*state.active;
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
         let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
@@ -224,6 +280,9 @@ impl Engine {
         if queue.memory() > memory {
             self.try_balance_memory();
         }
+        drop(queue);
+        // As it is now.
+        let state = self.state.load();
         let is_full = state.frozen.is_none() && {
             let (fill, most) = self.fill(&state);
             fill >= most
@@ -287,8 +346,9 @@ impl Engine {
 
     /// Makes all commits so far durable.
     pub fn sync(&self) -> Result<()> {
-        self.check_writable()?;
         let mut guard = self.log.lock();
+        // Not before, since what has failed may be what was waited for.
+        self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Only a write can be undone, so a full disk is told apart from a failed sync here.
         match self.with_kept_space(|| log.wal.write()) {
@@ -305,10 +365,89 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use super::Parcel;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Simulated, Volume};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Whoever waited for the log while it failed was told that all is durable.
+    #[test]
+    fn a_sync_that_waits_for_the_log_sees_that_writes_are_refused_meanwhile() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let engine = &db.handle.engine;
+        std::thread::scope(|scope| {
+            let log = engine.log.lock();
+            let sync = scope.spawn(|| engine.sync());
+            std::thread::sleep(Duration::from_millis(100));
+            engine.poison(&Error::Poisoned { cause: "a sync failed".into() });
+            drop(log);
+            assert!(matches!(sync.join().unwrap(), Err(Error::Poisoned { .. })));
+        });
+    }
+
+    /// Writers who had found room before others filled the queue.
+    #[test]
+    fn batches_that_found_room_at_the_same_time_do_not_fill_the_queue_without_end() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(8 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let share = engine.shares.queue;
+        for number in 0..20u8 {
+            let mut body = Vec::new();
+            put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
+            let parcel = Parcel { body, count: 1, durability: Durability::Buffered };
+            engine.commit_group(std::iter::once(&parcel)).unwrap();
+            let fill = engine.state.load().active.fill();
+            assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
+        }
+        for number in 0..20u8 {
+            assert_eq!(keyspace.get([number]).unwrap().unwrap().len(), share / 4);
+        }
+    }
+
+    /// All commits behind it slept for ever.
+    #[test]
+    fn a_leader_that_panics_hands_the_lead_on_and_writes_are_refused() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let none = || engine.commit(Vec::new(), 0, Durability::Buffered);
+        assert!(catch_unwind(AssertUnwindSafe(none)).is_err(), "a record has an operation");
+        assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
+        assert!(!engine.commits.inner.lock().has_leader);
+        // The same where others wait.
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume_of(2)).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        std::thread::scope(|scope| {
+            let log = engine.log.lock();
+            let first = scope.spawn(|| keyspace.insert("first", "value"));
+            let wait = |tickets: usize| {
+                while !engine.commits.inner.lock().has_leader
+                    || engine.commits.inner.lock().tickets.len() < tickets
+                {
+                    std::thread::yield_now();
+                }
+            };
+            wait(0);
+            let bad = scope.spawn(|| engine.commit(Vec::new(), 0, Durability::Buffered));
+            wait(1);
+            let beside = scope.spawn(|| keyspace.insert("beside", "value"));
+            wait(2);
+            drop(log);
+            assert!(first.join().unwrap().is_ok());
+            assert!(bad.join().is_err());
+            assert!(matches!(beside.join().unwrap(), Err(Error::Poisoned { .. })));
+        });
+        assert!(!engine.commits.inner.lock().has_leader);
+    }
+
+    fn volume_of(seed: u64) -> Arc<dyn Volume> {
+        Arc::new(Simulated::new(seed))
+    }
 
     /// Memory that changed between a batch's making and its commit: the operations before the bad one were in the queue, and the
     /// next commit used to show them.

@@ -28,9 +28,11 @@ pub struct Builder {
 }
 
 const MEMORY_MIN: u64 = 4 << 20;
-/// The most that a queue takes: an eighth or less of what its places can tell of, if all its entries stand alone (`queue/map/memory.rs`), so that no
-/// batch behind it, and no log that is replayed, comes to the end of them.
+/// Bytes at which a queue is full, at most. If all its entries just stand alone (`queue/map/memory.rs`, 64 KiB), that is a quarter of what its places
+/// can tell of. No group of batches is added to a queue of twice as many bytes, a half of them.
 const QUEUE_MAX: u64 = 2 << 30;
+/// The most that a log that is replayed for reading only, which is never flushed, takes in memory, its last record aside; few in tests.
+pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE_MAX };
 const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
 const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 

@@ -16,7 +16,7 @@ use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
 use crate::operation::Operations;
-use crate::options::Builder;
+use crate::options::{Builder, REPLAYED_MAX};
 use crate::publish::With;
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
@@ -260,6 +260,13 @@ fn replay_into(
         let file = wal::file_name(record.generation);
         let wrong = |what: &str| Error::corrupt(&file, 0, "a record of the log", "whole operations", what);
         let state = engine.state.load_full();
+        if engine.read_only && state.active.fill() as u64 >= REPLAYED_MAX {
+            let range = format!(
+                "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
+                 them there"
+            );
+            return Err(Error::BadOption { option: "read_only", value: 1, range });
+        }
         let mut count = 0;
         for operation in Operations::new(&record.body) {
             if !state.version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
@@ -355,5 +362,34 @@ impl Engine {
             self.seal_log(log)?;
         }
         self.manifest.lock().as_mut().map_or(Ok(()), Manifest::seal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use psync::Simulated;
+
+    #[test]
+    fn a_log_that_is_too_long_to_be_replayed_for_reading_only_is_an_error() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let builder = Database::builder().memory(512 << 20).background_threads(0);
+        let open = |read_only| builder.clone().read_only(read_only).open_on(Arc::clone(&volume));
+        let value = vec![1; 15 << 20];
+        let write = |numbers: std::ops::Range<u8>| {
+            let keyspace = open(false).unwrap().keyspace("main").unwrap();
+            numbers.for_each(|number| keyspace.insert([number], &value).unwrap());
+        };
+        write(0..5);
+        assert!(open(true).is_ok());
+        // The last one finds 75 MiB of others.
+        write(5..6);
+        assert!(matches!(open(true), Err(Error::BadOption { option: "read_only", .. })));
+        let db = open(false).unwrap();
+        db.flush().unwrap();
+        drop(db);
+        let keyspace = open(true).unwrap().keyspace("main").unwrap();
+        assert_eq!(keyspace.get([5]).unwrap().unwrap().len(), value.len());
     }
 }

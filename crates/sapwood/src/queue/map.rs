@@ -1,5 +1,5 @@
 //! The ordered map inside the operation queue: it only grows, one thread at a time inserts, any number read without a
-//! lock, and nobody waits for anybody. Keys and values lie in memory that is never moved and is given up as a whole. Above them is a tree of small nodes
+//! lock, and readers wait for nobody. Keys and values lie in memory that is never moved and is given up as a whole. Above them is a tree of small nodes
 //! that hold four bytes of each key and four bytes that say where it is.
 //!
 //! ```text
@@ -34,6 +34,8 @@ use memory::{CHUNK, Memory, Place, Table};
 use parking_lot::Mutex;
 use search::{Goal, Page};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+#[cfg(test)]
+pub(crate) use tests::pages_of;
 
 /// Entries that are sorted and inserted together.
 const ROUND: usize = 1024;
@@ -102,7 +104,12 @@ impl Map {
 
     /// As [`Map::memory`], less what was taken in advance.
     pub fn fill(&self) -> usize {
-        self.memory() - self.waiting.load(Relaxed)
+        // Beside who inserts, the second may be that of a chunk more.
+        self.memory().saturating_sub(self.waiting.load(Relaxed))
+    }
+
+    fn tell_waiting(&self, writer: &Writer) {
+        self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
     }
 
     /// The root, and the levels above the leaves.
@@ -176,8 +183,10 @@ impl Map {
             if writer.round.is_empty() {
                 return;
             }
-            self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
+            self.tell_waiting(writer);
             self.insert_round(writer);
+            // Nodes take memory, too.
+            self.tell_waiting(writer);
         }
     }
 }

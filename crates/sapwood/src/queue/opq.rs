@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What a queue says about a key: a value, or `None` for "removed".
 pub(crate) type Change = Option<Bytes>;
 
+/// Versions of a key, about a leaf of them, that a walk passes over before it seeks the place behind them: a counter may have a million.
+const PASSED_MAX: usize = 29;
+
 /// The operation queue.
 #[derive(Debug, Default)]
 pub(crate) struct Opq {
@@ -91,7 +94,8 @@ impl Opq {
         };
         let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
         let limit = out.len() + max;
-        for entry in self.entries.from(from) {
+        let (mut entries, mut passed) = (self.entries.from(from), 0);
+        while let Some(entry) = entries.next() {
             let at = entry.key();
             if at.0 != keyspace {
                 return false;
@@ -102,6 +106,14 @@ impl Opq {
                     return true;
                 }
                 out.push((Bytes::copy_from_slice(at.1), entry.value().map(Bytes::copy_from_slice)));
+                passed = 0;
+                continue;
+            }
+            passed += 1;
+            if passed == PASSED_MAX {
+                // What is newer than the reader ends where he sees something, what is older where the key does.
+                entries = self.entries.from((keyspace, at.1, if seen { SeqNo::MIN } else { seq }));
+                passed = 0;
             }
         }
         false
@@ -129,27 +141,32 @@ impl Opq {
             Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
         };
         let limit = out.len() + max;
-        // What the reader sees of a key is the newest version of its time, so the last that one comes to.
-        let mut seen: Option<Entry<'_>> = None;
-        for entry in self.entries.back_from(before) {
-            let (found, key, version) = entry.key();
-            let newer = found == keyspace && seen.is_none_or(|seen| seen.key().1 == key);
-            if let Some(seen) = seen.filter(|_| !newer) {
-                if out.len() == limit {
-                    return true;
-                }
-                out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
-            }
+        let mut entries = self.entries.back_from(before).peekable();
+        while let Some(oldest) = entries.next() {
+            let (found, key, version) = oldest.key();
             if found != keyspace {
                 return false;
             }
-            seen = if version <= seq { Some(entry) } else { seen.filter(|_| newer) };
-        }
-        if let Some(seen) = seen {
-            if out.len() == limit {
-                return true;
+            let is_of_it = |entry: &Entry<'_>| (entry.key().0, entry.key().1) == (keyspace, key);
+            // What the reader sees of a key is the newest version of its time, so the last that one comes to.
+            let (mut seen, mut passed) = ((version <= seq).then_some(oldest), 0);
+            while let Some(newer) = entries.next_if(is_of_it) {
+                if newer.key().2 <= seq {
+                    seen = Some(newer);
+                }
+                passed += 1;
+                if passed == PASSED_MAX {
+                    seen = self.entries.at_or_after((keyspace, key, seq)).filter(is_of_it);
+                    entries = self.entries.back_from(Some((keyspace, key, SeqNo::MAX))).peekable();
+                    break;
+                }
             }
-            out.push((Bytes::copy_from_slice(seen.key().1), seen.value().map(Bytes::copy_from_slice)));
+            if let Some(seen) = seen {
+                if out.len() == limit {
+                    return true;
+                }
+                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
+            }
         }
         false
     }
@@ -184,6 +201,7 @@ impl Opq {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::map::pages_of;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -202,13 +220,15 @@ mod tests {
 
         #[test]
         fn readers_see_the_newest_change_of_their_time(
-            log in prop::collection::vec((0u32..3, 0u8..12, prop::option::of(any::<u8>())), 1..120),
-            seq in 0u64..120,
+            log in prop::collection::vec((0u32..3, 0u8..12, prop::option::of(any::<u8>())), 1..400),
+            keys in 1u8..13,
+            seq in 0u64..400,
             from in 0u8..12,
             max in 1usize..9,
             batch in 1usize..120,
         ) {
             let queue = Opq::default();
+            let log: Vec<_> = log.into_iter().map(|(keyspace, key, value)| (keyspace, key % keys, value)).collect();
             for (batch, first_seq) in log.chunks(batch).zip((0..).step_by(batch)) {
                 queue.insert_all(batch.iter().map(|(keyspace, key, value)| OperationRef {
                     keyspace: KeyspaceId(*keyspace),
@@ -251,6 +271,34 @@ mod tests {
                 prop_assert_eq!(queue.newest(Some(from)).count(), expected.len() - at);
             }
             prop_assert_eq!(newest, expected);
+        }
+    }
+
+    /// A counter: each reader's step went through all versions of it.
+    #[test]
+    fn readers_pass_over_the_versions_of_a_key() {
+        const VERSIONS: u64 = if cfg!(miri) { 200 } else { 20_000 };
+        let queue = Opq::default();
+        let (keyspace, value) = (KeyspaceId(1), Some(&b"value"[..]));
+        let operation = |key| OperationRef { keyspace, key, value };
+        queue.insert_all([&b"above"[..], b"zero"].map(operation), 0);
+        queue.insert_all((0..VERSIONS).map(|_| operation(b"counter")), 2);
+        for seq in [0, 1, 2, 10, 40, VERSIONS / 2, VERSIONS, u64::MAX] {
+            let mut there = vec![&b"above"[..], b"counter", b"zero"];
+            there.retain(|key| queue.get(keyspace, key, seq).is_some());
+            for is_down in [false, true] {
+                let mut found = Vec::new();
+                let pages = pages_of(|| match is_down {
+                    false => assert!(!queue.chunk(keyspace, Bound::Unbounded, seq, 9, &mut found)),
+                    true => assert!(!queue.chunk_back(keyspace, Bound::Unbounded, seq, 9, &mut found)),
+                });
+                assert!(pages <= 12, "{pages} leaves for {seq}, downwards: {is_down}");
+                let mut keys: Vec<_> = found.iter().map(|(key, _)| &key[..]).collect();
+                if is_down {
+                    keys.reverse();
+                }
+                assert_eq!(keys, there, "{seq}, downwards: {is_down}");
+            }
         }
     }
 

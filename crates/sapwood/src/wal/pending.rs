@@ -83,6 +83,8 @@ impl Pending {
             self.bytes.truncate(self.bytes.len() - record.len());
             self.next_seq = record.first_seq;
         }
+        // A disk may be full for long.
+        self.bytes.shrink_to(2 * WRITE_LEN);
     }
 
     /// They were written.
@@ -126,5 +128,20 @@ impl Pending {
             at += (end - begin) as u64;
         }
         Ok(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_back_gives_its_memory_back() {
+        let mut pending = Pending::none(1);
+        pending.append(1, 1, b"small");
+        pending.append(2, 1, &vec![0; 8 * WRITE_LEN]);
+        pending.retract(1);
+        assert_eq!((pending.len(), pending.next_seq()), (HEAD_LEN + 5, 2));
+        assert!(pending.bytes.capacity() <= 3 * WRITE_LEN, "{}", pending.bytes.capacity());
     }
 }

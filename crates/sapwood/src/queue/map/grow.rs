@@ -194,7 +194,12 @@ impl Map {
             let Some(above) = way.len.checked_sub(1) else {
                 let height = self.root().map_or(0, |(_, height)| height);
                 match two {
-                    None => self.set_root(one, height),
+                    None => {
+                        // Readers rely on it (`Map::descend`): the first leaf has no stem, so it has a rank for each key, and gives
+                        // way when it is full, to two.
+                        debug_assert!(height > 0, "a leaf that is the root is not replaced by a single one");
+                        self.set_root(one, height);
+                    }
                     Some(two) => {
                         let slots = [Slot::new(0, one), Slot::new(0, two)];
                         let nowhere = Place::NOWHERE;

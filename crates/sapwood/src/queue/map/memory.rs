@@ -29,14 +29,17 @@ const LONG: usize = 8 << 20;
 /// What has an allocation of its own.
 const ALONE: usize = CHUNK / 4;
 
+/// A page of the operating system's, or a part of one.
+const PAGE: usize = 4096;
+
 /// Bits of a place that say where in its granule it is, in units of eight bytes.
 const UNIT_BITS: u32 = (CHUNK / 8).ilog2();
 /// Granules of one part of the table.
 const PART: usize = 1024;
 /// Parts of the table.
 const PARTS: usize = 1 << (u32::BITS - UNIT_BITS) >> PART.ilog2();
-/// Granules that there can be. A queue is so short ([`crate::options`]) that not even several of them, of entries that just stand alone,
-/// need as many.
+/// Granules that there can be: 131072. Nothing here tells whoever fills a queue that they come to an end, so he does not come so far:
+/// see `QUEUE_MAX` and `REPLAYED_MAX` in [`crate::options`], at twice the first of which a queue of entries that just stand alone has a half of them.
 const GRANULES: usize = PARTS * PART;
 
 /// Where something is; see the module. It is known only to whoever put it there, or was told.
@@ -153,7 +156,8 @@ impl Memory {
             table.set(first + number, start.wrapping_add(number * CHUNK));
         }
         self.granules += granules;
-        total.fetch_add(len, Relaxed);
+        // The system gives whole pages.
+        total.fetch_add(len.next_multiple_of(PAGE), Relaxed);
         first
     }
 }

@@ -18,6 +18,8 @@
 //! 2. A node that cannot be reached any more may be written anew, as one of its kind, leaf or inner node. Before that its version grows;
 //!    and an inner node's grows after a child was exchanged and before that is written anew. So whoever has read the same
 //!    version before and after has read what was true.
+//!    That is, of a node's first word after he has made sure that it could be reached when he read it (`search.rs`): an idle node has the version
+//!    already that it will have when it is written anew.
 //! 3. Whatever the version: a leaf's slots in use lead to entries, those of an inner node to nodes, low and stem to entries or nowhere.
 //!    (All are stored with `Release` after what they lead to was written, and loaded with `Acquire`.)
 

@@ -2,7 +2,8 @@
 //! that it was. If not, they begin again, and whoever writes has come further meanwhile.
 //!
 //! Invariants:
-//! 1. A child is believed to be one if its word was read before its parent's was found unchanged.
+//! 1. A child is believed to be one if its word was read before its parent's was found unchanged. An idle node has the version already that it will
+//!    have when it is written anew, so its word alone says nothing.
 //! 2. What was read of a node is believed if its version was found unchanged afterwards.
 
 use super::Map;
@@ -118,6 +119,9 @@ impl Map {
             let mut node = Node::at(&self.table, place);
             pause();
             let mut word = node.word();
+            // The same root may have been idle in between, when its word was read, and be written anew. Of an inner node all else is read from here on,
+            // and then all of its word again. A leaf's word is compared without its count, which might be the idle one's: so a root that is
+            // a leaf must have been the root all the time. It is, since it gives way to an inner node only (`Map::replace`), and roots never become lower.
             if self.root() == root
                 && let Some(leaf) = self.descend_from::<UPPER>(&mut node, &mut word, height, goal)
             {
@@ -184,6 +188,8 @@ impl Map {
 
     /// The entries of a leaf in order, and the first one behind them.
     pub(super) fn page(&self, goal: Goal<'_>) -> Option<Page<'_>> {
+        #[cfg(test)]
+        super::tests::page();
         loop {
             let leaf = self.descend::<true>(goal)?;
             let mut slots = [Slot::EMPTY; SLOTS];

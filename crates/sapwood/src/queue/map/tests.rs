@@ -5,7 +5,7 @@ use super::node::{Node, Side, Slot, Word};
 use super::*;
 use crate::operation::KeyspaceId;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
 
@@ -15,6 +15,20 @@ const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
 thread_local! {
     /// What is to be done at a reader's pauses.
     static PAUSED: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    /// Leaves that readers have looked for to walk along them.
+    static PAGES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A reader looks for one.
+pub(super) fn page() {
+    PAGES.set(PAGES.get() + 1);
+}
+
+/// How many leaves some work walks along.
+pub(crate) fn pages_of(work: impl FnOnce()) -> usize {
+    let before = PAGES.get();
+    work();
+    PAGES.get() - before
 }
 
 /// A reader has read something, and not made sure of it.
@@ -98,7 +112,7 @@ fn memory_is_counted_and_large_entries_stand_alone() {
     let map = Map::default();
     insert(&map, (KeyspaceId(1), b"large", 1), Some(&vec![7; CHUNK]));
     let large = map.memory();
-    assert!((2 * CHUNK..2 * CHUNK + 256).contains(&large), "a chunk with nodes, and it: {large}");
+    assert_eq!(large, 2 * CHUNK + 4096, "a chunk with nodes, and it, with all of its last page");
     for n in 0..1000u64 {
         insert(&map, (KeyspaceId(1), &n.to_be_bytes(), 2 + n), Some(&[1; 100]));
     }
@@ -541,4 +555,13 @@ fn what_an_insertion_costs() {
             println!("{order} keys, {batch} at a time: {best:.0} ns an entry");
         }
     }
+}
+
+/// What nodes took a chunk for counted as used, all of the chunk, until the next round.
+#[test]
+fn what_waits_is_counted_when_the_nodes_have_theirs() {
+    let map = Map::default();
+    insert(&map, (KeyspaceId(1), b"long", 1), Some(&vec![7; 8 << 20]));
+    assert_eq!(map.memory(), (8 << 20) + 4096 + (2 << 20), "the entry, with its last page, and a chunk");
+    assert_eq!(map.fill(), (8 << 20) + 4096 + CHUNK, "of which nodes need a part");
 }
