@@ -99,6 +99,8 @@ fn every_flipped_bit_is_named_or_harmless() {
 
 #[test]
 fn every_cut_is_named_or_harmless() {
+    // What lies at the end of the data may be dead, and nobody misses that.
+    let (mut cuts, mut harmless) = (0, 0);
     for seed in 0..6 {
         let (volume, contents) = built(seed);
         let mut rng = StdRng::seed_from_u64(seed);
@@ -108,8 +110,12 @@ fn every_cut_is_named_or_harmless() {
                 let image = volume.crash();
                 let cut = rng.random_range(0..len);
                 edit_file(&image, &name, |bytes| bytes.truncate(cut));
-                let error =
-                    told(&image, &contents).unwrap_or_else(|| panic!("{name} cut to {cut} of {len} bytes"));
+                cuts += u32::from(name == "data");
+                let Some(error) = told(&image, &contents) else {
+                    assert_eq!(name, "data", "cut to {cut} of {len} bytes");
+                    harmless += 1;
+                    continue;
+                };
                 // A cut manifest may show first in a log that it does not know of.
                 assert!(
                     is_about(&error, &name) || (name.starts_with("manifest") && error.is_damage()),
@@ -118,6 +124,7 @@ fn every_cut_is_named_or_harmless() {
             }
         }
     }
+    assert!(cuts > 200 && harmless * 10 < cuts, "{harmless} of {cuts} cuts of the data were not noticed");
 }
 
 #[test]
