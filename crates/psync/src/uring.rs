@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 pub(crate) struct Uring {
     rings: Arc<Rings>,
@@ -47,6 +48,8 @@ const BEGUN_MAX: usize = 64;
 
 /// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved.
 const LEFT_MAX: usize = 4;
+/// How long to wait before the kernel is asked again that had no memory for a request.
+const RETRY: Duration = Duration::from_micros(200);
 
 impl Uring {
     /// Fails where the kernel has no io_uring or forbids it.
@@ -128,12 +131,15 @@ impl Progress {
     fn call(&mut self, ring: &mut IoUring, wanted: usize) {
         match ring.submit_and_wait(wanted) {
             Ok(_) => {}
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
-                std::thread::yield_now();
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            // It has no memory for a request, or too many completions to tell of. Whoever can change that may be of lower priority: to them
+            // nobody yields who only yields.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
+                std::thread::sleep(RETRY);
             }
             Err(error) => {
                 self.broken = Some(error);
-                std::thread::yield_now();
+                std::thread::sleep(RETRY);
             }
         }
         // What the kernel took is what left the queue, whatever the call answered.

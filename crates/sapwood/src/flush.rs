@@ -98,9 +98,9 @@ impl Engine {
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
-        self.shorten_log(wal_low);
-        // Whoever has waited for the queue goes on.
+        // Whoever has waited for the queue goes on, before the log goes: on a busy disk its pages may be long in writing.
         self.flush.notify();
+        self.shorten_log(wal_low);
         let due = sweep.take_due();
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
@@ -150,5 +150,32 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns::Panicked;
+    use crate::{Database, Error};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    #[test]
+    fn when_the_flushing_thread_panics_writes_are_refused() {
+        let options = Database::builder().memory(4 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let engine = &db.handle.engine;
+        drop(Panicked(engine));
+        keyspace.insert("a", "1").unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _panicked = Panicked(engine);
+                panic!("for this test");
+            });
+            thread.join().unwrap_err();
+        });
+        assert!(matches!(keyspace.insert("b", "2"), Err(Error::Poisoned { .. })));
+        assert!(keyspace.get("a").unwrap().is_some());
     }
 }

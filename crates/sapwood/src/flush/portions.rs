@@ -57,7 +57,6 @@ impl Engine {
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let (mut written, mut renewal) = (0, Some(renewal));
-        let mut is_sampled = false;
         loop {
             let mut sample = Sample::default();
             let taken = Cell::new(0);
@@ -78,13 +77,12 @@ impl Engine {
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
             drop(changes);
             let base = attempt.base();
-            // What is in this portion the trees will have when the next is looked at, so each has a sample of its own.
-            if !is_sampled
-                && sample.is_enough()
+            // What is in this portion the trees will have when the next is looked at, so each has a sample of its own. In the end little is more than
+            // nothing: of long records there are never many.
+            if (sample.is_enough() || next.is_none())
                 && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
             {
                 self.flush.advisor.lock().note_fresh(percent);
-                is_sampled = true;
             }
             let fresh = self.flush.advisor.lock().fresh();
             attempt.set_fresh(fresh);

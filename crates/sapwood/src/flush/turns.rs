@@ -10,9 +10,21 @@ use crate::idle::Idle;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
+/// Has writes refused when the flushing thread panics: nobody would flush any more, and who waits for that would wait for ever.
+pub(super) struct Panicked<'e>(pub &'e Engine);
+
+impl Drop for Panicked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison(&Error::Poisoned { cause: "the flushing thread panicked".into() });
+        }
+    }
+}
+
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
+        let _panicked = Panicked(self);
         let mut idle = Idle::default();
         loop {
             {

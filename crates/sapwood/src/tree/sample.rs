@@ -54,7 +54,7 @@ impl Sample {
         self.kept.len() >= ENOUGH
     }
 
-    /// Percent of the changes that insert what `version` does not have. `None` if too few were seen.
+    /// Percent of the changes that insert what `version` does not have. `None` if nothing was seen.
     pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<Option<u64>> {
         let mut new = self.kept.iter().filter(|(_, key)| key.is_some()).count();
         for kept in self.kept.chunk_by(|a, b| a.0 == b.0) {
@@ -63,7 +63,7 @@ impl Sample {
             let keys: Vec<_> = kept.iter().filter_map(|(_, key)| key.as_ref()).collect();
             multi_get(view, None, &keys, &mut |_, _| new = new.saturating_sub(1))?;
         }
-        Ok(self.is_enough().then(|| (new * 100 / self.kept.len()) as u64))
+        Ok((new * 100).checked_div(self.kept.len()).map(|percent| percent as u64))
     }
 }
 
