@@ -150,6 +150,17 @@ pub(crate) struct Parts {
     pub in_background: bool,
 }
 
+/// Has writes refused when the flushing thread panics: nobody would flush any more, and who waits for that would wait for ever.
+pub(crate) struct Panicked<'e>(pub &'e Engine);
+
+impl Drop for Panicked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison(&Error::Poisoned { cause: "the flushing thread panicked".into() });
+        }
+    }
+}
+
 impl Engine {
     pub fn new(parts: Parts) -> Self {
         let state = State { number: 0, active: Arc::default(), frozen: None, version: parts.version };
@@ -249,5 +260,31 @@ impl Engine {
             return Ok(());
         }
         self.poison.lock().clone().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use psync::Simulated;
+
+    #[test]
+    fn when_the_flushing_thread_panics_writes_are_refused() {
+        let options = Database::builder().memory(4 << 20).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let engine = &db.handle.engine;
+        drop(Panicked(engine));
+        keyspace.insert("a", "1").unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _panicked = Panicked(engine);
+                panic!("for this test");
+            });
+            thread.join().unwrap_err();
+        });
+        assert!(matches!(keyspace.insert("b", "2"), Err(Error::Poisoned { .. })));
+        assert!(keyspace.get("a").unwrap().is_some());
     }
 }

@@ -152,30 +152,3 @@ impl Engine {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::turns::Panicked;
-    use crate::{Database, Error};
-    use psync::Simulated;
-    use std::sync::Arc;
-
-    #[test]
-    fn when_the_flushing_thread_panics_writes_are_refused() {
-        let options = Database::builder().memory(4 << 20).background_threads(0);
-        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        let engine = &db.handle.engine;
-        drop(Panicked(engine));
-        keyspace.insert("a", "1").unwrap();
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let _panicked = Panicked(engine);
-                panic!("for this test");
-            });
-            thread.join().unwrap_err();
-        });
-        assert!(matches!(keyspace.insert("b", "2"), Err(Error::Poisoned { .. })));
-        assert!(keyspace.get("a").unwrap().is_some());
-    }
-}

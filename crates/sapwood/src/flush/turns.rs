@@ -4,22 +4,11 @@
 
 use super::control::Control;
 use crate::commit::Log;
-use crate::engine::Engine;
+use crate::engine::{Engine, Panicked};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
-
-/// Has writes refused when the flushing thread panics: nobody would flush any more, and who waits for that would wait for ever.
-pub(super) struct Panicked<'e>(pub &'e Engine);
-
-impl Drop for Panicked<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(&Error::Poisoned { cause: "the flushing thread panicked".into() });
-        }
-    }
-}
 
 impl Engine {
     /// What the background thread does until it is told to stop.
