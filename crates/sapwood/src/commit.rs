@@ -13,7 +13,7 @@
 //! 3. A commit that failed is not visible, and does not become so. If only space was missing it is not in the log either.
 
 use crate::batch::Durability;
-use crate::engine::{Engine, Frozen, State};
+use crate::engine::{Engine, Frozen, Panicked, State};
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
 use crate::publish::With;
@@ -98,17 +98,6 @@ impl Drop for Lead<'_> {
         self.engine.hand_on();
         for ticket in &self.group {
             ticket.give(Answer::Done(self.result.clone()));
-        }
-    }
-}
-
-/// Has writes refused if it is dropped while a commit is half done: nobody knows what of it is in the log and in the queue.
-struct HalfDone<'e>(Option<&'e Engine>);
-
-impl Drop for HalfDone<'_> {
-    fn drop(&mut self) {
-        if let Some(engine) = self.0 {
-            engine.poison(&Error::Poisoned { cause: "a commit panicked".into() });
         }
     }
 }
@@ -216,10 +205,8 @@ impl Engine {
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Goes before the log does, so that nobody sees what a panic left there.
-        let mut half_done = HalfDone(Some(self));
-        let result = self.commit_to(log, queue, group);
-        half_done.0 = None;
-        result
+        let _panicked = Panicked::watch(self, "a commit");
+        self.commit_to(log, queue, group)
     }
 
     /// Commits a group to the log and to the active queue, while nobody else has the log.

@@ -150,13 +150,24 @@ pub(crate) struct Parts {
     pub in_background: bool,
 }
 
-/// Has writes refused when the flushing thread panics: nobody would flush any more, and who waits for that would wait for ever.
-pub(crate) struct Panicked<'e>(pub &'e Engine);
+/// Has writes refused when whoever holds it panics: what was half done nobody knows, and what only he would have done others would wait for for ever.
+pub(crate) struct Panicked<'e> {
+    engine: &'e Engine,
+    who: &'static str,
+    /// Whether the thread did so before, and this is the work of a destructor.
+    before: bool,
+}
+
+impl<'e> Panicked<'e> {
+    pub fn watch(engine: &'e Engine, who: &'static str) -> Self {
+        Self { engine, who, before: std::thread::panicking() }
+    }
+}
 
 impl Drop for Panicked<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison(&Error::Poisoned { cause: "the flushing thread panicked".into() });
+        if std::thread::panicking() && !self.before {
+            self.engine.poison(&Error::Poisoned { cause: format!("{} panicked", self.who) });
         }
     }
 }
@@ -275,11 +286,11 @@ mod tests {
         let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         let engine = &db.handle.engine;
-        drop(Panicked(engine));
+        drop(Panicked::watch(engine, "nobody"));
         keyspace.insert("a", "1").unwrap();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let _panicked = Panicked(engine);
+                let _panicked = Panicked::watch(engine, "somebody");
                 panic!("for this test");
             });
             thread.join().unwrap_err();

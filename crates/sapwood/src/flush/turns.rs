@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
-        let _panicked = Panicked(self);
+        let _panicked = Panicked::watch(self, "the flushing thread");
         let mut idle = Idle::default();
         loop {
             {
