@@ -1,14 +1,18 @@
 //! The memory budget, and how it follows the work: what queues, tables and work do not take at the moment is the cache's.
 //!
 //! ```text
-//! budget = queues + tables + buffers and frames that are always kept + what is not counted + cache ╪ work
+//! budget = queues and their log + tables + buffers and frames that are always kept + what is not counted + cache ╪ work
 //!                                                                                                                │
 //!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────┤
 //!                                             and ends: the cache has it again ──────────────────────────────────▶
 //! ```
-//! Queues are two, of at most a quarter of the budget each, and besides those that are in the trees and that somebody still holds: a snapshot, or a reader whom nobody
-//! lets run. While there are such, the active queue is full earlier, so that all of them have half of the budget. And where the data is so much larger than memory that
+//! Queues are two, of at most a sixth of the budget each, and besides those that are in the trees and that somebody still holds: a snapshot, or a reader whom nobody
+//! lets run. While there are such, the active queue is full earlier, so that all of them have a third of the budget. And where the data is so much larger than memory that
 //! its tables leave less than that, queues are shorter.
+//!
+//! A buffered commit's log lies in the page cache until the system writes it, which it need not do at all if the queue comes to the trees before: then the
+//! log is removed, and was never written. But where memory is limited as a whole, as in a container, and there is too little of it, the system
+//! writes the log to have its pages. So they count: a fifth of all that updates wrote was that log. (docs/performance.md)
 //!
 //! What work needs is of two kinds. Nodes it takes and gives back again and again, and so does the cache: they lie in the same frames, and what
 //! the cache has given up, the work reads into. All else (buffers, and lists of what goes to the leaves) has memory of its own: frames that
@@ -20,6 +24,7 @@
 //! 3. All work together takes from the cache what one may need at most.
 //! 4. A queue counts as long as it has memory, whoever holds it.
 
+use crate::commit::Log;
 use crate::engine::{Engine, State};
 use crate::options::Shares;
 use crate::queue::opq::Opq;
@@ -28,7 +33,7 @@ use crate::store::write_behind::BUFFERS;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Memory that work needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +107,8 @@ pub(crate) struct Budget {
     taken: Mutex<Taken>,
     /// Bytes of old queues, when they were counted last.
     old: AtomicUsize,
+    /// Bytes of the log that are in the page cache and cannot leave it before they are written, when they were counted last.
+    log: AtomicU64,
 }
 
 #[derive(Default)]
@@ -161,6 +168,11 @@ impl Engine {
         }
     }
 
+    /// Notes how much of the log is in memory. What it takes the cache gives up with the next balance.
+    pub fn note_log(&self, log: &Log) {
+        self.budget.log.store(log.wal.unsynced_bytes(), Relaxed);
+    }
+
     /// As [`Engine::balance_memory`], when a queue has come to the trees: others may hold it for longer.
     pub fn balance_without(&self, queue: Weak<Opq>) {
         let mut taken = self.budget.taken.lock();
@@ -173,7 +185,8 @@ impl Engine {
         taken.old.retain(|queue| queue.strong_count() > 0);
         let old = taken.old.iter().filter_map(Weak::upgrade).map(|queue| queue.memory()).sum();
         self.budget.old.store(old, Relaxed);
-        let queues = old + state.queues().map(|queue| queue.memory()).sum::<usize>();
+        let log = self.budget.log.load(Relaxed) as usize;
+        let queues = old + log + state.queues().map(|queue| queue.memory()).sum::<usize>();
         let work = taken.need.each(self.shares.work_max(), u64::min);
         self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
     }
@@ -362,6 +375,41 @@ mod tests {
     }
 
     #[test]
+    fn the_log_counts_until_it_is_synced_or_not_needed() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        // Half of it is set aside for records, as long as nobody reads.
+        let capacity = || 2 * engine.pager.cache.records().capacity();
+        let queues = || engine.state.load().queues().map(|queue| queue.memory() as u64).sum::<u64>();
+        let whole = capacity() + queues();
+        let write = |first: u64| {
+            let mut batch = db.batch();
+            for number in first..first + 1000 {
+                batch.insert(&keyspace, number.to_be_bytes(), [1; 200]);
+            }
+            batch.durability(crate::Durability::Buffered).commit().unwrap();
+        };
+        (0..12).for_each(|round| write(1000 * round));
+        let log = 12_000 * 208;
+        let counted = whole - capacity() - queues();
+        // It is counted when the queue takes memory, not with each commit.
+        assert!((log - (512 << 10)..log + (512 << 10)).contains(&counted), "{counted} of {log}");
+        db.sync().unwrap();
+        engine.balance_memory();
+        assert!(capacity() + queues() + (16 << 10) > whole, "it is synced");
+        (12..16).for_each(|round| write(1000 * round));
+        assert!(capacity() + queues() + (512 << 10) < whole);
+        db.flush().unwrap();
+        assert!(
+            capacity() + queues() + (64 << 10) > whole,
+            "{} {} {whole}: nobody needs it",
+            capacity(),
+            queues()
+        );
+    }
+
+    #[test]
     fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
@@ -400,6 +448,8 @@ mod tests {
         }
         assert_eq!(queue_max(), share / 4);
         drop(snapshots);
+        // Something to flush.
+        write(1);
         db.flush().unwrap();
         assert_eq!(queue_max(), share);
         assert!(capacity() + (256 << 10) > whole, "{} of {whole}", capacity());

@@ -265,6 +265,7 @@ impl Engine {
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
+            self.note_log(log);
             self.try_balance_memory();
         }
         drop(queue);
@@ -346,7 +347,9 @@ impl Engine {
             }
             Ok(()) => {}
         }
-        log.wal.sync().inspect_err(|error| self.poison(error))
+        log.wal.sync().inspect_err(|error| self.poison(error))?;
+        self.note_log(log);
+        Ok(())
     }
 }
 

@@ -53,7 +53,7 @@ impl Default for Builder {
 
 impl Builder {
     /// Memory budget in bytes, 4 MiB and more; 256 MiB unless told. Covers what was written and not yet flushed
-    /// (up to a half), the cache of nodes, the mapping table and all buffers.
+    /// (up to a third, and its log in the page cache about as much), the cache of nodes, the mapping table and all buffers.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
@@ -176,7 +176,7 @@ impl Builder {
 
     pub(crate) fn shares(&self, span: u64) -> Shares {
         let memory = self.memory;
-        let queue = (memory / 4).min(QUEUE_MAX);
+        let queue = (memory / 6).min(QUEUE_MAX);
         let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
         let entry = crate::KEY_LEN_MAX + 64;
         Shares {

@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_log_that_is_too_long_to_be_replayed_for_reading_only_is_an_error() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let builder = Database::builder().memory(512 << 20).background_threads(0);
+        let builder = Database::builder().memory(768 << 20).background_threads(0);
         let open = |read_only| builder.clone().read_only(read_only).open_on(Arc::clone(&volume));
         let value = vec![1; 15 << 20];
         let write = |numbers: std::ops::Range<u8>| {

@@ -5,9 +5,8 @@ use arena::{Change, Engine, Failed, Level, Result, Session, Settings};
 use sapwood::{Database, Durability, Keyspace};
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
-    // The budget covers the engine's queues, tables and caches; the rest is for the allocator, the threads' stacks and the
-    // log's pages, which count until they are written.
-    let memory = (settings.memory / 8 * 7).max(4 << 20);
+    // The budget covers the engine's queues, tables and caches, and the log's pages; the rest is for the allocator and the threads' stacks.
+    let memory = (settings.memory / 16 * 15).max(4 << 20);
     let database = Database::builder().memory(memory).open(&settings.dir).map_err(doing("open"))?;
     let records = database.keyspace("records").map_err(doing("open the keyspace"))?;
     let durability = match settings.level {

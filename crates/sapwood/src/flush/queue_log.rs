@@ -45,7 +45,9 @@ impl Engine {
         let (left, result) = old.remove(&*self.volume);
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);
+            self.note_log(log);
         }
+        self.try_balance_memory();
         if let Err(error) = result {
             tracing::warn!(%error, "an old part of the log was not removed; the next open does it");
         }

@@ -379,6 +379,11 @@ impl WalWriter {
         unsynced.map(syncs).collect()
     }
 
+    /// Bytes that no sync has told of: the operating system keeps them in memory until it has written them.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.older.iter().chain([&self.current]).map(|generation| generation.len - generation.synced).sum()
+    }
+
     /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
     pub fn has_synced_below(&self, low: u64) -> bool {
         self.older.iter().any(|old| old.number < low && old.synced > HEADER_LEN as u64)

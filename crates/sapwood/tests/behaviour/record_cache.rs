@@ -107,7 +107,7 @@ fn readers_never_go_back_in_time_and_snapshots_never_forward() {
 
 #[test]
 fn hot_records_in_many_leaves_are_found_without_a_read() {
-    let (db, keyspace) = open(8 << 20);
+    let (db, keyspace) = open(12 << 20);
     let records = 400_000;
     keyspace.ingest((0..records).map(|number| (key(number), value(number % 250)))).expect("ingests");
     // 10,000 of 400,000, one in a leaf: 1.1 MB of records, 40 MB of leaves.

@@ -45,7 +45,7 @@ impl Work {
         keyspace.ingest((0..RECORDS).map(|number| record(number, 0))).expect("ingests");
         match self {
             Self::Ingest => {}
-            Self::Flush => overwrite(db, &keyspace, 1, 1).expect("commits"),
+            Self::Flush => overwrite(db, &keyspace, 3, 1).expect("commits"),
             Self::Compact => {
                 overwrite(db, &keyspace, 100, 1).expect("commits");
                 db.flush().expect("flushes");

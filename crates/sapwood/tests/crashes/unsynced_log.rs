@@ -129,7 +129,7 @@ fn a_durable_commit_fails_if_the_log_before_it_was_lost() {
         batch.insert(&keyspace, key(number), value(number));
         batch.durability(durability).commit()
     };
-    while db.stats().writes.changes_queued < 1500 {
+    while db.stats().writes.changes_queued < 800 {
         put(Durability::Buffered).expect("commits");
     }
     let names: Vec<_> = volume.list().expect("a list").into_iter().map(|entry| entry.name).collect();

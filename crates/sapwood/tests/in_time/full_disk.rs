@@ -84,7 +84,7 @@ impl Writer {
     fn new(volume: &Arc<Narrow>, background: usize) -> Self {
         let shared: Arc<dyn Volume> = Arc::clone(volume) as Arc<dyn Volume>;
         let options =
-            Database::builder().memory(8 << 20).segment_span(1 << 20).background_threads(background);
+            Database::builder().memory(12 << 20).segment_span(1 << 20).background_threads(background);
         let db = options.open_on(shared).expect("opens");
         let keyspace = db.keyspace("main").expect("a keyspace");
         let mut writer = Self { keyspace, db, rng: StdRng::seed_from_u64(1) };
