@@ -230,7 +230,9 @@ impl Engine {
 
     /// The writer, for work that nobody else does meanwhile, which takes so much from the cache, and what else it needs.
     pub fn writer(&self, need: Need) -> Result<WriterAtWork<'_>> {
+        let waits = self.flush.waits();
         let writer = self.writer.lock();
+        drop(waits);
         if writer.is_none() {
             return Err(Error::Closed);
         }

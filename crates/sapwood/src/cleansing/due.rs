@@ -1,5 +1,7 @@
 //! Cleansing of what a flush has found due, when its queue is in the trees.
 //!
+//! While hardly anybody writes it is in no hurry: the next flush is far away, and those who read use the device too.
+//!
 //! Invariant: the next frozen queue, and closing, wait for one portion at most.
 
 use crate::engine::Engine;
@@ -16,6 +18,10 @@ use crate::tree::to_leaves::{Logged, to_leaves};
 use crate::tree::view::{Block, TreeView};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// While hardly anybody writes, it rests between two portions for so many times as long as one took.
+const RESTS: u32 = 4;
 
 impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. `written` is what the
@@ -46,6 +52,7 @@ impl Engine {
         let mut limit = u64::MAX;
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
+            let began = Instant::now();
             let (bytes, left) = match self.cleanse_portion(writer, due, limit) {
                 // What dies with a small one makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
@@ -62,6 +69,9 @@ impl Engine {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
             }
             self.tidy_up(writer)?;
+            if self.flush.in_background() && !due.is_empty() {
+                self.rest_beside_readers(RESTS * began.elapsed());
+            }
         }
         Ok(due.len())
     }

@@ -11,7 +11,7 @@ use crate::store::rent::Rents;
 use crate::tree::cleanse::Paid;
 use crate::tree::sweep::Sweep;
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Wakes the flushing thread, and those who wait for it.
 pub(crate) struct FlushControl {
@@ -25,8 +25,19 @@ pub(crate) struct FlushControl {
     pub(super) in_portions: AtomicBool,
     /// Thousandths of the last queue's bytes that came to the trees: the newest version of each key.
     pub(super) newest: AtomicU64,
+    /// Threads that wait for the flush to end, or to write nodes themselves.
+    waiting: AtomicUsize,
     pub shortage: Shortage,
     pub counters: Counters,
+}
+
+/// Somebody waits, until this is dropped.
+pub(crate) struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -79,6 +90,7 @@ impl FlushControl {
             advisor: Mutex::default(),
             in_portions: AtomicBool::new(false),
             newest: AtomicU64::new(1000),
+            waiting: AtomicUsize::new(0),
             shortage: Shortage::default(),
             counters: Counters::default(),
         }
@@ -86,6 +98,17 @@ impl FlushControl {
 
     pub fn in_background(&self) -> bool {
         self.in_background
+    }
+
+    /// Tells whoever takes his time that somebody waits for him.
+    pub fn waits(&self) -> Waits<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waits(&self.waiting)
+    }
+
+    /// Whether nobody waits, so that what is at work may take its time.
+    pub fn has_time(&self) -> bool {
+        self.waiting.load(Relaxed) == 0
     }
 
     pub fn notify(&self) {

@@ -10,6 +10,11 @@ use crate::idle::Idle;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
+/// How often a thread that rests looks whether anybody waits for it.
+const LOOK: Duration = Duration::from_millis(5);
+/// It has time as long as less than such a part of the next queue is written.
+const HARDLY_ANY: usize = 8;
+
 impl Engine {
     /// What the background thread does until it is told to stop.
     pub fn flush_loop(&self) {
@@ -59,6 +64,23 @@ impl Engine {
         }
     }
 
+    /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
+    /// since the last flush, and nobody waits for what is at work, or for whoever rests.
+    pub fn rest_beside_readers(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while let Some(left) = until.checked_duration_since(Instant::now())
+            && self.has_time()
+        {
+            self.rest(left.min(LOOK));
+        }
+    }
+
+    fn has_time(&self) -> bool {
+        let state = self.state.load();
+        let (fill, most) = self.fill(&state);
+        state.frozen.is_none() && fill < most / HARDLY_ANY && self.flush.has_time() && !self.flush.stops()
+    }
+
     /// Waits until no queue is frozen. An error if the flush failed since.
     pub fn wait_for_flush(&self) -> Result<()> {
         self.wait_until(|_| self.state.load().frozen.is_none())
@@ -68,6 +90,7 @@ impl Engine {
         if !self.flush.in_background() {
             return self.flush_now();
         }
+        let _waits = self.flush.waits();
         let mut control = self.flush.inner.lock();
         let failures = control.failures;
         loop {
@@ -117,5 +140,41 @@ impl Engine {
         self.freeze(log)?;
         drop(guard);
         self.wait_until(|control| control.ended >= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    #[test]
+    fn it_rests_as_long_as_nobody_writes_or_waits() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let rests = |time| {
+            let began = Instant::now();
+            engine.rest_beside_readers(time);
+            began.elapsed()
+        };
+        const LONG: Duration = Duration::from_secs(20);
+        let short = Duration::from_millis(30);
+        keyspace.insert("one", "record").unwrap();
+        assert!((short..LONG).contains(&rests(short)));
+        let waits = engine.flush.waits();
+        assert!(rests(LONG) < LONG / 2, "somebody waits");
+        drop(waits);
+        // Who comes while it rests, and wants to write nodes himself.
+        std::thread::scope(|scope| {
+            let held = engine.writer(crate::budget::Need::default()).unwrap();
+            scope.spawn(|| drop(engine.writer(crate::budget::Need::default())));
+            assert!(rests(LONG) < LONG / 2);
+            drop(held);
+        });
+        keyspace.insert("much", vec![1; 1 << 20]).unwrap();
+        assert!(rests(LONG) < LONG / 2, "somebody writes");
     }
 }
