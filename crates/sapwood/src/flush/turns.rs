@@ -142,39 +142,3 @@ impl Engine {
         self.wait_until(|control| control.ended >= end)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Database;
-    use psync::{Simulated, Volume};
-    use std::sync::Arc;
-
-    #[test]
-    fn it_rests_as_long_as_nobody_writes_or_waits() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
-        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let rests = |time| {
-            let began = Instant::now();
-            engine.rest_beside_readers(time);
-            began.elapsed()
-        };
-        const LONG: Duration = Duration::from_secs(20);
-        let short = Duration::from_millis(30);
-        keyspace.insert("one", "record").unwrap();
-        assert!((short..LONG).contains(&rests(short)));
-        let waits = engine.flush.waits();
-        assert!(rests(LONG) < LONG / 2, "somebody waits");
-        drop(waits);
-        // Who comes while it rests, and wants to write nodes himself.
-        std::thread::scope(|scope| {
-            let held = engine.writer(crate::budget::Need::default()).unwrap();
-            scope.spawn(|| drop(engine.writer(crate::budget::Need::default())));
-            assert!(rests(LONG) < LONG / 2);
-            drop(held);
-        });
-        keyspace.insert("much", vec![1; 1 << 20]).unwrap();
-        assert!(rests(LONG) < LONG / 2, "somebody writes");
-    }
-}
