@@ -3,7 +3,7 @@
 //! that take longer than foreseen, nobody is stopped for it.
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes have their turn `n × rest / room`
-//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a millisecond. How long the flush
+//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a fifth of a millisecond. How long the flush
 //! will take is what it has taken so far says, the more the further it is, and until then what the one before has taken for as much.
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
@@ -41,7 +41,8 @@ pub(crate) struct Pace {
     pub stopped_us: AtomicU64,
 }
 
-const SLEEP_MIN_NS: u64 = 1_000_000;
+/// Shorter, and who sleeps pays more for it than he waits; longer, and one in a few hundred commits is as much slower than the others.
+const SLEEP_MIN_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 50_000_000;
 /// Thousandths of the queue.
 const LEAD_MAX: u64 = 500;
