@@ -37,9 +37,9 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// the database was closed and opened. Told for each second: how many gets asked the device for anything (the others were answered by
 /// queues and caches), how many of these more than once, and requests each. Aim: at most 1.15, whatever is read.
 ///
-/// puts: single ones by four threads and batches of 1000 by one, buffered; durable ones by one thread and by 16. Each into an empty
+/// puts: single ones by one thread and by four, and batches of 1000 by one, buffered; durable ones by one thread and by 16. Each into an empty
 /// database whose queue is never full, so that there is no more than the log and the queue ("log alone"), then into the loaded one ("full load"; durable
-/// ones beside a thread that updates, buffered, without pause, since they alone hardly make a flush due). Aims: p99.9 under full
+/// ones beside a thread that puts batches of 1000, buffered, without pause, since they alone hardly make a flush due). Aims: p99.9 under full
 /// load at most 5 times that of the log alone, and no put above 100 ms.
 #[derive(Parser)]
 #[command(bin_name = "cargo bench -p sapwood --bench under_load --", after_help = EXAMPLES)]
