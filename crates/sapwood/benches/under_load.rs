@@ -46,7 +46,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 struct Options {
     #[command(flatten)]
     ground: Ground<5_800_000, 128>,
-    /// One half of it
+    /// One half of it only
     #[arg(long, value_name = "WHAT")]
     only: Option<Half>,
     /// Seconds of each measurement
@@ -74,7 +74,9 @@ Examples:
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Half {
+    /// What gets read
     Gets,
+    /// How long puts take
     Puts,
 }
 
