@@ -1,0 +1,208 @@
+//! How long puts take: when nothing is flushed, and with flushing all the time.
+
+use crate::latencies::Latencies;
+use crate::numbered::key;
+use crate::{Outcome, Times, records};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use sapwood::{Database, Durability, Keyspace};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How many times as long as with the log alone the 999th of 1000 puts may take.
+pub const AIM: f64 = 5.0;
+
+/// The longest that a put may take, in milliseconds.
+pub const STALL_AIM_MS: f64 = 100.0;
+
+/// Bytes that a record takes in the queue, rounded up.
+const QUEUED: u64 = 160;
+
+/// Puts of one kind.
+#[derive(Clone, Copy)]
+pub struct Puts {
+    pub name: &'static str,
+    threads: u64,
+    /// Records of a commit.
+    records: u64,
+    durability: Durability,
+}
+
+/// Batches, buffered: also what keeps a flush at work beside others.
+const BATCHES: Puts =
+    Puts { name: "batches of 1000", threads: 1, records: records::BATCH, durability: Durability::Buffered };
+
+/// Those that are measured. Where there are fewer processors than threads, four that put without pause wait for one another's processor, with the log
+/// alone too; one thread shows what the flush adds.
+pub const KINDS: [Puts; 5] = [
+    Puts { name: "buffered, 1 thread", threads: 1, records: 1, durability: Durability::Buffered },
+    Puts { name: "buffered, 4 threads", threads: 4, records: 1, durability: Durability::Buffered },
+    BATCHES,
+    Puts { name: "durable, 1 thread", threads: 1, records: 1, durability: Durability::Immediate },
+    Puts { name: "durable, 16 threads", threads: 16, records: 1, durability: Durability::Immediate },
+];
+
+/// What one measurement came to.
+pub struct Measured {
+    pub latencies: Latencies,
+    seconds: f64,
+    pub flushes: u64,
+    delayed: f64,
+    stopped: f64,
+}
+
+impl Measured {
+    pub fn p999(&self) -> f64 {
+        self.latencies.micros(0.999)
+    }
+
+    pub fn longest_ms(&self) -> f64 {
+        self.latencies.micros(1.0) / 1e3
+    }
+
+    /// The heading of what `tell` tells.
+    pub fn head() {
+        println!(
+            "\n{:<20} {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>7} {:>8} {:>9}",
+            "puts",
+            "",
+            "calls",
+            "calls/s",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "longest us",
+            "flushes",
+            "slowed s",
+            "stopped s"
+        );
+    }
+
+    pub fn tell(&self, kind: &str, load: &str) {
+        println!(
+            "{kind:<20} {load:<10} {:>9} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {:>7} {:>8.1} {:>9.1}",
+            self.latencies.count(),
+            self.latencies.count() as f64 / self.seconds,
+            self.latencies.micros(0.5),
+            self.latencies.micros(0.99),
+            self.p999(),
+            self.latencies.micros(1.0),
+            self.flushes,
+            self.delayed,
+            self.stopped,
+        );
+    }
+}
+
+/// When puts begin to count, and when they end.
+#[derive(Default)]
+struct Signals {
+    counts: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// Tells the others to end, however the thread that has it does.
+struct Ends<'a>(&'a Signals);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Relaxed);
+    }
+}
+
+/// Puts at uniform keys below `below` until told to stop, or until `most` records are put; a quarter of them is enough to warm up.
+fn put(
+    (db, keyspace): (&Database, &Keyspace),
+    puts: Puts,
+    (below, most): (u64, u64),
+    seed: u64,
+    signals: &Signals,
+) -> Outcome<Latencies> {
+    let _ends = Ends(signals);
+    let (mut latencies, mut rng, mut done) = (Latencies::default(), StdRng::seed_from_u64(seed), 0);
+    let mut changes = Vec::new();
+    while done < most && !signals.stop.load(Relaxed) {
+        changes.clear();
+        changes.resize_with(puts.records as usize, || {
+            (key(rng.random_range(0..below)), records::value(&mut rng))
+        });
+        let (counts, began) = (signals.counts.load(Relaxed), Instant::now());
+        let mut batch = db.batch();
+        for (key, value) in &changes {
+            batch.insert(keyspace, key, value);
+        }
+        batch.durability(puts.durability).commit()?;
+        if counts {
+            latencies.add(began.elapsed());
+        }
+        done += puts.records;
+        if done >= most / 4 {
+            signals.counts.store(true, Relaxed);
+        }
+    }
+    Ok(latencies)
+}
+
+/// Measures puts while `beside`, if any, are made without pause by threads that are not measured.
+fn measure(
+    (db, keyspace): (&Database, &Keyspace),
+    puts: Puts,
+    beside: Option<Puts>,
+    (below, most): (u64, u64),
+    times: Times,
+) -> Outcome<Measured> {
+    let signals = &Signals::default();
+    std::thread::scope(|scope| {
+        let start = |puts: Puts, seed| {
+            let most = most / puts.threads;
+            let threads = (0..puts.threads).map(|thread| {
+                scope.spawn(move || put((db, keyspace), puts, (below, most), seed + thread, signals))
+            });
+            threads.collect::<Vec<_>>()
+        };
+        let mut threads = start(puts, 200);
+        let measured = threads.len();
+        threads.extend(beside.map(|puts| start(puts, 300)).unwrap_or_default());
+        // In short steps, since the threads may be at their end earlier.
+        let wait = |until: Duration, end: &AtomicBool| {
+            let began = Instant::now();
+            while began.elapsed() < until && !end.load(Relaxed) && !signals.stop.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait(times.warm_up, &signals.counts);
+        signals.counts.store(true, Relaxed);
+        let (before, began) = (db.stats().writes, Instant::now());
+        wait(Duration::from_secs(times.seconds), &signals.stop);
+        let seconds = began.elapsed().as_secs_f64();
+        signals.stop.store(true, Relaxed);
+        let mut latencies = Latencies::default();
+        for (number, thread) in threads.into_iter().enumerate() {
+            let more = thread.join().expect("no panic")?;
+            if number < measured {
+                latencies.merge(&more);
+            }
+        }
+        let after = db.stats().writes;
+        Ok(Measured {
+            latencies,
+            seconds,
+            flushes: after.flushes - before.flushes,
+            delayed: (after.delayed_us - before.delayed_us) as f64 / 1e6,
+            stopped: (after.stopped_us - before.stopped_us) as f64 / 1e6,
+        })
+    })
+}
+
+/// Into a database of its own with a memory of so many bytes, a quarter of which is the queue's: it is never full.
+pub fn alone(db: &Database, memory: u64, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
+    let keyspace = db.keyspace("bench")?;
+    measure((db, &keyspace), puts, None, (below, memory / 4 / QUEUED), times)
+}
+
+/// Into a database with more data than memory. Durable puts are too slow to keep a flush at work, so a thread beside them puts batches, buffered and without
+/// pause. (Not single records: each would wait for the sync of a group of commits, and be no more than the durable ones are.)
+pub fn loaded(db: &Database, keyspace: &Keyspace, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
+    let beside = (puts.durability == Durability::Immediate).then_some(BATCHES);
+    measure((db, keyspace), puts, beside, (below, u64::MAX), times)
+}
