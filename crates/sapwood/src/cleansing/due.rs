@@ -111,3 +111,50 @@ impl Engine {
         Ok((written, due))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::budget::Need;
+    use crate::tree::logged;
+    use bytes::Bytes;
+    use psync::{Simulated, Volume};
+
+    /// Of blocks that few changes go to most leaves are read ahead for nothing, and were kept until the portion was done.
+    #[test]
+    fn what_is_read_ahead_for_nothing_goes_with_its_block() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for every in [1, 200] {
+            let mut batch = db.batch();
+            for number in (0..8000u32).step_by(every) {
+                batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
+            }
+            batch.commit().unwrap();
+            db.flush().unwrap();
+        }
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let keyspace = *version.trees.keys().next_back().unwrap();
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace };
+        let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
+        while let Some(low) = from.take() {
+            from = view.block_at(&low).unwrap().unwrap().fence;
+            due.push(Due::new(keyspace, low, 0, false));
+        }
+        let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
+        assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
+        let stage = &engine.pager.stage;
+        let _open = stage.open(64 << 20);
+        sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 16 << 20);
+        let all = stage.bytes();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+        to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
+        assert!(stage.bytes() > 0, "those of the last block");
+        assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
+    }
+}

@@ -309,6 +309,11 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        if height == 0
+            && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
+        {
+            self.view.pager.stage.reach((self.view.keyspace, first.key.clone()));
+        }
         let gather = if height == 0 { Gather::Staged } else { Gather::Single };
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
     }
