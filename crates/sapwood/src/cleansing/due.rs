@@ -125,15 +125,17 @@ mod tests {
     #[test]
     fn what_is_read_ahead_for_nothing_goes_with_its_block() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let options = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let options = Database::builder().memory(16 << 20).segment_span(1 << 20).background_threads(0);
         let db = options.open_on(volume).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         for every in [1, 200] {
-            let mut batch = db.batch();
-            for number in (0..8000u32).step_by(every) {
-                batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
+            for from in [0, 2000, 4000, 6000] {
+                let mut batch = db.batch();
+                for number in (from..from + 2000u32).step_by(every) {
+                    batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
+                }
+                batch.commit().unwrap();
             }
-            batch.commit().unwrap();
             db.flush().unwrap();
         }
         let engine = &db.handle.engine;
