@@ -82,7 +82,7 @@ pub(crate) struct Budget {
 pub(crate) struct Newness<'a> {
     /// Sees all that are for other blocks than the last.
     pub sample: &'a mut Sample,
-    /// So many in a hundred, as far as is known before.
+    /// So many in a hundred of those to the keyspace, as far as is known before.
     pub fresh: u64,
 }
 
