@@ -129,9 +129,9 @@ mod tests {
         let db = options.open_on(volume).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         for every in [1, 200] {
-            for from in [0, 2000, 4000, 6000] {
+            for from in (0..16_000u32).step_by(2000) {
                 let mut batch = db.batch();
-                for number in (from..from + 2000u32).step_by(every) {
+                for number in (from..from + 2000).step_by(every) {
                     batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
                 }
                 batch.commit().unwrap();
