@@ -15,6 +15,10 @@
 //! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
 //! areas; docs/cost-model.md has prediction and measurement.)
 
+use crate::operation::KeyspaceId;
+use crate::tree::sample::Fresh;
+use std::collections::BTreeMap;
+
 /// Shares in percent, of bytes as they weigh: more would take too much space,
 const SHARE_MAX: u64 = 26;
 /// ... less would be no log area.
@@ -24,8 +28,10 @@ const SHARE_MIN: u64 = 6;
 #[derive(Debug)]
 pub(crate) struct Advisor {
     share: u64,
-    /// How many in a hundred of the last flush's changes were new records.
+    /// How many in a hundred of the last flush's changes were new records, of all,
     fresh: u64,
+    /// ... and of each keyspace of which the sample that saw it last could tell.
+    fresh_of: BTreeMap<KeyspaceId, u64>,
     /// Rent that nothing was cleansed for when it was asked last.
     rent: u64,
 }
@@ -33,7 +39,7 @@ pub(crate) struct Advisor {
 impl Default for Advisor {
     fn default() -> Self {
         // Until something is known: a young database grows.
-        Self { share: SHARE_MAX, fresh: 100, rent: 0 }
+        Self { share: SHARE_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
     }
 }
 
@@ -49,14 +55,25 @@ impl Advisor {
         self.share
     }
 
-    /// So many percent of a flush's changes were new records.
-    pub fn note_fresh(&mut self, percent: u64) {
-        self.fresh = percent.min(100);
+    /// So many of a flush's changes were new records.
+    pub fn note_fresh(&mut self, fresh: Fresh) {
+        self.fresh = fresh.all.min(100);
+        for (keyspace, own) in fresh.each {
+            match own {
+                Some(own) => self.fresh_of.insert(keyspace, own.min(100)),
+                None => self.fresh_of.remove(&keyspace),
+            };
+        }
     }
 
     /// How many in a hundred of the next flush's changes are new records, as far as the last one says.
     pub fn fresh(&self) -> u64 {
         self.fresh
+    }
+
+    /// The same of the changes to a keyspace. Of one that has had few it is what is so of all.
+    pub fn fresh_of(&self, keyspace: KeyspaceId) -> u64 {
+        self.fresh_of.get(&keyspace).copied().unwrap_or(self.fresh)
     }
 }
 
@@ -70,7 +87,13 @@ fn best(flushed: u64, rent: u64, share: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Database;
+    use crate::tree::logged;
+    use crate::tree::view::TreeView;
+    use bytes::Bytes;
     use proptest::prelude::*;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
 
     proptest! {
         #[test]
@@ -84,6 +107,53 @@ mod tests {
             // Whole percents, of at least six.
             prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
         }
+    }
+
+    #[test]
+    fn each_keyspace_is_judged_by_what_was_seen_of_it_last() {
+        let mut advisor = Advisor::default();
+        let ids = [1, 2, 3, 4].map(KeyspaceId);
+        let told = |advisor: &Advisor| ids.map(|id| advisor.fresh_of(id));
+        assert_eq!(told(&advisor), [100; 4]);
+        advisor
+            .note_fresh(Fresh { all: 40, each: vec![(ids[0], Some(0)), (ids[1], Some(90)), (ids[2], None)] });
+        assert_eq!(told(&advisor), [0, 90, 40, 40]);
+        advisor.note_fresh(Fresh { all: 20, each: vec![(ids[1], None), (ids[3], Some(20))] });
+        assert_eq!((told(&advisor), advisor.fresh()), ([0, 20, 20, 20], 20));
+    }
+
+    /// One keyspace gets new records, the other has its own overwritten.
+    #[test]
+    fn layers_of_a_keyspace_that_grows_are_told_from_those_of_another() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(16 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let [old, new] = ["old", "new"].map(|name| db.keyspace(name).unwrap());
+        let insert = |numbers: [&mut dyn Iterator<Item = u32>; 2]| {
+            for (keyspace, numbers) in [&old, &new].into_iter().zip(numbers) {
+                let mut batch = db.batch();
+                numbers.for_each(|number| _ = batch.insert(keyspace, number.to_be_bytes(), [7; 200]));
+                batch.commit().unwrap();
+            }
+            db.flush().unwrap();
+        };
+        insert([&mut (0..8000).step_by(2), &mut (0..8000).step_by(2)]);
+        insert([&mut (0..7000).step_by(100), &mut (1..7000).step_by(100)]);
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let shares: Vec<Vec<u64>> = version
+            .trees
+            .keys()
+            .map(|keyspace| {
+                let view =
+                    TreeView { pager: &db.handle.engine.pager, version: &version, keyspace: *keyspace };
+                let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
+                blocks.iter().map(|logged| logged.area.fresh() * 100 / logged.area.bytes()).collect()
+            })
+            .filter(|shares: &Vec<u64>| !shares.is_empty())
+            .collect();
+        let [of_old, of_new] = &shares[..] else { panic!("{shares:?}") };
+        assert!(of_old.iter().all(|percent| *percent == 0), "{shares:?}");
+        assert!(of_new.iter().all(|percent| *percent >= 99), "{shares:?}");
     }
 
     #[test]

@@ -148,7 +148,15 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Need;
+    use crate::store::attempt::Attempt;
+    use crate::tree::cleanse::to_leaves;
+    use crate::tree::logged;
+    use crate::tree::sweep::Due;
+    use crate::tree::sweep_ahead::sweep_ahead;
+    use crate::tree::view::TreeView;
     use crate::{Database, Keyspace};
+    use bytes::Bytes;
     use psync::{Simulated, Volume};
     use std::sync::Arc;
 
@@ -251,5 +259,44 @@ mod tests {
         });
         keyspace.insert("much", vec![1; 1 << 20]).unwrap();
         assert!(rests(LONG) < LONG / 2, "somebody writes");
+    }
+
+    /// Of blocks that few changes go to most leaves are read ahead for nothing, and were kept until the portion was done.
+    #[test]
+    fn what_is_read_ahead_for_nothing_goes_with_its_block() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(16 << 20).segment_span(1 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for every in [1, 200] {
+            for from in (0..16_000u32).step_by(2000) {
+                let mut batch = db.batch();
+                for number in (from..from + 2000).step_by(every) {
+                    batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
+                }
+                batch.commit().unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let keyspace = *version.trees.keys().next_back().unwrap();
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace };
+        let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
+        while let Some(low) = from.take() {
+            from = view.block_at(&low).unwrap().unwrap().fence;
+            due.push(Due::new(keyspace, low, 0, false));
+        }
+        let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
+        assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
+        let stage = &engine.pager.stage;
+        let _open = stage.open(64 << 20);
+        sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 16 << 20);
+        let all = stage.bytes();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+        to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
+        assert!(stage.bytes() > 0, "those of the last block");
+        assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
     }
 }

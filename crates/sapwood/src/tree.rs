@@ -4,7 +4,9 @@
 pub(crate) mod bupdate;
 pub(crate) mod cleanse;
 pub(crate) mod copies;
+pub(crate) mod fan;
 pub(crate) mod held;
+pub(crate) mod logged;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
@@ -13,5 +15,4 @@ pub(crate) mod sample;
 pub(crate) mod search;
 pub(crate) mod sweep;
 pub(crate) mod sweep_ahead;
-pub(crate) mod to_leaves;
 pub(crate) mod view;

@@ -9,6 +9,7 @@ const ALLOWED: &[&str] = &[
     "crates/psync/src/",
     "crates/sapwood/src/queue/map",
     "crates/sapwood/src/store/frames.rs",
+    "crates/sapwood/src/store/frames/lists.rs",
     "crates/peers/src/allocator.rs",
     "crates/peers/src/store/lmdb.rs",
 ];

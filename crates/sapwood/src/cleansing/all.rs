@@ -7,8 +7,8 @@ use crate::operation::KeyspaceId;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::writer::Writer;
-use crate::tree::cleanse;
-use crate::tree::to_leaves::{ON_THE_WAY, to_leaves};
+use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
+use crate::tree::logged;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Engine {
         let budget = self.cleansing_portion(base.live_bytes());
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
-        let (blocks, next) = cleanse::next(view, from, budget)?;
+        let (blocks, next) = logged::next(view, from, budget)?;
         if !blocks.is_empty() {
             to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
             self.commit_attempt(attempt, Trees::Same)?;

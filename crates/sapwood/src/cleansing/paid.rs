@@ -7,8 +7,8 @@ use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Position;
 use crate::store::writer::Writer;
-use crate::tree::cleanse;
-use crate::tree::to_leaves::to_leaves;
+use crate::tree::cleanse::to_leaves;
+use crate::tree::logged;
 use crate::tree::view::TreeView;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +32,7 @@ impl Engine {
         let base = Arc::clone(&self.state.load().version);
         let write = self.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
-        let chosen = cleanse::paid(&self.pager, &base, listed, write, self.shares.hold)?;
+        let chosen = logged::paid(&self.pager, &base, listed, write, self.shares.hold)?;
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
         let mut paid = Vec::new();
         for (keyspace, blocks) in chosen {

@@ -8,7 +8,7 @@ use super::shortage::Shortage;
 use crate::advisor::Advisor;
 use crate::error::Error;
 use crate::store::rent::Rents;
-use crate::tree::cleanse::Paid;
+use crate::tree::logged::Paid;
 use crate::tree::sweep::Sweep;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -80,12 +80,13 @@ impl Engine {
             // What is in this portion the trees will have when the next is looked at, so each has a sample of its own. In the end little is more than
             // nothing: of long records there are never many.
             if (sample.is_enough() || next.is_none())
-                && let Ok(Some(percent)) = sample.new_percent(&self.pager, base)
+                && let Ok(Some(fresh)) = sample.fresh(&self.pager, base)
             {
-                self.flush.advisor.lock().note_fresh(percent);
+                self.flush.advisor.lock().note_fresh(fresh);
             }
-            let fresh = self.flush.advisor.lock().fresh();
-            attempt.set_fresh(fresh);
+            let advisor = self.flush.advisor.lock();
+            attempt.set_fresh(|keyspace| advisor.fresh_of(keyspace));
+            drop(advisor);
             if next.is_none() {
                 renewal.take().map_or(Ok(()), |wait| wait())?;
                 let edit = attempt.edit_mut();
@@ -138,12 +139,12 @@ impl Engine {
         let nodes = self.nodes_max();
         let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
-        let fresh = self.flush.advisor.lock().fresh();
         // A tree is touched once in an attempt.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
+            let fresh = self.flush.advisor.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
             let routed = route(attempt, keyspace, changes, sweep, Newness { sample, fresh }, limits)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.

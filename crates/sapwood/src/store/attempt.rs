@@ -43,6 +43,8 @@ pub(crate) struct Attempt<'a> {
     encoded: Vec<u8>,
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
+    /// Of each layer in the edit.
+    keyspaces: Vec<KeyspaceId>,
 }
 
 /// A piece of a layer that is to be appended.
@@ -78,6 +80,7 @@ impl<'a> Attempt<'a> {
             replaced: Vec::new(),
             encoded: Vec::new(),
             appended: HashSet::new(),
+            keyspaces: Vec::new(),
         }
     }
 
@@ -160,14 +163,17 @@ impl<'a> Attempt<'a> {
         let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
         let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
         self.edit.layers.push((block, layer));
+        self.keyspaces.push(keyspace);
         let is_first = self.appended.insert(block);
         debug_assert!(is_first, "a block is appended to once in an attempt");
         Ok(())
     }
 
-    /// So many in a hundred of the changes in new layers are records that the trees did not have, probably.
-    pub fn set_fresh(&mut self, percent: u64) {
-        self.edit.layers.iter_mut().for_each(|(_, layer)| layer.fresh = percent.min(100) as u32);
+    /// So many in a hundred of the changes to a keyspace in new layers are records that its tree did not have, probably.
+    pub fn set_fresh(&mut self, percent: impl Fn(KeyspaceId) -> u64) {
+        for ((_, layer), keyspace) in self.edit.layers.iter_mut().zip(&self.keyspaces) {
+            layer.fresh = percent(*keyspace).min(100) as u32;
+        }
     }
 
     /// Whether the block had a log area when the attempt began, or has one now.

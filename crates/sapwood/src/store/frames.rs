@@ -3,25 +3,22 @@
 //! far more than its size. These frames are used again by whoever needs one next: what the cache lets go, a flush reads into, and the cache has it again.
 //! So idle ones keep their memory as long as cache and flush may have it. What is beyond that goes back to the operating system: many at a time, since each
 //! such call interrupts every thread of the process. Nobody waits for the lists meanwhile.
-//!
-//! ```text
-//! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
-//! frame: cold (no memory behind it) ─take─▶ in use ─last Bytes dropped─▶ idle ─too many are─▶ going ─▶ cold
-//! ```
+//! Here is how a frame is held; which of them are idle, and which have memory, is in [`lists`].
 //!
 //! Invariants:
-//! 1. A frame is in use by one [`Bytes`] and its clones, or in one of the two lists of its class, or in the hands of the thread that gives its memory
-//!    back; never two of that. Half a frame is in use, or idle beside one that is in use: two idle halves are a whole.
+//! 1. A frame is in use by one [`Bytes`] and its clones, and goes back to the lists when the last of them is dropped; or it is the lists', or in the hands of
+//!    the thread that gives its memory back.
 //! 2. A frame in use is not written to.
 //! 3. Slabs live as long as any of their frames is in use.
 //! 4. Pages in use and idle, as they are counted whenever nobody has the lock, are together no more than the owner allows ([`Frames::allow`]) and `spare` ones, whatever classes they are of; or so many are in use that no more
 //!    than the spare ones are idle.
 
+mod lists;
+
 use bytes::Bytes;
-use memmap2::{MmapMut, MmapRaw};
+use lists::{Lists, Place};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 
 /// What frames are made of.
@@ -31,7 +28,6 @@ const HALF: usize = PAGE / 2;
 /// Shorter nodes, and longer ones than sixteen pages, are few: both are left to the allocator.
 const SHORTEST: usize = PAGE / 4;
 const PAGES_MAX: usize = 16;
-const PAGES_A_SLAB: usize = 256;
 
 /// Bytes of the frame for `len` bytes, if they get one.
 fn frame_for(len: usize) -> Option<usize> {
@@ -50,46 +46,8 @@ pub(crate) fn memory_of(len: usize) -> usize {
 
 /// See the module.
 pub(crate) struct Frames {
-    inner: Mutex<Inner>,
+    inner: Mutex<Lists>,
 }
-
-#[derive(Default)]
-struct Inner {
-    slabs: Vec<Arc<MmapRaw>>,
-    /// Frames of `n + 1` pages: idle, and without memory.
-    classes: [Lists; PAGES_MAX],
-    /// Idle halves of pages that are in use, by address.
-    halves: BTreeMap<usize, Place>,
-    used_pages: usize,
-    idle_pages: usize,
-    /// Pages that may have memory, in use or idle.
-    allowed: usize,
-    /// Pages that may be idle besides, whatever is in use: readers have nodes in their hands that nobody has counted.
-    spare: usize,
-}
-
-#[derive(Default)]
-struct Lists {
-    idle: Vec<Place>,
-    cold: Vec<Place>,
-}
-
-/// Where a frame lies.
-#[derive(Clone, Copy)]
-struct Place {
-    pages: usize,
-    slab: usize,
-    start: NonNull<u8>,
-}
-
-impl Place {
-    fn address(self) -> usize {
-        self.start.as_ptr() as usize
-    }
-}
-
-// SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists (invariant 1).
-unsafe impl Send for Place {}
 
 /// A frame in use.
 struct Frame {
@@ -121,7 +79,7 @@ impl Drop for Frame {
 impl Frames {
     /// `spare` bytes are kept for the next who comes, whatever is allowed.
     pub fn new(spare: usize) -> Arc<Self> {
-        let inner = Inner { spare: (spare / PAGE).max(PAGES_MAX), ..Inner::default() };
+        let inner = Lists { spare: (spare / PAGE).max(PAGES_MAX), ..Lists::default() };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
@@ -132,7 +90,7 @@ impl Frames {
     }
 
     /// Changes the lists. What is idle too much then goes.
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Lists) -> T) -> T {
         let (changed, going) = {
             let mut inner = self.inner.lock();
             let changed = change(&mut inner);
@@ -162,118 +120,6 @@ impl Frames {
         let inner = self.inner.lock();
         (inner.used_pages, inner.idle_pages)
     }
-}
-
-impl Inner {
-    /// A frame of its own; `None` if the system gives no memory.
-    fn take(&mut self, pages: usize) -> Option<Place> {
-        let Self { slabs, classes, used_pages, idle_pages, .. } = self;
-        let lists = &mut classes[pages - 1];
-        if let Some(place) = lists.idle.pop() {
-            *idle_pages -= pages;
-            *used_pages += pages;
-            return Some(place);
-        }
-        if lists.cold.is_empty() {
-            let slab = MmapRaw::from(MmapMut::map_anon(PAGES_A_SLAB * PAGE).ok()?);
-            let first = slab.as_mut_ptr();
-            for index in (0..PAGES_A_SLAB / pages).rev() {
-                // SAFETY: within the slab.
-                let start = NonNull::new(unsafe { first.add(index * pages * PAGE) })?;
-                lists.cold.push(Place { pages, slab: slabs.len(), start });
-            }
-            slabs.push(Arc::new(slab));
-        }
-        let place = lists.cold.pop()?;
-        *used_pages += pages;
-        Some(place)
-    }
-
-    /// Half a page: one that is idle, the first, so that they gather in few pages; or that of a page which nobody uses.
-    fn take_half(&mut self) -> Option<Place> {
-        if let Some((_, place)) = self.halves.pop_first() {
-            return Some(place);
-        }
-        let place = self.take(1)?;
-        // SAFETY: within the page.
-        let start = unsafe { place.start.add(HALF) };
-        let other = Place { start, ..place };
-        self.halves.insert(other.address(), other);
-        Some(place)
-    }
-
-    fn give(&mut self, place: Place) {
-        self.used_pages -= place.pages;
-        self.idle_pages += place.pages;
-        self.classes[place.pages - 1].idle.push(place);
-    }
-
-    /// If more is idle than may be, takes those frames out whose memory is to go, of whatever class. Those of many pages first: they are wanted least.
-    fn take_surplus(&mut self) -> Option<Going> {
-        let most = self.spare + self.allowed.saturating_sub(self.used_pages);
-        if self.idle_pages <= most {
-            return None;
-        }
-        // Room for others too, so that the next to come does not do this again.
-        let pages = most - self.spare / 2;
-        let mut places = Vec::new();
-        for lists in self.classes.iter_mut().rev() {
-            let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
-            // Those that have been idle for longest.
-            let count = (self.idle_pages.saturating_sub(pages)).div_ceil(class).min(lists.idle.len());
-            self.idle_pages -= count * class;
-            places.extend(lists.idle.drain(..count));
-        }
-        places.sort_unstable_by_key(|place| (place.slab, place.address()));
-        let of_slab = |places: &[Place]| Arc::clone(&self.slabs[places[0].slab]);
-        let slabs = places.chunk_by(|a, b| a.slab == b.slab).map(of_slab);
-        Some(Going { slabs: slabs.collect(), places })
-    }
-
-    /// Takes back frames whose memory has gone.
-    fn put_cold(&mut self, going: Going) {
-        for place in going.places {
-            self.classes[place.pages - 1].cold.push(place);
-        }
-    }
-
-    fn give_half(&mut self, place: Place) {
-        // Slabs begin on pages.
-        match self.halves.remove(&(place.address() ^ HALF)) {
-            Some(other) if other.address() < place.address() => self.give(other),
-            Some(_) => self.give(place),
-            None => _ = self.halves.insert(place.address(), place),
-        }
-    }
-}
-
-/// Frames that nobody uses and that are in no list.
-struct Going {
-    /// In the order of their slabs and addresses.
-    places: Vec<Place>,
-    /// The slabs, each once.
-    slabs: Vec<Arc<MmapRaw>>,
-}
-
-impl Going {
-    /// Gives the memory behind the frames back to the operating system, with one call for neighbours.
-    fn cool(&self) {
-        for (places, slab) in self.places.chunk_by(|a, b| a.slab == b.slab).zip(&self.slabs) {
-            for neighbours in places.chunk_by(|a, b| a.address() + a.pages * PAGE == b.address()) {
-                let pages: usize = neighbours.iter().map(|place| place.pages).sum();
-                give_back(slab, neighbours[0].address() - slab.as_ptr() as usize, pages * PAGE);
-            }
-        }
-    }
-}
-
-/// Gives so many bytes of a slab back to the operating system.
-fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
-    #[cfg(all(unix, not(miri)))]
-    // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
-    let _ = unsafe { slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
-    #[cfg(not(all(unix, not(miri))))]
-    let _ = (slab, offset, len);
 }
 
 #[cfg(test)]
@@ -380,6 +226,7 @@ mod tests {
     #[test]
     #[cfg(all(unix, not(miri)))]
     fn nobody_waits_for_the_lists_while_memory_goes() {
+        use super::lists::PAGES_A_SLAB;
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
         const COUNT: usize = 16 * PAGES_A_SLAB;

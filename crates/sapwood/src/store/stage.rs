@@ -11,16 +11,25 @@
 //! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it is not wanted.
 //! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first.
 //! 3. Whatever is coming arrives or fails: a batch that is dropped has failed.
+//! 4. What is here for a block is given up as soon as the flush asks for what lies beyond it, wanted or not.
 
 use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::mapping_table::{Address, Position};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Where the flush is, or will need something.
+/// A place in the order of keys: where the flush is, or a block ends.
 pub(crate) type Mark = (KeyspaceId, Bytes);
+
+/// Nodes of a block that the flush will need until it is at `end`.
+pub(crate) struct Wanted {
+    /// The smallest key beyond the block.
+    pub end: Mark,
+    pub nodes: Vec<(NodeId, Address)>,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -37,14 +46,16 @@ struct Inner {
     nodes: HashMap<Position, Staged>,
     /// What the flush reads or has read itself.
     claimed: HashSet<Position>,
-    /// What was begun, in order, and up to where it is needed.
-    batches: VecDeque<(Mark, Vec<Position>)>,
+    /// What was begun for each block, in order, and up to where it is needed.
+    begun: VecDeque<(Mark, Vec<Position>)>,
     /// The flush has passed everything below.
     floor: Mark,
 }
 
 struct Staged {
     len: u32,
+    /// Up to where it is needed.
+    end: Mark,
     /// `None` while it is coming.
     node: Option<Node>,
 }
@@ -52,7 +63,6 @@ struct Staged {
 /// Nodes that are coming. Dropped: those that have not arrived have failed.
 pub(crate) struct Coming<'a> {
     stage: &'a Stage,
-    mark: Mark,
     /// What is to be read.
     pub nodes: Vec<(NodeId, Address)>,
 }
@@ -70,6 +80,20 @@ impl Inner {
         let staged = self.nodes.remove(&position)?;
         self.bytes -= u64::from(staged.len);
         staged.node
+    }
+
+    /// The flush is at `floor`: what is here for blocks below is given up.
+    fn give_up(&mut self, floor: Mark) {
+        while self.begun.front().is_some_and(|(end, _)| *end <= floor) {
+            let Some((_, positions)) = self.begun.pop_front() else { break };
+            for position in positions {
+                // What is still coming is given up when it has come.
+                if self.nodes.get(&position).is_some_and(|staged| staged.node.is_some()) {
+                    self.remove(position);
+                }
+            }
+        }
+        self.floor = floor;
     }
 }
 
@@ -89,25 +113,26 @@ impl Stage {
         inner.limit > 0
     }
 
-    /// Takes on nodes that are needed up to `mark`, and says which of them to read: not those that the flush has claimed or
-    /// passed.
-    pub fn begin(&self, mark: Mark, mut nodes: Vec<(NodeId, Address)>) -> Coming<'_> {
+    /// Takes on nodes of blocks, which are in key order, and says which of them to read: not those that the flush has claimed or passed.
+    pub fn begin(&self, wanted: Vec<Wanted>) -> Coming<'_> {
         let mut inner = self.inner.lock();
-        if inner.limit == 0 || mark < inner.floor {
-            nodes.clear();
-        }
-        nodes.retain(|(_, Address { position, .. })| {
-            !inner.claimed.contains(position) && !inner.nodes.contains_key(position)
-        });
-        for (_, Address { position, len, .. }) in &nodes {
-            inner.bytes += u64::from(*len);
-            inner.nodes.insert(*position, Staged { len: *len, node: None });
-        }
-        if !nodes.is_empty() {
+        let mut coming = Coming { stage: self, nodes: Vec::new() };
+        for Wanted { end, mut nodes } in wanted {
+            if inner.limit == 0 || end <= inner.floor {
+                continue;
+            }
+            nodes.retain(|(_, Address { position, .. })| {
+                !inner.claimed.contains(position) && !inner.nodes.contains_key(position)
+            });
+            for (_, Address { position, len, .. }) in &nodes {
+                inner.bytes += u64::from(*len);
+                inner.nodes.insert(*position, Staged { len: *len, end: end.clone(), node: None });
+            }
             let positions = nodes.iter().map(|(_, address)| address.position).collect();
-            inner.batches.push_back((mark.clone(), positions));
+            inner.begun.push_back((end, positions));
+            coming.nodes.extend(nodes);
         }
-        Coming { stage: self, mark, nodes }
+        coming
     }
 
     /// Asks for a node. Whoever is told that it is absent has to read it; that it is coming, to [`Stage::wait`] for it.
@@ -145,22 +170,31 @@ impl Stage {
         node
     }
 
-    /// The flush has passed everything below: what is still here for that is given up.
+    /// The flush is about to ask for leaves at `at` and above, in the middle of a portion: what is still here for the blocks below is given up. What it has
+    /// claimed of later blocks stays known.
+    pub fn reach(&self, at: Mark) {
+        let mut inner = self.inner.lock();
+        if inner.limit == 0 {
+            return;
+        }
+        inner.give_up(at);
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    /// A portion is done, and the flush has passed everything below: what is still here for that is given up.
     pub fn pass(&self, floor: Mark) {
         let mut inner = self.inner.lock();
         inner.claimed.clear();
-        while inner.batches.front().is_some_and(|(mark, _)| *mark < floor) {
-            let Some((_, positions)) = inner.batches.pop_front() else { break };
-            for position in positions {
-                // What is still coming is given up when it has come.
-                if inner.nodes.get(&position).is_some_and(|staged| staged.node.is_some()) {
-                    inner.remove(position);
-                }
-            }
-        }
-        inner.floor = floor;
+        inner.give_up(floor);
         drop(inner);
         self.changed.notify_all();
+    }
+
+    /// Bytes of nodes that are here or coming.
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        self.inner.lock().bytes
     }
 }
 
@@ -176,7 +210,7 @@ impl Drop for Open<'_> {
         inner.nodes.retain(|_, staged| staged.node.is_none());
         inner.bytes = inner.nodes.values().map(|staged| u64::from(staged.len)).sum();
         inner.claimed = HashSet::new();
-        inner.batches.clear();
+        inner.begun.clear();
         inner.limit = 0;
         inner.floor = Mark::default();
         drop(inner);
@@ -188,12 +222,13 @@ impl Coming<'_> {
     /// They were read, and are given in the order of `nodes`.
     pub fn arrived(mut self, read: Vec<Node>) {
         let mut inner = self.stage.inner.lock();
-        let is_wanted = inner.limit > 0 && self.mark >= inner.floor;
+        let Inner { limit, floor, nodes, bytes, .. } = &mut *inner;
         for ((_, address), node) in self.nodes.drain(..).zip(read) {
-            if !is_wanted {
-                inner.remove(address.position);
-            } else if let Some(staged) = inner.nodes.get_mut(&address.position) {
-                staged.node = Some(node);
+            let Entry::Occupied(mut staged) = nodes.entry(address.position) else { continue };
+            if *limit > 0 && staged.get().end > *floor {
+                staged.get_mut().node = Some(node);
+            } else {
+                *bytes -= u64::from(staged.remove().len);
             }
         }
     }
@@ -231,8 +266,9 @@ mod tests {
         (KeyspaceId(1), Bytes::copy_from_slice(key.as_bytes()))
     }
 
-    fn bytes(stage: &Stage) -> u64 {
-        stage.inner.lock().bytes
+    fn wanted<'a>(end: &str, nodes: impl IntoIterator<Item = &'a (NodeId, Address, Node)>) -> Wanted {
+        let nodes = nodes.into_iter().map(|(id, address, _)| (*id, *address)).collect();
+        Wanted { end: mark(end), nodes }
     }
 
     #[test]
@@ -242,7 +278,7 @@ mod tests {
         let nodes: Vec<_> = (1..=4).map(node).collect();
         let position = |index: usize| nodes[index].1.position;
         assert!(matches!(stage.claim([position(0)].into_iter())[..], [Claim::Absent]));
-        let coming = stage.begin(mark("m"), nodes.iter().map(|(id, address, _)| (*id, *address)).collect());
+        let coming = stage.begin(vec![wanted("n", &nodes)]);
         assert_eq!(coming.nodes.len(), 3, "the flush reads the first itself");
         assert!(matches!(stage.claim([position(1)].into_iter())[..], [Claim::Coming]));
         std::thread::scope(|scope| {
@@ -253,25 +289,47 @@ mod tests {
         assert!(
             matches!(&stage.claim([position(2)].into_iter())[..], [Claim::Here(found)] if found.name().id == NodeId(3))
         );
-        assert!(bytes(&stage) > 0, "one is left");
+        assert!(stage.bytes() > 0, "one is left");
         stage.pass(mark("n"));
-        assert_eq!(bytes(&stage), 0, "and given up when the flush has passed");
-        drop(stage.begin(mark("z"), vec![(nodes[3].0, nodes[3].1)]));
+        assert_eq!(stage.bytes(), 0, "and given up when the flush has passed");
+        drop(stage.begin(vec![wanted("z", [&nodes[3]])]));
         assert!(stage.wait(position(3)).is_none(), "a read that failed");
-        assert_eq!(bytes(&stage), 0);
+        assert_eq!(stage.bytes(), 0);
     }
 
     #[test]
     fn what_comes_too_late_is_in_nobodys_way() {
         let stage = Stage::default();
         drop(stage.open(1 << 20));
-        let [(high, at_high, _), (low, at_low, node)] = [node(1), node(2)];
-        drop(stage.begin(mark("z"), vec![(high, at_high)]));
+        let [high, low] = [node(1), node(2)];
+        drop(stage.begin(vec![wanted("z", [&high])]));
         let _open = stage.open(1 << 20);
-        stage.begin(mark("b"), vec![(low, at_low)]).arrived(vec![node]);
-        assert!(bytes(&stage) > 0);
+        stage.begin(vec![wanted("b", [&low])]).arrived(vec![low.2]);
+        assert!(stage.bytes() > 0);
         stage.pass(mark("m"));
-        assert_eq!(bytes(&stage), 0, "a wrong guess is given up when the flush has passed it");
+        assert_eq!(stage.bytes(), 0, "a wrong guess is given up when the flush has passed it");
         assert!(stage.has_room(1 << 30), "an empty stage takes anything");
+    }
+    #[test]
+    fn a_block_that_was_passed_is_given_up_within_a_portion() {
+        let stage = Stage::default();
+        let _open = stage.open(1 << 20);
+        let nodes: Vec<_> = (1..=5).map(node).collect();
+        let len = u64::from(nodes[0].1.len);
+        let of_blocks = vec![wanted("g", &nodes[..2]), wanted("m", &nodes[2..3]), wanted("t", &nodes[3..4])];
+        stage.begin(of_blocks).arrived(nodes[..4].iter().map(|(.., node)| node.clone()).collect());
+        let late = stage.begin(vec![wanted("v", &nodes[4..])]);
+        stage.reach(mark("f"));
+        assert_eq!(stage.bytes(), 5 * len, "it is in the first block");
+        stage.reach(mark("g"));
+        assert_eq!(stage.bytes(), 3 * len);
+        assert!(matches!(stage.claim([nodes[0].1.position].into_iter())[..], [Claim::Absent]));
+        stage.reach(mark("w"));
+        assert_eq!(stage.bytes(), len, "what is coming has to come first");
+        late.arrived(vec![nodes[4].2.clone()]);
+        assert_eq!(stage.bytes(), 0);
+        assert!(stage.begin(vec![wanted("w", &nodes[..1])]).nodes.is_empty());
+        let again = stage.begin(vec![wanted("z", &nodes[..2])]);
+        assert_eq!(again.nodes.len(), 1, "what was claimed is known as long as the portion lasts");
     }
 }

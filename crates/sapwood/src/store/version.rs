@@ -155,7 +155,8 @@ impl Version {
             let (of_keys, others) = split.ok_or("a layer has more keys than hashes")?;
             hashes = others;
             let layer = Layer { pieces: of_layer, fences, removals: *removals };
-            self.logs.push(*block, layer, Size { bytes: len, fresh: len * u64::from(*fresh) / 100 }, of_keys);
+            let fresh = (len * u64::from(*fresh) + 50) / 100;
+            self.logs.push(*block, layer, Size { bytes: len, fresh }, of_keys);
         }
         match (pieces.is_empty(), fences.0.is_empty(), hashes.is_empty()) {
             (true, true, true) => Ok(()),
@@ -189,8 +190,9 @@ impl Version {
             while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
                 && let Some((block, area)) = areas.next()
             {
-                // In all together it is what it was in each.
-                let fresh = (area.fresh() * 100 / area.bytes().max(1)).min(100) as u32;
+                // In all together it is what it was in each. Rounded, as where it is read: it would become less with each opening.
+                let bytes = area.bytes().max(1);
+                let fresh = ((area.fresh() * 100 + bytes / 2) / bytes).min(100) as u32;
                 for (Layer { pieces, fences, removals }, hashes) in area.layers().zip(area.hashes()) {
                     let (pieces_len, count) = (pieces.len() as u32, hashes.len() as u32);
                     edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals, fresh }));
@@ -258,5 +260,39 @@ mod tests {
         let edit = Edit { set: vec![(piece, address(1))], ..Edit::default() };
         version.apply(&edit, &mut begin).expect("an edit that fits");
         assert_eq!(version.record_bytes(), 0);
+    }
+    #[test]
+    fn how_much_of_a_log_area_is_new_stays_so_through_checkpoints() {
+        let address =
+            |number: u64, len| (NodeId(number), Address { position: Position(number * 5000), len, crc: 0 });
+        let pieces = [(1, 4111), (2, 333), (3, 4999)];
+        for percent in [0, 1, 7, 40, 63, 99, 100] {
+            let edit = Edit {
+                segments: vec![(0, 0)],
+                used: vec![(0, 20_000)],
+                set: [(0, 10)].into_iter().chain(pieces).map(|(number, len)| address(number, len)).collect(),
+                layers: pieces
+                    .map(|_| (NodeId(0), NewLayer { pieces: 1, count: 1, removals: 0, fresh: percent }))
+                    .into(),
+                pieces: pieces.map(|(number, _)| NodeId(number)).into(),
+                hashes: vec![KeyHash::of(b"kale"); 3],
+                ..Edit::default()
+            };
+            let mut edits = vec![edit];
+            for _ in 0..20 {
+                let slots = Arc::new(Slots::default());
+                let mut version = Version::empty(1 << 20);
+                for edit in &edits {
+                    let begin = &mut |number, slot| {
+                        slots.claim(slot);
+                        Ok(Segment::new(number, slot, &slots))
+                    };
+                    version.apply(edit, begin).expect("an edit that fits");
+                }
+                edits = version.checkpoint(100).collect();
+            }
+            let told = edits.iter().flat_map(|edit| &edit.layers).map(|(_, layer)| layer.fresh);
+            assert_eq!(told.collect::<Vec<_>>(), [percent; 3]);
+        }
     }
 }

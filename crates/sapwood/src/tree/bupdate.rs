@@ -1,6 +1,7 @@
 //! bupdate: takes a sorted batch of changes to a tree. Leaves that the batch needs are found by MPSearch and read many
 //! at a time; neighbours are repacked together, split k ways or joined; each inner node above them is rewritten once.
 //! (PIO B-tree, VLDB 2011, section 3.2.2, algorithm 3; in place of their in-place writes everything goes to the end.)
+//! Here are the leaves; [`rise`] is what goes on above them.
 //!
 //! ```text
 //! changes ─chunks─▶ MPSearch ─groups of leaves─▶ runs of siblings ─merge, pack─▶ new leaves
@@ -16,21 +17,24 @@
 //!    neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
 //! 4. `len` counts exactly the records of the leaves.
-//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`WHOLE`]).
+//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`Touched`]).
 //! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
+
+mod rise;
 
 use crate::entries::Entries;
 use crate::error::{Error, Result};
-use crate::node::{CHILD, Node, NodeId};
+use crate::node::{Node, NodeId};
 use crate::operation::{KeyspaceId, Operation};
 use crate::store::attempt::Attempt;
 use crate::store::pager::Gather;
 use crate::store::version::Tree;
+use crate::tree::fan::{Touched, fence_of};
 use crate::tree::pack::{Child, Packer};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
-use mpsearch::{Visit, fan_out, mpsearch};
-use std::collections::HashSet;
+use mpsearch::{Visit, mpsearch};
+use rise::Spliced;
 use std::iter::Peekable;
 use std::ops::Range;
 use std::rc::Rc;
@@ -58,16 +62,6 @@ impl NodeLen {
 const BCNT: usize = 1024;
 /// Bytes of their keys and values, one change more or less: those of long ones would otherwise be a great part of the memory budget, and be read long before their leaves.
 const CHUNK_MAX: usize = 128 << 10;
-
-/// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
-/// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
-/// read what lies between them.
-const WHOLE: usize = 40;
-
-/// Whether all of so many neighbouring leaves are rewritten if so many of them have changes, the first and the last among them.
-pub(crate) fn is_rewritten_whole(touched: usize, leaves: usize) -> bool {
-    touched * 100 >= leaves * WHOLE
-}
 
 /// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
 pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
@@ -136,18 +130,6 @@ impl Place {
     fn separator(&self) -> Bytes {
         self.parent.as_ref().map_or_else(Bytes::new, |parent| parent.node.key_bytes(self.index))
     }
-}
-
-/// `children` of a parent are to be replaced.
-struct Splice {
-    children: Range<usize>,
-    by: Vec<Child>,
-}
-
-/// A parent and its splices, in order.
-struct Spliced {
-    parent: Rc<Parent>,
-    splices: Vec<Splice>,
 }
 
 struct Update<'a, 'b, I: Iterator<Item = Operation>> {
@@ -279,11 +261,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
     ) -> Result<()> {
         let right = children.end;
         if right < parent.node.count() {
-            let fence = if right + 1 < parent.node.count() {
-                Some(parent.node.key_bytes(right + 1))
-            } else {
-                parent.place.fence.clone()
-            };
+            let fence = fence_of(&parent.node, right, parent.place.fence.as_ref());
             if right_is_free(fence.as_ref()) {
                 let id = parent.node.child(right);
                 let node = self.view.node(id, level)?;
@@ -294,12 +272,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         }
         let Some(left) = children.start.checked_sub(1) else { return Ok(()) };
         let touched = self.attempt.has_log(parent.node.child(left))
-            || self
-                .spliced
-                .last()
-                .filter(|last| last.parent.place.id == parent.place.id)
-                .and_then(|last| last.splices.last())
-                .is_some_and(|splice| splice.children.end > left);
+            || self.spliced.last().is_some_and(|last| last.has_replaced(parent.place.id, left));
         if !touched {
             let id = parent.node.child(left);
             let node = self.view.node(id, level)?;
@@ -309,137 +282,6 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
         }
         Ok(())
     }
-
-    /// Notes that `children` of the parent are now `by`.
-    fn splice(&mut self, parent: Option<&Rc<Parent>>, level: u8, children: Range<usize>, by: Vec<Child>) {
-        let Some(parent) = parent else {
-            self.top = Some((level, by));
-            return;
-        };
-        let splice = Splice { children, by };
-        match self.spliced.last_mut() {
-            Some(last) if last.parent.place.id == parent.place.id => last.splices.push(splice),
-            _ => self.spliced.push(Spliced { parent: Rc::clone(parent), splices: vec![splice] }),
-        }
-    }
-
-    /// Carries the splices upwards, level by level, to the root. Returns the new root and its level.
-    fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
-        for level in 1..=height {
-            let mut spliced = std::mem::take(&mut self.spliced);
-            // A block's node is written behind its leaves even so: alone in an old segment it would keep that from dying.
-            spliced.retain(|parent| level == 1 || !parent.is_unchanged());
-            let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
-            for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
-                self.rewrite_parents(run, level, &touched)?;
-            }
-        }
-        match self.top.take() {
-            None => Ok((Some(root), height)),
-            Some((level, children)) => self.grow_root(level, children),
-        }
-    }
-
-    /// Rewrites neighbouring inner nodes with their splices.
-    fn rewrite_parents(&mut self, run: &[Spliced], level: u8, touched: &HashSet<NodeId>) -> Result<()> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
-        let (first, last) = (&first.parent.place, &last.parent.place);
-        if first.parent.is_none() {
-            return self.rewrite_root(&run[0], level);
-        }
-        let ids = run.iter().map(|spliced| spliced.parent.place.id);
-        let mut packer =
-            Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
-        for spliced in run {
-            for (separator, id) in spliced.children(spliced.parent.place.separator()) {
-                packer.push(self.attempt, &separator, &payload(id))?;
-            }
-        }
-        let mut children = first.index..last.index + 1;
-        if let Some(parent) = &first.parent
-            && packer.is_underfull()
-        {
-            // A block with a log area keeps its range as long as it has one.
-            let is_free = |child: usize| {
-                let id = parent.node.child(child);
-                !touched.contains(&id) && !self.attempt.has_log(id)
-            };
-            let right_is_free = children.end < parent.node.count() && is_free(children.end);
-            let left_is_free = children.start > 0 && is_free(children.start - 1);
-            if right_is_free || left_is_free {
-                self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
-            }
-        }
-        let nodes = packer.finish(self.attempt, last.fence.is_none())?;
-        self.splice(first.parent.as_ref(), level, children, nodes);
-        Ok(())
-    }
-
-    /// Rewrites the root, or gives it up if one child is left of it.
-    fn rewrite_root(&mut self, root: &Spliced, level: u8) -> Result<()> {
-        let children = root.children(Bytes::new());
-        let id = root.parent.place.id;
-        if children.len() <= 1 {
-            self.attempt.free(id);
-            self.top = Some((level - 1, children));
-            return Ok(());
-        }
-        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
-        for (separator, child) in children {
-            packer.push(self.attempt, &separator, &payload(child))?;
-        }
-        let nodes = packer.finish(self.attempt, true)?;
-        self.top = Some((level, nodes));
-        Ok(())
-    }
-
-    /// Puts inner nodes above `children`, nodes of `level`, until one is left.
-    fn grow_root(&mut self, mut level: u8, mut children: Vec<Child>) -> Result<(Option<NodeId>, u8)> {
-        while children.len() > 1 {
-            level += 1;
-            let mut packer =
-                Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
-            for (separator, id) in children {
-                packer.push(self.attempt, &separator, &payload(id))?;
-            }
-            children = packer.finish(self.attempt, true)?;
-        }
-        Ok((children.first().map(|(_, id)| *id), level))
-    }
-}
-
-impl Spliced {
-    /// All children of the node after its splices; the first one's separator is `separator`, the node's own.
-    fn children(&self, separator: Bytes) -> Vec<Child> {
-        let node = &self.parent.node;
-        let mut all = Vec::with_capacity(node.count() + 8);
-        let mut next = 0;
-        for splice in &self.splices {
-            all.extend((next..splice.children.start).map(|index| (node.key_bytes(index), node.child(index))));
-            all.extend(splice.by.iter().cloned());
-            next = splice.children.end;
-        }
-        all.extend((next..node.count()).map(|index| (node.key_bytes(index), node.child(index))));
-        if let Some(first) = all.first_mut() {
-            first.0 = separator;
-        }
-        all
-    }
-
-    /// Whether all children that were replaced kept their ids and separators.
-    fn is_unchanged(&self) -> bool {
-        let node = &self.parent.node;
-        self.splices.iter().all(|splice| {
-            splice.children.len() == splice.by.len()
-                && splice.children.clone().zip(&splice.by).all(|(index, (separator, id))| {
-                    node.child(index) == *id && node.key(index) == &separator[..]
-                })
-        })
-    }
-}
-
-fn payload(id: NodeId) -> [u8; CHILD] {
-    id.0.to_le_bytes()
 }
 
 /// All entries of a node. An inner node's first key, which is empty in the node, becomes `separator`.
@@ -467,6 +309,11 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+        if height == 0
+            && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
+        {
+            self.view.pager.stage.reach((self.view.keyspace, first.key.clone()));
+        }
         let gather = if height == 0 { Gather::Staged } else { Gather::Single };
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
     }
@@ -480,36 +327,14 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     ) -> Result<()> {
         let parent = Rc::new(Parent { node, place: visit.place });
         let node = &parent.node;
-        let mut touched: Vec<(usize, Range<usize>)> = Vec::new();
-        fan_out::<[u8], _, _>(
-            visit.keys,
-            |index| &self.chunk[index].key[..],
-            |key| node.child_for(key),
-            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
-            |child, keys| touched.push((child, keys)),
-        );
-        let (from, to) =
-            (touched.first().map_or(0, |first| first.0), touched.last().map_or(0, |last| last.0));
-        let is_whole = node.level() == 1 && is_rewritten_whole(touched.len(), to + 1 - from);
-        let mut next = from;
-        for (child, keys) in touched {
-            let untouched = if is_whole { next..child } else { child..child };
-            let none = keys.start..keys.start;
-            for (child, keys) in untouched.map(|child| (child, none.clone())).chain([(child, keys)]) {
-                let fence = if child + 1 < node.count() {
-                    Some(node.key_bytes(child + 1))
-                } else {
-                    parent.place.fence.clone()
-                };
-                let parent = Some(Rc::clone(&parent));
-                let taken_to = if is_whole { to + 1 } else { 0 };
-                below.push(Visit {
-                    place: Place { id: node.child(child), parent, index: child, fence, taken_to },
-                    keys,
-                });
-            }
-            next = child + 1;
-        }
+        let touched = Touched::by(node, visit.keys, |index| &self.chunk[index].key[..]);
+        let taken_to = touched.taken_to();
+        below.extend(touched.rewritten().map(|(index, keys)| {
+            let fence = fence_of(node, index, parent.place.fence.as_ref());
+            let place =
+                Place { id: node.child(index), parent: Some(Rc::clone(&parent)), index, fence, taken_to };
+            Visit { place, keys }
+        }));
         Ok(())
     }
 

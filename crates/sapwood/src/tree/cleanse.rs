@@ -1,38 +1,47 @@
-//! Cleansing: the log pieces of a block and the newest changes become one sorted batch for its leaves, and its log area is
-//! emptied. (d-IPL B+-tree: block cleansing, and eager cleansing in [`paid`].)
+//! Cleansing: what the log areas of blocks hold goes to their leaves, and the areas are empty. Where a flush has changes for a block as well, they go
+//! with it, and all of that is held back until the flush has seen its blocks ([`cleanse`]); otherwise it goes as a stream, with nothing held ([`to_leaves`]).
+//! (d-IPL B+-tree: block cleansing.)
 //!
-//! Invariant: whoever cleanses a block brings all that comes out of it to the leaves in the same attempt.
+//! ```text
+//! log areas ─a few at a time─▶ pieces ─merge─▶ changes of a block ─┬─ and newer ones ─▶ Held ─▶ bupdate
+//!                                                                  └─ stream ─────────────────▶ bupdate
+//! ```
+//!
+//! The pieces of a few blocks are read and merged before those of the next are asked for, so that what is read ahead ([`crate::tree::sweep_ahead`]) is used in
+//! the order in which it comes, pieces and leaves of a block together, and memory does not depend on how many blocks have their turn.
+//!
+//! Invariants:
+//! 1. Blocks come in key order, and all that their log areas hold comes to the leaves in the attempt that empties them, or the attempt fails.
+//! 2. What could not be read ends the stream early, and is told of before anybody can publish the attempt.
 
-use crate::error::Result;
-use crate::node::{NodeId, PIECE};
-use crate::operation::{KeyspaceId, OperationRef};
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId, PIECE};
+use crate::operation::{Operation, OperationRef};
+use crate::queue::opq::Change;
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LogArea;
-use crate::store::pager::{Gather, Pager};
-use crate::store::rent::price;
-use crate::store::version::Version;
+use crate::store::pager::Gather;
+use crate::tree::bupdate::{NodeLen, bupdate};
 use crate::tree::held::Held;
+use crate::tree::logged::Logged;
 use crate::tree::overlay;
-use crate::tree::to_leaves::Logged;
-use crate::tree::view::{Block, TreeView};
+use crate::tree::view::TreeView;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A block to be cleansed.
+/// Bytes of log pieces that are read together where nobody has read them ahead, or one log area: enough requests for the device, and little memory.
+const READ: u64 = 128 << 10;
+/// Bytes of changes that are on their way from pieces to leaves, about: what is read together, with what is long in that, and what goes down the tree together.
+pub(crate) const ON_THE_WAY: u64 = 8 * READ;
+
+/// A block to be cleansed by a flush.
 pub(crate) struct Cleansing<'q> {
     pub block: NodeId,
     pub area: Option<Arc<LogArea>>,
     /// Changes that are newer than the log area, in key order.
     pub changes: Vec<OperationRef<'q>>,
-}
-
-/// A log area for which range searches have paid the price of its cleansing.
-#[derive(Debug)]
-pub(crate) struct Paid {
-    pub area: Arc<LogArea>,
-    /// Bytes of leaves and pieces that its cleansing reads and writes.
-    pub price: u64,
 }
 
 /// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
@@ -42,14 +51,12 @@ pub(crate) fn cleanse(
     blocks: Vec<Cleansing<'_>>,
     out: &mut Held,
 ) -> Result<()> {
-    let areas = blocks.iter().filter_map(|block| block.area.as_ref());
-    let ids = areas.flat_map(|area| area.pieces());
-    let nodes = view.nodes(ids, PIECE, Gather::Staged)?;
-    let mut rest = &nodes[..];
+    let mut areas = Areas::of(view, blocks.iter().filter_map(|block| block.area.clone()));
     for Cleansing { block, area, changes } in blocks {
-        let (pieces, others) = rest.split_at(area.map_or(0, |area| area.piece_count()));
-        rest = others;
-        let logged = overlay::merge(pieces);
+        let logged = match area {
+            Some(_) => areas.next()?.unwrap_or_default(),
+            None => Vec::new(),
+        };
         attempt.empty_log(block);
         let mut logged = logged.into_iter().peekable();
         for change in changes {
@@ -64,70 +71,71 @@ pub(crate) fn cleanse(
     Ok(())
 }
 
-/// Blocks of one tree that are cleansed together, in key order, each beside what was paid for it.
-#[derive(Default)]
-pub(crate) struct PaidBlocks {
-    pub blocks: Vec<Logged>,
-    pub paid: Vec<Paid>,
+/// Brings what the log areas of `blocks` hold, which are in key order, to their leaves, and empties them.
+pub(crate) fn to_leaves(
+    view: TreeView<'_>,
+    attempt: &mut Attempt<'_>,
+    blocks: Vec<Logged>,
+    node_len: NodeLen,
+) -> Result<()> {
+    blocks.iter().for_each(|logged| attempt.empty_log(logged.block));
+    let mut areas = Areas::of(view, blocks.into_iter().map(|logged| logged.area));
+    let mut changes = Vec::new().into_iter();
+    let failed: RefCell<Option<Error>> = RefCell::default();
+    let stream = std::iter::from_fn(|| {
+        loop {
+            if let Some((key, value)) = changes.next() {
+                return Some(Operation { keyspace: view.keyspace, key, value });
+            }
+            match areas.next() {
+                Ok(next) => changes = next?.into_iter(),
+                Err(error) => {
+                    areas = Areas::of(view, []);
+                    *failed.borrow_mut() = Some(error);
+                }
+            }
+        }
+    });
+    // What was not read comes first: what was written without it says nothing.
+    let written = bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len);
+    failed.into_inner().map_or(written, Err)
 }
 
-/// Takes blocks from the front of `listed`, as long as they come to no more than `write` bytes of leaves and `hold` bytes of pieces, and says which of them are to be cleansed: those
-/// that have a log area and have paid their price for it. The others were cleansed since, or are no more. One that is listed
-/// twice has one turn.
-pub(crate) fn paid(
-    pager: &Pager,
-    version: &Version,
-    listed: &mut impl Iterator<Item = NodeId>,
-    write: u64,
-    hold: u64,
-) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
-    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Paid)> = BTreeMap::new();
-    let (mut written, mut held) = (0, 0);
-    while written < write
-        && held < hold
-        && let Some(id) = listed.next()
-    {
-        let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
-        let block = pager.fetch_one(&version.segments, id, address)?;
-        let view = TreeView { pager, version, keyspace: block.name().keyspace };
-        let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-        let price = price(leaves, area.bytes());
-        // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
-        // the sweep.
-        let last = block.count().saturating_sub(1);
-        if last > 0 && area.rent().has_reached(price) {
-            written += leaves + area.bytes();
-            held += area.bytes();
-            let paid = Paid { area: Arc::clone(area), price };
-            sorted.insert((view.keyspace, block.key_bytes(last)), (id, paid));
-        }
-    }
-    let mut blocks = BTreeMap::<_, PaidBlocks>::new();
-    for ((keyspace, _), (id, paid)) in sorted {
-        let of_tree = blocks.entry(keyspace).or_default();
-        of_tree.blocks.push(Logged { block: id, area: Arc::clone(&paid.area) });
-        of_tree.paid.push(paid);
-    }
-    Ok(blocks)
+/// What log areas hold, one after the other.
+struct Areas<'a> {
+    view: TreeView<'a>,
+    /// Whose pieces are still to be read.
+    rest: VecDeque<Arc<LogArea>>,
+    /// Pieces of the next areas, oldest first.
+    read: VecDeque<Vec<Node>>,
 }
 
-/// The blocks at and above `from` that have log areas, until so many bytes of leaves and log pieces are concerned. Says as well where to go on, if there is more
-/// of the tree.
-pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(Vec<Logged>, Option<Bytes>)> {
-    let mut bytes = 0;
-    let mut blocks = Vec::new();
-    loop {
-        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((blocks, None)) };
-        if let Some(area) = view.log(id) {
-            let block = view.node(id, 1)?;
-            let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-            blocks.push(Logged { block: id, area: Arc::clone(area) });
-            bytes += leaves + area.bytes();
+impl<'a> Areas<'a> {
+    fn of(view: TreeView<'a>, areas: impl IntoIterator<Item = Arc<LogArea>>) -> Self {
+        Self { view, rest: areas.into_iter().collect(), read: VecDeque::new() }
+    }
+
+    /// The changes of the next area in key order, each key with its newest; `None` if there is no other.
+    fn next(&mut self) -> Result<Option<Vec<(Bytes, Change)>>> {
+        if self.read.is_empty() {
+            self.read()?;
         }
-        match fence {
-            None => return Ok((blocks, None)),
-            Some(fence) if bytes >= budget => return Ok((blocks, Some(fence))),
-            Some(fence) => from = fence,
+        Ok(self.read.pop_front().map(|pieces| overlay::merge(&pieces)))
+    }
+
+    /// Reads the pieces of the next areas.
+    fn read(&mut self) -> Result<()> {
+        let (mut count, mut bytes) = (0, 0);
+        while let Some(area) = self.rest.get(count)
+            && bytes < READ
+        {
+            bytes += area.bytes();
+            count += 1;
         }
+        let areas: Vec<_> = self.rest.drain(..count).collect();
+        let ids = areas.iter().flat_map(|area| area.pieces());
+        let mut nodes = self.view.nodes(ids, PIECE, Gather::Staged)?.into_iter();
+        self.read.extend(areas.iter().map(|area| nodes.by_ref().take(area.piece_count()).collect()));
+        Ok(())
     }
 }

@@ -22,22 +22,24 @@
 //!    leaves.
 //! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
 
+mod cut;
+
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, entry_len};
+use crate::node::{Node, NodeId};
 use crate::operation::{KeyspaceId, OperationRef};
-use crate::store::attempt::{Attempt, Piece};
+use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
-use crate::tree::bupdate::is_rewritten_whole;
 use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::held::Held;
-use crate::tree::pack::separator_len;
 use crate::tree::sample::Sample;
 use crate::tree::sweep::{Due, Sweep, Urgency, weight};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
-use mpsearch::{Visit, fan_out, mpsearch};
+use cut::{cut, logged_len};
+use mpsearch::{Visit, mpsearch};
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -80,7 +82,7 @@ pub(crate) struct Budget {
 pub(crate) struct Newness<'a> {
     /// Sees all that are for other blocks than the last.
     pub sample: &'a mut Sample,
-    /// So many in a hundred, as far as is known before.
+    /// So many in a hundred of those to the keyspace, as far as is known before.
     pub fresh: u64,
 }
 
@@ -227,27 +229,15 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
 
     /// Bytes of leaves that a cleansing would write, if there are changes for the block and pieces or none.
     fn leaf_bytes(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
-        let table = &self.view.version.table;
-        let len =
-            |child: usize| table.address(block.child(child)).map_or(0, |address| u64::from(address.len));
         if has_pieces {
             return self.view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
         }
-        let (mut touched, mut bytes, mut first, mut last) = (0, 0, None, 0);
-        fan_out::<[u8], _, _>(
-            0..changes.len(),
-            |index| changes[index].key,
-            |key| block.child_for(key),
-            |child| (child + 1 < block.count()).then(|| block.key(child + 1)),
-            |child, _| {
-                touched += 1;
-                bytes += len(child);
-                first.get_or_insert(child);
-                last = child;
-            },
-        );
-        let between = first.map_or(0..0, |first| first..last + 1);
-        if is_rewritten_whole(touched, between.len()) { between.map(len).sum() } else { bytes }
+        let table = &self.view.version.table;
+        let len = |child| table.address(block.child(child)).map_or(0, |leaf| u64::from(leaf.len));
+        Touched::by(block, 0..changes.len(), |index| changes[index].key)
+            .rewritten()
+            .map(|(child, _)| len(child))
+            .sum()
     }
 
     /// Appends the changes to the block's log area, or gives them back with what else a cleansing needs.
@@ -292,46 +282,6 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     }
 }
 
-/// Bytes that a change takes in a log piece.
-fn logged_len(change: &OperationRef<'_>) -> u64 {
-    entry_len(change.key.len(), 1 + change.value.map_or(0, <[u8]>::len)) as u64
-}
-
-/// Bytes that a log piece aims at: a get or a short scan that needs a record or five of a layer is to read little else. In the mapping table, the layer and its
-/// fences a piece takes some 40 bytes of memory, a fiftieth of its length, and less than the hashes of 17 records of 116 bytes in it, which take 50. With 4 KiB it would be half
-/// of that, and scans, which where log areas are long are bound by the device's bandwidth, would read half as much again.
-const PIECE_LEN: u64 = 2 << 10;
-
-/// A piece is at least so many times as long as the fence behind it. Fences are in memory and in the edit, which must not become much longer for long keys.
-const FENCE_SHARE: u64 = 16;
-
-/// Divides changes into log pieces of about equal length.
-fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
-    let total: u64 = changes.iter().map(logged_len).sum();
-    // Rounded, so that no short one is left over: a flush that has 5 KiB for each block writes a piece for each.
-    let count = ((total + PIECE_LEN / 2) / PIECE_LEN).max(1);
-    let mut pieces: Vec<Piece<'q>> = Vec::with_capacity(count as usize);
-    // Bytes before the change, before the last piece, and which piece this one is of them all.
-    let (mut before, mut begun, mut number) = (0, 0, 0);
-    let mut last_key: &[u8] = &[];
-    for (index, change) in changes.iter().enumerate() {
-        let len = logged_len(change);
-        let next = (before + len / 2) * count / total;
-        let fence = if next > number { &change.key[..separator_len(last_key, change.key)] } else { &[] };
-        let is_long = fence.len() as u64 * FENCE_SHARE > before - begun;
-        match pieces.last_mut() {
-            Some(last) if next == number || is_long => last.changes.end = index + 1,
-            _ => {
-                pieces.push(Piece { fence, changes: index..index + 1 });
-                (begun, number) = (before, next);
-            }
-        }
-        before += len;
-        last_key = change.key;
-    }
-    pieces
-}
-
 impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_, 'q, I> {
     type Place = Place;
     type Node = Node;
@@ -349,15 +299,13 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
         below: &mut Vec<Visit<Place>>,
     ) -> Result<()> {
         let Place { low, fence, .. } = &visit.place;
-        fan_out::<[u8], _, _>(
+        divide(
+            &node,
             visit.keys,
             |index| self.chunk[index].key,
-            |key| node.child_for(key),
-            |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
                 let low = if child == 0 { low.clone() } else { node.key_bytes(child) };
-                let fence =
-                    if child + 1 < node.count() { Some(node.key_bytes(child + 1)) } else { fence.clone() };
+                let fence = fence_of(&node, child, fence.as_ref());
                 below.push(Visit { place: Place { id: node.child(child), low, fence }, keys });
             },
         );
@@ -376,68 +324,5 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
             }
         }
         cleanse(self.view, self.attempt, cleansed, &mut self.routed.rewrite)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn pieces_of(changes: &[OperationRef<'_>]) -> Vec<(u64, usize)> {
-        let bytes = |piece: &Piece<'_>| changes[piece.changes.clone()].iter().map(logged_len).sum();
-        cut(changes).iter().map(|piece| (bytes(piece), piece.fence.len())).collect()
-    }
-
-    fn change<'a>(key: &'a [u8], value: &'a [u8]) -> OperationRef<'a> {
-        OperationRef { keyspace: KeyspaceId(1), key, value: Some(value) }
-    }
-
-    #[test]
-    fn pieces_are_short_but_not_too_short() {
-        let keys: Vec<_> = (0..2000u32).map(|number| format!("user{:012}", number * 37)).collect();
-        for (value, count) in [(100, 1), (100, 40), (100, 100), (100, 1000), (1000, 3), (1000, 50), (4, 2000)]
-        {
-            let value = vec![7; value];
-            let changes: Vec<_> = keys[..count].iter().map(|key| change(key.as_bytes(), &value)).collect();
-            let pieces = pieces_of(&changes);
-            let slack = logged_len(&changes[0]);
-            for (bytes, fence) in &pieces {
-                assert!(*bytes <= PIECE_LEN * 3 / 2 + slack, "{bytes}");
-                assert!(pieces.len() == 1 || bytes + slack >= PIECE_LEN * 2 / 3, "{bytes}");
-                assert!(*fence <= 16);
-            }
-        }
-        // Keys of 20 KiB that differ at their end: the fences would be as long as the pieces.
-        let keys: Vec<_> = (100..200).map(|number| format!("{}{number}", "x".repeat(20 << 10))).collect();
-        let changes: Vec<_> = keys.iter().map(|key| change(key.as_bytes(), b"")).collect();
-        let pieces = pieces_of(&changes);
-        let are_long = pieces.windows(2).all(|pair| pair[1].1 as u64 * FENCE_SHARE <= pair[0].0);
-        assert!(pieces.len() > 2 && are_long, "{pieces:?}");
-    }
-
-    proptest! {
-        #[test]
-        fn pieces_hold_all_changes_in_order_between_their_fences(lens in prop::collection::vec(0usize..40_000, 0..60)) {
-            let keys: Vec<_> = (0..lens.len()).map(|index| format!("{index:04}")).collect();
-            let bytes = [0; 40_000];
-            let changes: Vec<_> = lens
-                .iter()
-                .zip(&keys)
-                .map(|(len, key)| OperationRef {
-                    keyspace: KeyspaceId(1),
-                    key: key.as_bytes(),
-                    value: (len % 7 > 0).then_some(&bytes[..*len % if len % 2 == 0 { 200 } else { 40_000 }]),
-                })
-                .collect();
-            let pieces = cut(&changes);
-            prop_assert_eq!(pieces.iter().flat_map(|piece| piece.changes.clone()).collect::<Vec<_>>(), (0..lens.len()).collect::<Vec<_>>());
-            for (index, Piece { fence, changes: of_piece }) in pieces.iter().enumerate() {
-                prop_assert!(!of_piece.is_empty());
-                if index > 0 {
-                    prop_assert!(changes[of_piece.start - 1].key < *fence && *fence <= changes[of_piece.start].key);
-                }
-            }
-        }
     }
 }

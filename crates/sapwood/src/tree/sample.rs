@@ -1,5 +1,6 @@
 //! A sample of the changes that a flush routes to blocks: how many of them are records that the trees do not have. Where most are new, a database grows, and what
-//! its log areas hold takes the place of nothing. What goes behind the last key says nothing of log areas, and is not looked at.
+//! its log areas hold takes the place of nothing. What goes behind the last key says nothing of log areas, and is not looked at. One keyspace may grow while
+//! records of another are overwritten, so each is judged by its own part of the sample, if that says something.
 //!
 //! Invariant: at most [`SIZE`] changes, spread evenly over those that were seen; keys are copied, so that they keep nothing else in memory.
 
@@ -15,6 +16,16 @@ use bytes::Bytes;
 const SIZE: usize = 64;
 /// Fewer say nothing.
 const ENOUGH: usize = SIZE / 4;
+/// Fewer say nothing of one keyspace among others. Few are enough, since a log area has layers of several flushes, whose errors are of either sign.
+const ENOUGH_OF_ONE: usize = SIZE / 16;
+
+/// How many in a hundred changes are new records.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    pub all: u64,
+    /// Of each keyspace that was seen; `None` if that was too little.
+    pub each: Vec<(KeyspaceId, Option<u64>)>,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -54,16 +65,21 @@ impl Sample {
         self.kept.len() >= ENOUGH
     }
 
-    /// Percent of the changes that insert what `version` does not have. `None` if nothing was seen.
-    pub fn new_percent(&self, pager: &Pager, version: &Version) -> Result<Option<u64>> {
-        let mut new = self.kept.iter().filter(|(_, key)| key.is_some()).count();
+    /// How many of the changes insert what `version` does not have. `None` if nothing was seen.
+    pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<Fresh>> {
+        let percent = |new: usize, of: usize| (new * 100).checked_div(of).map(|percent| percent as u64);
+        let (mut all, mut each) = (0, Vec::new());
         for kept in self.kept.chunk_by(|a, b| a.0 == b.0) {
             let Some((keyspace, _)) = kept.first() else { continue };
             let view = TreeView { pager, version, keyspace: *keyspace };
             let keys: Vec<_> = kept.iter().filter_map(|(_, key)| key.as_ref()).collect();
+            let mut new = keys.len();
             multi_get(view, None, &keys, &mut |_, _| new = new.saturating_sub(1))?;
+            all += new;
+            let own = percent(new, kept.len()).filter(|_| kept.len() >= ENOUGH_OF_ONE);
+            each.push((*keyspace, own));
         }
-        Ok((new * 100).checked_div(self.kept.len()).map(|percent| percent as u64))
+        Ok(percent(all, self.kept.len()).map(|all| Fresh { all, each }))
     }
 }
 

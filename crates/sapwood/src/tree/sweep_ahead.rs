@@ -5,13 +5,13 @@
 //! Invariant: no version is kept from dying for longer than one batch of reads.
 
 use crate::error::Result;
-use crate::node::NodeId;
-use crate::store::mapping_table::Address;
+use crate::operation::KeyspaceId;
 use crate::store::pager::{Gather, Pager};
-use crate::store::stage::{Mark, Stage};
+use crate::store::stage::{Stage, Wanted};
 use crate::store::version::Version;
 use crate::tree::sweep::Due;
 use crate::tree::view::{Block, TreeView};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// Reads about `batch` bytes at a time until the stage is closed, all is read, or a read fails: then the flush meets the same failure, and
@@ -25,28 +25,22 @@ pub(crate) fn sweep_ahead(
 ) {
     while !due.is_empty() && stage.has_room(batch) {
         let version = version();
-        let Ok((mark, nodes)) = next_batch(pager, &version, &mut due, batch) else { return };
-        let coming = stage.begin(mark, nodes);
+        let Ok(wanted) = next_batch(pager, &version, &mut due, batch) else { return };
+        let coming = stage.begin(wanted);
         let Ok(read) = pager.fetch(&version.segments, &coming.nodes, Gather::Ahead) else { return };
         coming.arrived(read);
     }
 }
 
-/// What the next blocks consist of, and the beginning of the last of them.
-fn next_batch(
-    pager: &Pager,
-    version: &Version,
-    due: &mut &[Due],
-    batch: u64,
-) -> Result<(Mark, Vec<(NodeId, Address)>)> {
-    let (mut mark, mut nodes, mut bytes) = (Mark::default(), Vec::new(), 0);
+/// What the next blocks consist of.
+fn next_batch(pager: &Pager, version: &Version, due: &mut &[Due], batch: u64) -> Result<Vec<Wanted>> {
+    let (mut wanted, mut bytes) = (Vec::new(), 0);
     while let Some((Due { keyspace, low, .. }, rest)) = due.split_first()
         && bytes < batch
     {
         *due = rest;
-        mark = (*keyspace, low.clone());
         let view = TreeView { pager, version, keyspace: *keyspace };
-        let Some(Block { id, .. }) = view.block_at(low)? else { continue };
+        let Some(Block { id, fence }) = view.block_at(low)? else { continue };
         let Some(area) = view.log(id) else { continue };
         let block = view.node(id, 1)?;
         let table = &version.table;
@@ -55,9 +49,13 @@ fn next_batch(
         // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
         if len + area.bytes() <= 2 * batch {
             let pieces = area.pieces().filter_map(|piece| Some((piece, table.address(piece)?)));
-            nodes.extend(pieces.chain(leaves));
+            let end = match fence {
+                Some(fence) => (*keyspace, fence),
+                None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+            };
+            wanted.push(Wanted { end, nodes: pieces.chain(leaves).collect() });
             bytes += len + area.bytes();
         }
     }
-    Ok((mark, nodes))
+    Ok(wanted)
 }

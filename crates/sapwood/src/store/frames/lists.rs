@@ -1,0 +1,170 @@
+//! Which frames are idle, and which have memory: slabs of the operating system's memory, divided into frames of each class.
+//!
+//! ```text
+//! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
+//! frame: cold (no memory behind it) ─take─▶ in use ─give─▶ idle ─take_surplus─▶ going ─put_cold─▶ cold
+//! ```
+//!
+//! Invariants:
+//! 1. A frame is in use, in one of the two lists of its class, or in [`Going`]; never two of that. Half a frame is in use, or idle beside one that is in
+//!    use: two idle halves are a whole.
+//! 2. Slabs live as long as their lists.
+//! 3. Pages in use and idle are counted; what is going is neither.
+
+use super::{HALF, PAGE, PAGES_MAX};
+use memmap2::{MmapMut, MmapRaw};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub(super) const PAGES_A_SLAB: usize = 256;
+
+#[derive(Default)]
+pub(super) struct Lists {
+    pub(super) slabs: Vec<Arc<MmapRaw>>,
+    /// Frames of `n + 1` pages: idle, and without memory.
+    pub(super) classes: [Class; PAGES_MAX],
+    /// Idle halves of pages that are in use, by address.
+    pub(super) halves: BTreeMap<usize, Place>,
+    pub(super) used_pages: usize,
+    pub(super) idle_pages: usize,
+    /// Pages that may have memory, in use or idle.
+    pub(super) allowed: usize,
+    /// Pages that may be idle besides, whatever is in use: readers have nodes in their hands that nobody has counted.
+    pub(super) spare: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Class {
+    pub(super) idle: Vec<Place>,
+    pub(super) cold: Vec<Place>,
+}
+
+/// Where a frame lies.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pages: usize,
+    slab: usize,
+    pub(super) start: NonNull<u8>,
+}
+
+impl Place {
+    pub(super) fn address(self) -> usize {
+        self.start.as_ptr() as usize
+    }
+}
+
+// SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists (invariant 1).
+unsafe impl Send for Place {}
+
+impl Lists {
+    /// A frame of its own; `None` if the system gives no memory.
+    pub(super) fn take(&mut self, pages: usize) -> Option<Place> {
+        let Self { slabs, classes, used_pages, idle_pages, .. } = self;
+        let lists = &mut classes[pages - 1];
+        if let Some(place) = lists.idle.pop() {
+            *idle_pages -= pages;
+            *used_pages += pages;
+            return Some(place);
+        }
+        if lists.cold.is_empty() {
+            let slab = MmapRaw::from(MmapMut::map_anon(PAGES_A_SLAB * PAGE).ok()?);
+            let first = slab.as_mut_ptr();
+            for index in (0..PAGES_A_SLAB / pages).rev() {
+                // SAFETY: within the slab.
+                let start = NonNull::new(unsafe { first.add(index * pages * PAGE) })?;
+                lists.cold.push(Place { pages, slab: slabs.len(), start });
+            }
+            slabs.push(Arc::new(slab));
+        }
+        let place = lists.cold.pop()?;
+        *used_pages += pages;
+        Some(place)
+    }
+
+    /// Half a page: one that is idle, the first, so that they gather in few pages; or that of a page which nobody uses.
+    pub(super) fn take_half(&mut self) -> Option<Place> {
+        if let Some((_, place)) = self.halves.pop_first() {
+            return Some(place);
+        }
+        let place = self.take(1)?;
+        // SAFETY: within the page.
+        let start = unsafe { place.start.add(HALF) };
+        let other = Place { start, ..place };
+        self.halves.insert(other.address(), other);
+        Some(place)
+    }
+
+    pub(super) fn give(&mut self, place: Place) {
+        self.used_pages -= place.pages;
+        self.idle_pages += place.pages;
+        self.classes[place.pages - 1].idle.push(place);
+    }
+
+    /// If more is idle than may be, takes those frames out whose memory is to go, of whatever class. Those of many pages first: they are wanted least.
+    pub(super) fn take_surplus(&mut self) -> Option<Going> {
+        let most = self.spare + self.allowed.saturating_sub(self.used_pages);
+        if self.idle_pages <= most {
+            return None;
+        }
+        // Room for others too, so that the next to come does not do this again.
+        let pages = most - self.spare / 2;
+        let mut places = Vec::new();
+        for lists in self.classes.iter_mut().rev() {
+            let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
+            // Those that have been idle for longest.
+            let count = (self.idle_pages.saturating_sub(pages)).div_ceil(class).min(lists.idle.len());
+            self.idle_pages -= count * class;
+            places.extend(lists.idle.drain(..count));
+        }
+        places.sort_unstable_by_key(|place| (place.slab, place.address()));
+        let of_slab = |places: &[Place]| Arc::clone(&self.slabs[places[0].slab]);
+        let slabs = places.chunk_by(|a, b| a.slab == b.slab).map(of_slab);
+        Some(Going { slabs: slabs.collect(), places })
+    }
+
+    /// Takes back frames whose memory has gone.
+    pub(super) fn put_cold(&mut self, going: Going) {
+        for place in going.places {
+            self.classes[place.pages - 1].cold.push(place);
+        }
+    }
+
+    pub(super) fn give_half(&mut self, place: Place) {
+        // Slabs begin on pages.
+        match self.halves.remove(&(place.address() ^ HALF)) {
+            Some(other) if other.address() < place.address() => self.give(other),
+            Some(_) => self.give(place),
+            None => _ = self.halves.insert(place.address(), place),
+        }
+    }
+}
+
+/// Frames that nobody uses and that are in no list.
+pub(super) struct Going {
+    /// In the order of their slabs and addresses.
+    pub(super) places: Vec<Place>,
+    /// The slabs, each once.
+    slabs: Vec<Arc<MmapRaw>>,
+}
+
+impl Going {
+    /// Gives the memory behind the frames back to the operating system, with one call for neighbours.
+    pub(super) fn cool(&self) {
+        for (places, slab) in self.places.chunk_by(|a, b| a.slab == b.slab).zip(&self.slabs) {
+            for neighbours in places.chunk_by(|a, b| a.address() + a.pages * PAGE == b.address()) {
+                let pages: usize = neighbours.iter().map(|place| place.pages).sum();
+                give_back(slab, neighbours[0].address() - slab.as_ptr() as usize, pages * PAGE);
+            }
+        }
+    }
+}
+
+/// Gives so many bytes of a slab back to the operating system.
+fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
+    #[cfg(all(unix, not(miri)))]
+    // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
+    let _ = unsafe { slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
+    #[cfg(not(all(unix, not(miri))))]
+    let _ = (slab, offset, len);
+}

@@ -1,0 +1,177 @@
+//! What became of a level goes up to the root: parents get their splices, neighbours with splices are repacked together as leaves are, and the tree grows or
+//! shrinks at its root.
+//!
+//! Invariants:
+//! 1. Each inner node above the leaves is rewritten once, and not at all if its children kept ids and separators, unless it is a block's.
+//! 2. Nothing joins a block that has a log area: it keeps its range as long as it has one.
+
+use super::{Parent, Update, are_neighbours};
+use crate::error::Result;
+use crate::node::{CHILD, NodeId};
+use crate::operation::Operation;
+use crate::tree::pack::{Child, Packer};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// `children` of a parent are to be replaced.
+struct Splice {
+    children: Range<usize>,
+    by: Vec<Child>,
+}
+
+/// A parent and its splices, in order.
+pub(super) struct Spliced {
+    parent: Rc<Parent>,
+    splices: Vec<Splice>,
+}
+
+impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
+    /// Notes that `children` of the parent are now `by`.
+    pub(super) fn splice(
+        &mut self,
+        parent: Option<&Rc<Parent>>,
+        level: u8,
+        children: Range<usize>,
+        by: Vec<Child>,
+    ) {
+        let Some(parent) = parent else {
+            self.top = Some((level, by));
+            return;
+        };
+        let splice = Splice { children, by };
+        match self.spliced.last_mut() {
+            Some(last) if last.parent.place.id == parent.place.id => last.splices.push(splice),
+            _ => self.spliced.push(Spliced { parent: Rc::clone(parent), splices: vec![splice] }),
+        }
+    }
+
+    /// Carries the splices upwards, level by level, to the root. Returns the new root and its level.
+    pub(super) fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
+        for level in 1..=height {
+            let mut spliced = std::mem::take(&mut self.spliced);
+            // A block's node is written behind its leaves even so: alone in an old segment it would keep that from dying.
+            spliced.retain(|parent| level == 1 || !parent.is_unchanged());
+            let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
+            for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
+                self.rewrite_parents(run, level, &touched)?;
+            }
+        }
+        match self.top.take() {
+            None => Ok((Some(root), height)),
+            Some((level, children)) => self.grow_root(level, children),
+        }
+    }
+
+    /// Rewrites neighbouring inner nodes with their splices.
+    fn rewrite_parents(&mut self, run: &[Spliced], level: u8, touched: &HashSet<NodeId>) -> Result<()> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        let (first, last) = (&first.parent.place, &last.parent.place);
+        if first.parent.is_none() {
+            return self.rewrite_root(&run[0], level);
+        }
+        let ids = run.iter().map(|spliced| spliced.parent.place.id);
+        let mut packer =
+            Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
+        for spliced in run {
+            for (separator, id) in spliced.children(spliced.parent.place.separator()) {
+                packer.push(self.attempt, &separator, &payload(id))?;
+            }
+        }
+        let mut children = first.index..last.index + 1;
+        if let Some(parent) = &first.parent
+            && packer.is_underfull()
+        {
+            // A block with a log area keeps its range as long as it has one.
+            let is_free = |child: usize| {
+                let id = parent.node.child(child);
+                !touched.contains(&id) && !self.attempt.has_log(id)
+            };
+            let right_is_free = children.end < parent.node.count() && is_free(children.end);
+            let left_is_free = children.start > 0 && is_free(children.start - 1);
+            if right_is_free || left_is_free {
+                self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
+            }
+        }
+        let nodes = packer.finish(self.attempt, last.fence.is_none())?;
+        self.splice(first.parent.as_ref(), level, children, nodes);
+        Ok(())
+    }
+
+    /// Rewrites the root, or gives it up if one child is left of it.
+    fn rewrite_root(&mut self, root: &Spliced, level: u8) -> Result<()> {
+        let children = root.children(Bytes::new());
+        let id = root.parent.place.id;
+        if children.len() <= 1 {
+            self.attempt.free(id);
+            self.top = Some((level - 1, children));
+            return Ok(());
+        }
+        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
+        for (separator, child) in children {
+            packer.push(self.attempt, &separator, &payload(child))?;
+        }
+        let nodes = packer.finish(self.attempt, true)?;
+        self.top = Some((level, nodes));
+        Ok(())
+    }
+
+    /// Puts inner nodes above `children`, nodes of `level`, until one is left.
+    pub(super) fn grow_root(
+        &mut self,
+        mut level: u8,
+        mut children: Vec<Child>,
+    ) -> Result<(Option<NodeId>, u8)> {
+        while children.len() > 1 {
+            level += 1;
+            let mut packer =
+                Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
+            for (separator, id) in children {
+                packer.push(self.attempt, &separator, &payload(id))?;
+            }
+            children = packer.finish(self.attempt, true)?;
+        }
+        Ok((children.first().map(|(_, id)| *id), level))
+    }
+}
+
+impl Spliced {
+    /// Whether it is this parent's, and its last splice goes beyond the child.
+    pub(super) fn has_replaced(&self, parent: NodeId, child: usize) -> bool {
+        self.parent.place.id == parent
+            && self.splices.last().is_some_and(|splice| splice.children.end > child)
+    }
+
+    /// All children of the node after its splices; the first one's separator is `separator`, the node's own.
+    fn children(&self, separator: Bytes) -> Vec<Child> {
+        let node = &self.parent.node;
+        let mut all = Vec::with_capacity(node.count() + 8);
+        let mut next = 0;
+        for splice in &self.splices {
+            all.extend((next..splice.children.start).map(|index| (node.key_bytes(index), node.child(index))));
+            all.extend(splice.by.iter().cloned());
+            next = splice.children.end;
+        }
+        all.extend((next..node.count()).map(|index| (node.key_bytes(index), node.child(index))));
+        if let Some(first) = all.first_mut() {
+            first.0 = separator;
+        }
+        all
+    }
+
+    /// Whether all children that were replaced kept their ids and separators.
+    fn is_unchanged(&self) -> bool {
+        let node = &self.parent.node;
+        self.splices.iter().all(|splice| {
+            splice.children.len() == splice.by.len()
+                && splice.children.clone().zip(&splice.by).all(|(index, (separator, id))| {
+                    node.child(index) == *id && node.key(index) == &separator[..]
+                })
+        })
+    }
+}
+
+fn payload(id: NodeId) -> [u8; CHILD] {
+    id.0.to_le_bytes()
+}

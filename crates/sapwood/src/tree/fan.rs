@@ -1,0 +1,117 @@
+//! Which children of an inner node a sorted batch goes to, and which leaves of a block are rewritten for that.
+//!
+//! Invariants:
+//! 1. Each key of the batch goes to one child, and children come in key order.
+//! 2. What a batch will rewrite is counted by the same rule by which it is rewritten.
+
+use crate::node::Node;
+use bytes::Bytes;
+use mpsearch::fan_out;
+use std::ops::Range;
+
+/// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
+/// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
+/// read what lies between them.
+const WHOLE: usize = 40;
+
+/// Divides keys of a sorted batch among a node's children: each child that gets any, and which.
+pub(crate) fn divide<'k>(
+    node: &Node,
+    keys: Range<usize>,
+    key: impl Fn(usize) -> &'k [u8],
+    emit: impl FnMut(usize, Range<usize>),
+) {
+    let above = |child: usize| (child + 1 < node.count()).then(|| node.key(child + 1));
+    fan_out::<[u8], _, _>(keys, key, |key| node.child_for(key), above, emit);
+}
+
+/// The smallest key beyond a child of a node whose own fence is `fence`; `None` at the right end of the tree.
+pub(crate) fn fence_of(node: &Node, child: usize, fence: Option<&Bytes>) -> Option<Bytes> {
+    if child + 1 < node.count() { Some(node.key_bytes(child + 1)) } else { fence.cloned() }
+}
+
+/// Children that keys of a batch go to, in order, each with its keys.
+pub(crate) struct Touched {
+    children: Vec<(usize, Range<usize>)>,
+    /// Whether those between them are rewritten as well.
+    is_whole: bool,
+}
+
+impl Touched {
+    /// By keys of a sorted batch. Inner nodes are only rewritten where children of theirs change.
+    pub fn by<'k>(node: &Node, keys: Range<usize>, key: impl Fn(usize) -> &'k [u8]) -> Self {
+        let mut children = Vec::new();
+        divide(node, keys, key, |child, keys| children.push((child, keys)));
+        let mut touched = Self { children, is_whole: false };
+        touched.is_whole = node.level() == 1 && touched.children.len() * 100 >= touched.span().len() * WHOLE;
+        touched
+    }
+
+    /// From the first to the last.
+    fn span(&self) -> Range<usize> {
+        let (first, last) = (self.children.first(), self.children.last());
+        first.zip(last).map_or(0..0, |((first, _), (last, _))| *first..last + 1)
+    }
+
+    /// Up to which child, this one not included, none is left out; 0 if any may be.
+    pub fn taken_to(&self) -> usize {
+        if self.is_whole { self.span().end } else { 0 }
+    }
+
+    /// The children that are rewritten, in order. One that is only because it lies between others has no keys.
+    pub fn rewritten(self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let mut next = self.span().start;
+        self.children.into_iter().flat_map(move |(child, keys)| {
+            let untouched = if self.is_whole { next..child } else { child..child };
+            let none = keys.start..keys.start;
+            next = child + 1;
+            untouched.map(move |child| (child, none.clone())).chain([(child, keys)])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::Entries;
+    use crate::node::{Name, NodeId, encode};
+    use crate::operation::KeyspaceId;
+
+    /// A node with children below 0, 10, 20, ...
+    fn node(level: u8, children: u8) -> Node {
+        let mut entries = Entries::default();
+        for child in 0..children {
+            let key = if child == 0 { vec![] } else { vec![child * 10] };
+            entries.push(&key, &[&u64::from(child).to_le_bytes()]);
+        }
+        let mut bytes = Vec::new();
+        let name = Name { id: NodeId(99), level, epoch: 1, keyspace: KeyspaceId(1) };
+        encode(&mut bytes, name, &entries, usize::from(children));
+        Node::decode(bytes.into()).unwrap()
+    }
+
+    fn rewritten(level: u8, keys: &[u8]) -> (usize, Vec<(usize, Range<usize>)>) {
+        let touched = Touched::by(&node(level, 12), 0..keys.len(), |index| &keys[index..index + 1]);
+        (touched.taken_to(), touched.rewritten().collect())
+    }
+
+    #[test]
+    fn leaves_between_many_that_are_touched_are_rewritten_too() {
+        // Two of five are forty percent.
+        let whole = [(1, 0..2), (2, 2..2), (3, 2..2), (4, 2..2), (5, 2..3)];
+        assert_eq!(rewritten(1, &[11, 12, 55]), (6, whole.to_vec()));
+        // Two of six are less, and of inner nodes none is.
+        assert_eq!(rewritten(1, &[11, 12, 65]), (0, vec![(1, 0..2), (6, 2..3)]));
+        assert_eq!(rewritten(2, &[11, 12, 55]), (0, vec![(1, 0..2), (5, 2..3)]));
+        assert_eq!(rewritten(1, &[]), (0, vec![]));
+        assert_eq!(rewritten(1, &[115]), (12, vec![(11, 0..1)]));
+    }
+
+    #[test]
+    fn the_last_child_ends_where_its_node_does() {
+        let (node, fence) = (node(1, 3), Bytes::from_static(b"z"));
+        assert_eq!(fence_of(&node, 1, Some(&fence)).as_deref(), Some(&[20][..]));
+        assert_eq!(fence_of(&node, 2, Some(&fence)), Some(fence));
+        assert_eq!(fence_of(&node, 2, None), None);
+    }
+}
