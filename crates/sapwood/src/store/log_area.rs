@@ -84,17 +84,52 @@ pub(crate) struct Layer<'a> {
     pub removals: u32,
 }
 
-impl Layer<'_> {
+/// The pieces of a layer in its area, among which one is found by halving.
+///
+/// ```text
+/// fences of a layer in memory:   4×(pieces - 1) where each fence begins among them │ the fences, each behind its length
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row<'a> {
+    pub pieces: &'a [NodeId],
+    /// As many as there are fences.
+    starts: &'a [[u8; 4]],
+    fences: Fences<'a>,
+}
+
+impl<'a> Row<'a> {
+    /// `memory`: what [`Row::put`] made of the fences.
+    fn of(pieces: &'a [NodeId], memory: &'a [u8]) -> Self {
+        let (starts, fences) = memory.split_at(4 * (pieces.len() - 1));
+        Self { pieces, starts: starts.as_chunks().0, fences: Fences(fences) }
+    }
+
+    /// Appends to the memory of some layers what this one's fences take.
+    fn put(layer: Layer<'_>, memory: &mut Vec<u8>) {
+        let mut rest = layer.fences;
+        let all = rest.0.len();
+        for _ in 1..layer.pieces.len() {
+            memory.extend_from_slice(&((all - rest.0.len()) as u32).to_le_bytes());
+            rest.next();
+        }
+        debug_assert!(rest.0.is_empty(), "a fence for each piece but the first");
+        memory.extend_from_slice(layer.fences.0);
+    }
+
     /// Index of the piece that has the key, if any has.
     pub fn piece_for(&self, key: &[u8]) -> usize {
         self.pieces_while(|fence| fence <= key) - 1
     }
 
-    /// How many pieces there are before the first of which this is not true of the fence; the first piece is one of them.
+    /// How many pieces there are before the first of which this is not true of the fence; the first piece is one of them. It is true of no fence
+    /// above one of which it is not.
     pub fn pieces_while(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
-        1 + self.fences.take_while(|fence| is_before(fence)).count()
+        let fence = |start: &[u8; 4]| Fences(&self.fences.0[u32::from_le_bytes(*start) as usize..]).next();
+        1 + self.starts.partition_point(|start| fence(start).is_some_and(&is_before))
     }
+}
 
+impl Layer<'_> {
     /// Whether the nodes, which are the pieces, keep to the fences.
     pub fn holds(&self, nodes: &[Node]) -> bool {
         let low = std::iter::once(None).chain(self.fences.map(Some));
@@ -112,6 +147,7 @@ struct Bundle {
     heads: Box<[Head]>,
     /// Of all layers.
     pieces: Box<[NodeId]>,
+    /// Of all layers, each as [`Row`] has them.
     fences: Box<[u8]>,
     maplet: Maplet,
 }
@@ -138,21 +174,29 @@ impl Bundle {
 
     fn with(&self, layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
         let pieces: Box<[_]> = self.pieces.iter().chain(layer.pieces).copied().collect();
-        let fences: Box<[_]> = self.fences.iter().chain(layer.fences.0).copied().collect();
+        let room = 4 * (layer.pieces.len() - 1) + layer.fences.0.len();
+        let mut fences = Vec::with_capacity(self.fences.len() + room);
+        fences.extend_from_slice(&self.fences);
+        Row::put(layer, &mut fences);
+        let fences = fences.into_boxed_slice();
         let (pieces_end, fences_end) = (pieces.len() as u32, fences.len() as u32);
         let head = Head { pieces: pieces_end, fences: fences_end, removals: layer.removals };
         let heads = self.heads.iter().copied().chain([head]).collect();
         Self { heads, pieces, fences, maplet: self.maplet.with(self.len(), hashes) }
     }
 
-    fn layer(&self, index: usize) -> Layer<'_> {
+    fn row(&self, index: usize) -> Row<'_> {
         let from = index.checked_sub(1).map_or(Head::default(), |before| self.heads[before]);
         let to = self.heads[index];
-        Layer {
-            pieces: &self.pieces[from.pieces as usize..to.pieces as usize],
-            fences: Fences(&self.fences[from.fences as usize..to.fences as usize]),
-            removals: to.removals,
-        }
+        Row::of(
+            &self.pieces[from.pieces as usize..to.pieces as usize],
+            &self.fences[from.fences as usize..to.fences as usize],
+        )
+    }
+
+    fn layer(&self, index: usize) -> Layer<'_> {
+        let Row { pieces, fences, .. } = self.row(index);
+        Layer { pieces, fences, removals: self.heads[index].removals }
     }
 
     /// Bytes of memory; an allocator takes some for each of the parts.
@@ -192,6 +236,11 @@ impl LogArea {
     /// The layers, oldest first.
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = Layer<'_>> {
         self.bundles.iter().flat_map(|bundle| (0..bundle.len()).map(|index| bundle.layer(index)))
+    }
+
+    /// The pieces of each layer, oldest layer first.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.bundles.iter().flat_map(|bundle| (0..bundle.len()).map(|index| bundle.row(index)))
     }
 
     /// How many layers there are.
@@ -234,8 +283,8 @@ impl LogArea {
         let hash = KeyHash::of(key);
         self.bundles.iter().rev().flat_map(move |bundle| {
             bundle.maplet.candidates(hash).map(move |index| {
-                let layer = bundle.layer(index);
-                layer.pieces[layer.piece_for(key)]
+                let row = bundle.row(index);
+                row.pieces[row.piece_for(key)]
             })
         })
     }
@@ -396,9 +445,46 @@ impl LogAreas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn one(id: &[NodeId; 1]) -> Layer<'_> {
         Layer { pieces: id, fences: Fences::default(), removals: 1 }
+    }
+
+    proptest! {
+        /// Whatever fences there are, halving finds what going through them would.
+        #[test]
+        fn halving_finds_the_piece_that_going_through_them_finds(
+            fences in prop::collection::btree_set(prop::collection::vec(0u8..4, 0..200), 0..40),
+            others in prop::collection::btree_set(prop::collection::vec(0u8..4, 0..3), 0..5),
+            keys in prop::collection::vec(prop::collection::vec(0u8..5, 0..6), 1..20))
+        {
+            let pieces: Vec<_> = (0..fences.len() as u64 + 1).map(NodeId).collect();
+            let bytes = |fences: &BTreeSet<Vec<u8>>| {
+                let mut bytes = Vec::new();
+                fences.iter().for_each(|fence| Fences::put(&mut bytes, fence));
+                bytes
+            };
+            // Behind another layer in the same bundle.
+            let before = bytes(&others);
+            let layer = Layer { pieces: &pieces[..1], fences: Fences::default(), removals: 0 };
+            let mut bundle = Bundle::default();
+            if others.len() < pieces.len() {
+                bundle = bundle.with(Layer { pieces: &pieces[..others.len() + 1], fences: Fences(&before), ..layer }, &[]);
+            }
+            let of_layer = bytes(&fences);
+            let layer = Layer { pieces: &pieces, fences: Fences(&of_layer), removals: 3 };
+            let bundle = bundle.with(layer, &hashes());
+            prop_assert_eq!(bundle.layer(bundle.len() - 1), layer);
+            let row = bundle.row(bundle.len() - 1);
+            for key in keys.iter().chain(&fences) {
+                let linear = Fences(&of_layer).take_while(|fence| *fence <= &key[..]).count();
+                prop_assert_eq!(row.piece_for(key), linear);
+                let below = Fences(&of_layer).take_while(|fence| *fence < &key[..]).count();
+                prop_assert_eq!(row.pieces_while(|fence| fence < &key[..]), below + 1);
+            }
+        }
     }
 
     fn hashes() -> [KeyHash; 3] {
