@@ -591,3 +591,31 @@ impl std::fmt::Debug for Disk {
         write!(f, "Disk({}, {})", self.path.display(), self.backend)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_are_found_in_whatever_order_they_came() {
+        let opened = |name: &str| OpenFile {
+            name: name.into(),
+            file: Arc::new(tempfile::tempfile().unwrap()),
+            direct: false,
+            write: false,
+            mapped: Arc::default(),
+        };
+        let mut files = Files::default();
+        for number in [3, 1, 7, 2] {
+            files.insert(FileId::new(number), opened(&number.to_string()));
+        }
+        assert_eq!(&*files.remove(FileId::new(2)).unwrap().name, "2");
+        for number in 0..9 {
+            match files.get(FileId::new(number)) {
+                Ok(file) => assert_eq!(*file.name, *number.to_string()),
+                Err(error) => assert!([0, 2, 4, 5, 6, 8].contains(&number), "{number}: {error}"),
+            }
+        }
+        assert!(files.remove(FileId::new(2)).is_err());
+    }
+}

@@ -210,7 +210,6 @@ impl Node {
             return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
         }
         let mut head = Reader::new(&bytes[..HEADER]);
-        let early = Refusal { at: 0, what: "header", expected: "40 bytes".into(), found: "fewer".into() };
         let mut parse = || {
             Some((
                 head.array::<4>()?,
@@ -225,7 +224,9 @@ impl Node {
                 head.u32()?,
             ))
         };
-        let (magic, kind, level, zero, id, epoch, keyspace, len, count, crc) = parse().ok_or(early)?;
+        let Some((magic, kind, level, zero, id, epoch, keyspace, len, count, crc)) = parse() else {
+            return refuse(0, "header", "40 bytes", "fewer");
+        };
         if magic != MAGIC {
             return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
         }
