@@ -38,6 +38,16 @@ pub struct Extent {
     pub len: usize,
 }
 
+impl Extent {
+    /// The smallest one with offset and length multiples of `alignment`, a power of two, that this lies in.
+    pub fn aligned(self, alignment: usize) -> Self {
+        let mask = alignment as u64 - 1;
+        let offset = self.offset & !mask;
+        let end = (self.offset + self.len as u64 + mask) & !mask;
+        Self { offset, len: (end - offset) as usize }
+    }
+}
+
 /// One request that brings several extents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -53,21 +63,19 @@ pub struct Run {
 /// as it stays within `len_max` bytes and the gap between them is at most `gap_max` bytes. An extent larger than
 /// `len_max` gets a request of its own. `alignment` is a power of two.
 pub fn runs(extents: &[Extent], alignment: usize, len_max: usize, gap_max: usize) -> Vec<Run> {
-    let mask = alignment as u64 - 1;
     let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
     for (index, extent) in extents.iter().enumerate() {
-        let start = extent.offset & !mask;
-        let end = (extent.offset + extent.len as u64 + mask) & !mask;
+        let Extent { offset, len } = extent.aligned(alignment);
         if let Some(last) = runs.last_mut() {
             let last_end = last.offset + last.len as u64;
-            let whole = end.max(last_end) - last.offset;
-            if start <= last_end + gap_max as u64 && whole <= len_max as u64 {
+            let whole = (offset + len as u64).max(last_end) - last.offset;
+            if offset <= last_end + gap_max as u64 && whole <= len_max as u64 {
                 last.len = whole as usize;
                 last.members.end = index + 1;
                 continue;
             }
         }
-        runs.push(Run { offset: start, len: (end - start) as usize, members: index..index + 1 });
+        runs.push(Run { offset, len, members: index..index + 1 });
     }
     runs
 }

@@ -242,11 +242,13 @@ impl Shelf {
             // All others together would not be room enough.
             return self.put_cold(buffer);
         }
-        self.kept.lock().put(buffer);
-        loop {
-            let oldest = self.kept.lock().take_oldest(self.bytes_max);
-            let Some(oldest) = oldest else { return };
-            self.put_cold(oldest);
+        let mut kept = self.kept.lock();
+        kept.put(buffer);
+        let mut oldest = kept.take_oldest(self.bytes_max);
+        drop(kept);
+        while let Some(buffer) = oldest {
+            self.put_cold(buffer);
+            oldest = self.kept.lock().take_oldest(self.bytes_max);
         }
     }
 

@@ -19,6 +19,20 @@ pub(crate) fn complete<'a, 'n>(
     conclude(mover, set, operation, name_of)
 }
 
+/// [`complete`] for a set of one, without a list as long as all goes well.
+pub(crate) fn complete_one(
+    mover: &dyn Mover,
+    mut transfer: Transfer<'_>,
+    operation: &'static str,
+    name: &str,
+) -> Result<()> {
+    mover.run(std::slice::from_mut(&mut transfer));
+    match transfer.outcome {
+        Ok(moved) if moved >= transfer.memory.len() => Ok(()),
+        _ => conclude(mover, vec![transfer], operation, |_| name),
+    }
+}
+
 /// The rest of [`complete`], for a set whose transfers were all tried once.
 pub(crate) fn conclude<'a, 'n>(
     mover: &dyn Mover,
@@ -155,6 +169,30 @@ mod tests {
             complete(&stutter(seed), set, "read", |_| "f").unwrap();
             assert!(found == text, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn one_alone_is_carried_to_its_end_too() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 1000], 0).unwrap();
+        for seed in 0..50 {
+            let mut buffer = [0; 700];
+            let read = transfer(&file, 300, Memory::Into(&mut buffer));
+            complete_one(&stutter(seed), read, "read", "f").unwrap();
+            assert_eq!(buffer, [7; 700]);
+            let answer =
+                complete_one(&stutter(seed), transfer(&file, 400, Memory::Into(&mut buffer)), "read", "f");
+            match answer.unwrap_err() {
+                Error::Short { operation: "read", file, offset: 400, expected: 700, found: 600 } => {
+                    assert_eq!(file, "f");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let failed = Scripted(Mutex::new(vec![Ok(50), Err(io::Error::from(io::ErrorKind::StorageFull))]));
+        let data = [0; 100];
+        let answer = complete_one(&failed, transfer(&file, 0, Memory::From(&data)), "write", "f");
+        assert!(matches!(&answer, Err(Error::Full { file, .. }) if file == "f"), "{answer:?}");
     }
 
     #[test]

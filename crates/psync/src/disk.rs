@@ -5,7 +5,7 @@
 //! 2. A file id is never given out twice.
 //! 3. What a window shows of a file stays in it, with its space, as far as this volume's own calls can take it away.
 
-use crate::completion::complete;
+use crate::completion::{complete, complete_one};
 use crate::in_flight::Flight;
 use crate::mapping::{self, Mapped};
 use crate::transfer::{Landing, Memory, Mover, Transfer};
@@ -14,7 +14,6 @@ use crate::{
     Request, Result, Volume, Window, Write, direct, lock_file, threads,
 };
 use parking_lot::RwLock;
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -86,7 +85,7 @@ pub struct Disk {
     backend: Backend,
     limits: Limits,
     notes: Vec<String>,
-    files: RwLock<HashMap<FileId, Arc<OpenFile>>>,
+    files: RwLock<Files>,
     next: AtomicU32,
     counted: Counted,
 }
@@ -97,6 +96,31 @@ struct OpenFile {
     direct: bool,
     write: bool,
     mapped: Arc<Mapped>,
+}
+
+/// The open files. There are few, and ids only grow: so they lie in order, and one is found faster than its id is hashed.
+#[derive(Default)]
+struct Files(Vec<(FileId, Arc<OpenFile>)>);
+
+impl Files {
+    fn place(&self, id: FileId) -> Result<usize> {
+        let found = self.0.binary_search_by_key(&id, |(id, _)| *id);
+        found.map_err(|_| Error::Invalid(format!("file {} is not open", id.number())))
+    }
+
+    fn get(&self, id: FileId) -> Result<&Arc<OpenFile>> {
+        self.place(id).map(|place| &self.0[place].1)
+    }
+
+    fn insert(&mut self, id: FileId, file: OpenFile) {
+        // Who opens a file at the same time may have come in between.
+        let place = self.0.partition_point(|(other, _)| *other < id);
+        self.0.insert(place, (id, Arc::new(file)));
+    }
+
+    fn remove(&mut self, id: FileId) -> Result<Arc<OpenFile>> {
+        self.place(id).map(|place| self.0.remove(place).1)
+    }
 }
 
 #[derive(Default)]
@@ -221,18 +245,32 @@ impl Disk {
     }
 
     fn file(&self, id: FileId) -> Result<Arc<OpenFile>> {
-        let files = self.files.read();
-        files.get(&id).cloned().ok_or_else(|| Error::Invalid(format!("file {} is not open", id.number())))
+        self.files.read().get(id).cloned()
     }
 
     /// The files of a set of reads, if all of them may be carried out.
     fn readable<'a>(&self, set: impl Iterator<Item = (FileId, u64, &'a [u8])>) -> Result<Vec<Arc<OpenFile>>> {
-        let checked = set.map(|(file, offset, buffer)| {
-            let file = self.file(file)?;
+        let mut last: Option<(FileId, Arc<OpenFile>)> = None;
+        let checked = set.map(|(id, offset, buffer)| {
+            // Mostly all reads of a set are of one file.
+            let file = match &last {
+                Some((last_id, file)) if *last_id == id => Arc::clone(file),
+                _ => Arc::clone(&last.insert((id, self.file(id)?)).1),
+            };
             self.check(&file, offset, buffer.as_ptr() as usize, buffer.len())?;
             Ok(file)
         });
         checked.collect()
+    }
+
+    /// A set of one read, as [`Device::read`] does it, without a list of anything.
+    fn read_one(&self, read: &mut Read<'_>) -> Result<()> {
+        let file = self.file(read.file)?;
+        self.check(&file, read.offset, read.buffer.as_ptr() as usize, read.buffer.len())?;
+        self.count_reads([read.buffer.len()].into_iter());
+        let memory = Memory::Into(read.buffer);
+        let transfer = Transfer { file: &file.file, offset: read.offset, memory, outcome: Ok(0) };
+        complete_one(&*self.mover, transfer, "read", &file.name)
     }
 
     /// Counts a set of reads of so many bytes each.
@@ -349,6 +387,9 @@ fn make(backend: Backend, pio_max: usize) -> io::Result<Arc<dyn Mover>> {
 
 impl Device for Disk {
     fn read(&self, set: &mut [Read<'_>]) -> Result<()> {
+        if let [one] = set {
+            return self.read_one(one);
+        }
         let files = self.readable(set.iter().map(|read| (read.file, read.offset, &*read.buffer)))?;
         let pio_max = self.limits.pio_max;
         for (part, files) in set.chunks_mut(pio_max).zip(files.chunks(pio_max)) {
@@ -474,13 +515,14 @@ impl Volume for Disk {
             write: access.write,
             mapped: Arc::default(),
         };
-        self.files.write().insert(id, Arc::new(opened));
+        self.files.write().insert(id, opened);
         Ok(id)
     }
 
     fn close(&self, file: FileId) -> Result<()> {
-        let closed = self.files.write().remove(&file);
-        closed.map(drop).ok_or_else(|| Error::Invalid(format!("file {} is not open", file.number())))
+        // Closed by the system when nobody has the lock.
+        let closed = self.files.write().remove(file);
+        closed.map(drop)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -547,5 +589,33 @@ impl Volume for Disk {
 impl std::fmt::Debug for Disk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Disk({}, {})", self.path.display(), self.backend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_files_are_found_in_whatever_order_they_came() {
+        let opened = |name: &str| OpenFile {
+            name: name.into(),
+            file: Arc::new(tempfile::tempfile().unwrap()),
+            direct: false,
+            write: false,
+            mapped: Arc::default(),
+        };
+        let mut files = Files::default();
+        for number in [3, 1, 7, 2] {
+            files.insert(FileId::new(number), opened(&number.to_string()));
+        }
+        assert_eq!(&*files.remove(FileId::new(2)).unwrap().name, "2");
+        for number in 0..9 {
+            match files.get(FileId::new(number)) {
+                Ok(file) => assert_eq!(*file.name, *number.to_string()),
+                Err(error) => assert!([0, 2, 4, 5, 6, 8].contains(&number), "{number}: {error}"),
+            }
+        }
+        assert!(files.remove(FileId::new(2)).is_err());
     }
 }

@@ -19,12 +19,20 @@ pub(crate) const fn varint_len(value: u64) -> usize {
     bits.div_ceil(7)
 }
 
-/// As `a.cmp(b)`, word by word in place of a call, which short keys pay for.
+/// As `a.cmp(b)`, by two words at a time, and one, in place of a call, which short keys pay for.
 #[inline]
 pub(crate) fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
+        let (x, y) = (u128::from_be_bytes(*x), u128::from_be_bytes(*y));
         if x != y {
-            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+            return x.cmp(&y);
+        }
+        (a, b) = (a_rest, b_rest);
+    }
+    if let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
+        let (x, y) = (u64::from_be_bytes(*x), u64::from_be_bytes(*y));
+        if x != y {
+            return x.cmp(&y);
         }
         (a, b) = (a_rest, b_rest);
     }
@@ -126,7 +134,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_compare_as_slices_do(a in prop::collection::vec(0u8..3, 0..20), b in prop::collection::vec(0u8..3, 0..20)) {
+        fn bytes_compare_as_slices_do(
+            alike in prop::collection::vec(any::<u8>(), 0..40),
+            a in prop::collection::vec(0u8..3, 0..20), b in prop::collection::vec(0u8..3, 0..20))
+        {
+            let (a, b) = ([&alike[..], &a].concat(), [&alike[..], &b].concat());
             prop_assert_eq!(compare_bytes(&a, &b), a.cmp(&b));
         }
 

@@ -174,6 +174,17 @@ pub(crate) struct Refusal {
     pub found: String,
 }
 
+/// What can be wrong with an entry.
+#[derive(Clone, Copy)]
+enum Fault {
+    Offset,
+    Key,
+    KeyLength,
+    Order,
+    Child,
+    Change,
+}
+
 fn refuse<T>(
     at: usize,
     what: &'static str,
@@ -199,7 +210,6 @@ impl Node {
             return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
         }
         let mut head = Reader::new(&bytes[..HEADER]);
-        let early = Refusal { at: 0, what: "header", expected: "40 bytes".into(), found: "fewer".into() };
         let mut parse = || {
             Some((
                 head.array::<4>()?,
@@ -214,7 +224,9 @@ impl Node {
                 head.u32()?,
             ))
         };
-        let (magic, kind, level, zero, id, epoch, keyspace, len, count, crc) = parse().ok_or(early)?;
+        let Some((magic, kind, level, zero, id, epoch, keyspace, len, count, crc)) = parse() else {
+            return refuse(0, "header", "40 bytes", "fewer");
+        };
         if magic != MAGIC {
             return refuse(0, "magic of a node", format!("{MAGIC:02x?}"), format!("{magic:02x?}"));
         }
@@ -251,45 +263,87 @@ impl Node {
         if self.offset(0) != first {
             return refuse(HEADER, "offset of the first entry", first, self.offset(0));
         }
-        let (is_inner, is_piece) = (self.name.is_inner(), self.name.level == PIECE);
-        let mut last_key: Option<&[u8]> = None;
+        let checked = match self.name.level {
+            PIECE => self.check_each(first, |payload| match payload.split_first() {
+                Some((&REMOVED, [])) | Some((&PUT, _)) => None,
+                _ => Some(Fault::Change),
+            }),
+            0 => self.check_each(first, |_| None),
+            _ => self.check_each(first, |payload| (payload.len() != CHILD).then_some(Fault::Child)),
+        };
+        checked.or_else(|(fault, index, start)| self.refuse_entry(fault, index, start))
+    }
+
+    /// Goes through the entries once. What is told of one that is wrong is made by [`Node::refuse_entry`], so that nothing but a number goes
+    /// from entry to entry.
+    #[inline(always)]
+    fn check_each(
+        &self,
+        first: usize,
+        wrong_payload: impl Fn(&[u8]) -> Option<Fault>,
+    ) -> Result<(), (Fault, usize, usize)> {
+        let bytes = &self.bytes[..];
+        let offsets = bytes[HEADER..first].as_chunks::<4>().0;
+        let is_inner = self.name.is_inner();
+        let mut last_key: &[u8] = &[];
         let mut start = first;
-        for index in 0..self.count as usize {
-            let end = self.end(index);
-            let Some(bytes) = self.bytes.get(start..end).filter(|bytes| !bytes.is_empty()) else {
-                let found = format!("{start}..{end}");
-                return refuse(HEADER + 4 * index, "offset of an entry", "ascending offsets", found);
+        for index in 0..offsets.len() {
+            let end = offsets.get(index + 1).map_or(bytes.len(), |end| u32::from_le_bytes(*end) as usize);
+            let fault = |fault| Err((fault, index, start));
+            let Some((&byte, rest)) = bytes.get(start..end).and_then(<[u8]>::split_first) else {
+                return fault(Fault::Offset);
             };
-            let mut entry = Reader::new(bytes);
-            let Some(key) = entry.length().and_then(|key_len| entry.bytes(key_len)) else {
-                return refuse(
-                    start,
-                    "key of an entry",
-                    "a key within the entry",
-                    "one that runs over its end",
-                );
+            // Nearly all keys are shorter than 128 bytes.
+            let parts = if byte < 0x80 {
+                rest.split_at_checked(usize::from(byte))
+            } else {
+                let mut entry = Reader::new(&bytes[start..end]);
+                let key = entry.length().and_then(|len| entry.bytes(len));
+                key.map(|key| (key, &bytes[end - entry.remaining()..end]))
             };
+            let Some((key, payload)) = parts else { return fault(Fault::Key) };
             if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (is_inner && index == 0) {
-                return refuse(start, "length of a key", format!("1 to {}", crate::KEY_LEN_MAX), key.len());
+                return fault(Fault::KeyLength);
             }
-            if last_key.is_some_and(|last| compare_bytes(last, key) != Ordering::Less) {
-                return refuse(start, "order of keys", "ascending keys", "a key not above the one before it");
+            // Only the first one of an inner node is empty, and nothing is below that.
+            if index > 0 && compare_bytes(last_key, key) != Ordering::Less {
+                return fault(Fault::Order);
             }
-            if is_inner && entry.remaining() != CHILD {
-                return refuse(start, "child of an inner node", format!("{CHILD} bytes"), entry.remaining());
+            if let Some(wrong) = wrong_payload(payload) {
+                return fault(wrong);
             }
-            if is_piece {
-                let len = entry.remaining();
-                match entry.u8() {
-                    Some(REMOVED) if len == 1 => {}
-                    Some(PUT) => {}
-                    _ => return refuse(start, "change in a log piece", "a value or a removal", "neither"),
-                }
-            }
-            last_key = Some(key);
+            last_key = key;
             start = end;
         }
         Ok(())
+    }
+
+    /// What is wrong with an entry, for people.
+    #[cold]
+    fn refuse_entry(&self, fault: Fault, index: usize, start: usize) -> Result<(), Refusal> {
+        let end = self.end(index);
+        let entry = self.bytes.get(start..end).unwrap_or_default();
+        match fault {
+            Fault::Offset => {
+                let found = format!("{start}..{end}");
+                refuse(HEADER + 4 * index, "offset of an entry", "ascending offsets", found)
+            }
+            Fault::Key => {
+                refuse(start, "key of an entry", "a key within the entry", "one that runs over its end")
+            }
+            Fault::KeyLength => {
+                let expected = format!("1 to {}", crate::KEY_LEN_MAX);
+                refuse(start, "length of a key", expected, key_len(entry).0)
+            }
+            Fault::Order => {
+                refuse(start, "order of keys", "ascending keys", "a key not above the one before it")
+            }
+            Fault::Child => {
+                let found = payload_of(entry).len();
+                refuse(start, "child of an inner node", format!("{CHILD} bytes"), found)
+            }
+            Fault::Change => refuse(start, "change in a log piece", "a value or a removal", "neither"),
+        }
     }
 
     pub fn name(&self) -> Name {
@@ -450,6 +504,35 @@ mod tests {
         let node = Node::decode(node.into()).unwrap();
         let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
         assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
+    }
+
+    /// Each thing that can be wrong with an entry, behind a correct checksum: what is told of it, and where.
+    #[test]
+    fn what_is_wrong_with_an_entry_is_told() {
+        let told = |mut bytes: Vec<u8>, change: &[(usize, u8)]| {
+            change.iter().for_each(|(at, byte)| bytes[*at] = *byte);
+            seal(&mut bytes);
+            let Refusal { what, at, .. } = Node::decode(bytes.into()).unwrap_err();
+            (what, at)
+        };
+        let two = || leaf(&[(b"a", b"1"), (b"b", b"")]);
+        assert_eq!(told(two(), &[(40, 49)]), ("offset of the first entry", 40));
+        assert_eq!(told(two(), &[(44, 48)]), ("offset of an entry", 40));
+        assert_eq!(told(two(), &[(44, 47)]), ("offset of an entry", 40));
+        assert_eq!(told(two(), &[(44, 54)]), ("offset of an entry", 40));
+        assert_eq!(told(two(), &[(48, 3)]), ("key of an entry", 48));
+        assert_eq!(told(two(), &[(51, 0x80)]), ("key of an entry", 51));
+        assert_eq!(told(two(), &[(48, 0)]), ("length of a key", 48));
+        assert_eq!(told(two(), &[(52, b'a')]), ("order of keys", 51));
+        assert_eq!(told(two(), &[(52, b'A')]), ("order of keys", 51));
+        let long = [7; crate::KEY_LEN_MAX + 1];
+        assert_eq!(told(leaf(&[(&long, b"")]), &[]), ("length of a key", 44));
+        assert_eq!(told(encoded(1, &[(b"", &[0; 7])]), &[]), ("child of an inner node", 44));
+        assert_eq!(told(encoded(1, &[(b"a", &[0; 8])]), &[]), ("length of a key", 44));
+        for change in [&[][..], &[2], &[REMOVED, 0]] {
+            assert_eq!(told(encoded(PIECE, &[(b"a", change)]), &[]), ("change in a log piece", 44));
+        }
+        assert!(Node::decode(encoded(PIECE, &[(b"a", &[PUT]), (b"b", &[REMOVED])]).into()).is_ok());
     }
 
     proptest! {

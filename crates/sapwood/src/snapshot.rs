@@ -152,6 +152,11 @@ fn end_of_prefix(prefix: &[u8]) -> Bound<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Database;
+    use crate::node::{NodeId, PIECE};
+    use psync::{Simulated, Volume};
+    use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {
@@ -159,5 +164,145 @@ mod tests {
         assert_eq!(end_of_prefix(b"a\xff\xff"), Bound::Excluded(Bytes::from("b")));
         assert_eq!(end_of_prefix(b"\xff"), Bound::Unbounded);
         assert_eq!(end_of_prefix(b""), Bound::Unbounded);
+    }
+
+    fn open(volume: &Arc<dyn Volume>) -> (Database, Keyspace) {
+        let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
+        let db = builder.open_on(Arc::clone(volume)).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (db, keyspace)
+    }
+
+    /// A database with log areas of several layers of several pieces, and with these keys in its leaves; nothing of it is in memory.
+    fn logged(others: &[Vec<u8>]) -> (Database, Keyspace) {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let (db, keyspace) = open(&volume);
+        for step in [1, 40, 41, 20] {
+            let mut batch = db.batch();
+            (0..9000u64).step_by(step).for_each(|number| {
+                batch.insert(&keyspace, number.to_be_bytes(), [step as u8; 50]);
+            });
+            if step == 1 {
+                others.iter().for_each(|key| {
+                    batch.insert(&keyspace, key, key);
+                });
+            }
+            batch.commit().unwrap();
+            db.flush().unwrap();
+        }
+        drop(keyspace);
+        db.close().unwrap();
+        open(&volume)
+    }
+
+    /// The nodes where some keys are sought.
+    #[derive(Default)]
+    struct Sought {
+        inner: BTreeSet<NodeId>,
+        pieces: BTreeSet<NodeId>,
+        leaves: BTreeSet<NodeId>,
+        /// Keys that a piece was taken to have.
+        strangers: usize,
+    }
+
+    impl Sought {
+        fn count(&self) -> usize {
+            self.inner.len() + self.pieces.len() + self.leaves.len()
+        }
+    }
+
+    fn sought(db: &Database, keyspace: &Keyspace, keys: &[Vec<u8>]) -> Sought {
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let mut sought = Sought::default();
+        for key in keys {
+            let (mut id, height) = view.root().unwrap();
+            let mut is_logged = false;
+            for level in (1..=height).rev() {
+                sought.inner.insert(id);
+                let area = view.log(id).filter(|_| level == 1);
+                for piece in area.iter().flat_map(|area| area.candidates(key)) {
+                    sought.pieces.insert(piece);
+                    is_logged = view.node(piece, PIECE).unwrap().search(key).is_ok();
+                    if is_logged {
+                        break;
+                    }
+                    sought.strangers += 1;
+                }
+                let node = view.node(id, level).unwrap();
+                id = node.child(node.child_for(key));
+            }
+            if !is_logged {
+                sought.leaves.insert(id);
+            }
+        }
+        sought
+    }
+
+    /// What one `multi_get` of these keys finds, and how many requests in how many sets it takes.
+    fn found_with(
+        db: &Database,
+        keyspace: &Keyspace,
+        keys: &[Vec<u8>],
+    ) -> (Vec<Option<Vec<u8>>>, usize, usize) {
+        let counters = &db.handle.engine.pager.counters;
+        let counts = || (counters.reads.load(Relaxed) as usize, counters.read_sets.load(Relaxed) as usize);
+        let (reads, sets) = counts();
+        let values = keyspace.multi_get(keys).unwrap();
+        let (reads, sets) = (counts().0 - reads, counts().1 - sets);
+        (values.into_iter().map(|value| value.map(|value| value.to_vec())).collect(), reads, sets)
+    }
+
+    #[test]
+    fn neighbours_share_the_read_of_a_piece_and_of_a_leaf() {
+        let (db, keyspace) = logged(&[]);
+        let mut shared = 0;
+        for (from, to) in [(0u64, 60), (2000, 2600), (5000, 6800)] {
+            let keys: Vec<_> =
+                (from..to).filter(|n| n % 7 == 0 || n % 20 == 0).map(|n| n.to_be_bytes().to_vec()).collect();
+            let (values, requests, _) = found_with(&db, &keyspace, &keys);
+            for (key, value) in keys.iter().zip(values) {
+                let number = u64::from_be_bytes(key[..].try_into().unwrap());
+                let newest = [20, 41, 40, 1].into_iter().find(|step| number % step == 0).unwrap();
+                assert_eq!(value, Some(vec![newest as u8; 50]), "{number}");
+            }
+            let sought = sought(&db, &keyspace, &keys);
+            assert!(requests <= sought.count(), "{requests} for {} nodes", sought.count());
+            assert!(requests >= sought.pieces.len() + sought.leaves.len());
+            shared += keys.len() - sought.pieces.len() - sought.leaves.len();
+        }
+        assert!(shared > 200, "{shared} keys lie in a node of another");
+    }
+
+    /// The hash of a stranger is in a maplet, and the key is not in the piece: it is sought in an older one, and then in its leaf.
+    #[test]
+    fn strangers_go_on_together() {
+        let strangers = {
+            let (db, keyspace) = logged(&[]);
+            let engine = &db.handle.engine;
+            let version = Arc::clone(&engine.state.load().version);
+            let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+            let areas = (0u64..9000).step_by(13).filter_map(|number| {
+                let block = view.block_at(&number.to_be_bytes()).unwrap().unwrap();
+                Some((number, view.log(block.id)?))
+            });
+            let candidates = areas.flat_map(|(number, area)| {
+                (0..10_000u32)
+                    .map(move |more| [&number.to_be_bytes()[..], &more.to_be_bytes()].concat())
+                    .filter(|key| area.candidates(key).next().is_some())
+            });
+            candidates.take(60).collect::<Vec<_>>()
+        };
+        let (db, keyspace) = logged(&strangers);
+        let (values, requests, sets) = found_with(&db, &keyspace, &strangers);
+        for (key, value) in strangers.iter().zip(values) {
+            assert_eq!(value.as_ref(), Some(key));
+        }
+        let sought = sought(&db, &keyspace, &strangers);
+        assert!(sought.strangers > 30, "{} of {}", sought.strangers, strangers.len());
+        assert!(requests <= sought.count(), "{requests} for {} nodes", sought.count());
+        let most = usize::from(db.handle.engine.state.load().version.trees[&keyspace.id()].height) + 6;
+        assert!(sets <= most, "{sets} sets for {} strangers", sought.strangers);
     }
 }

@@ -185,13 +185,38 @@ impl Pager {
         node
     }
 
-    /// One node.
+    /// One node, as [`Pager::fetch`] with [`Gather::Single`], without the lists of that: a get has one node to read.
     pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
         if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
-        let nodes = self.fetch(segments, &[(id, address)], Gather::Single)?;
-        nodes.into_iter().next().ok_or(Error::Closed)
+        self.counters.misses.fetch_add(1, Relaxed);
+        let offset = self.file_offset(segments, (id, address))?;
+        let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
+        let mut buffer = self.buffers.take(request.len);
+        let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
+        self.volume.read(&mut [read]).map_err(unread)?;
+        self.counters.read_sets.fetch_add(1, Relaxed);
+        self.counters.reads.fetch_add(1, Relaxed);
+        self.counters.bytes_read.fetch_add(request.len as u64, Relaxed);
+        let node = self.node_of(&buffer, request.offset, offset, id, address)?;
+        self.cache.offer(address.position, &node);
+        Ok(node)
+    }
+
+    /// The node at `offset` of the file, of which a buffer has the bytes from another offset on.
+    fn node_of(
+        &self,
+        buffer: &AlignedBuffer,
+        from: u64,
+        offset: u64,
+        id: NodeId,
+        address: Address,
+    ) -> Result<Node> {
+        let start = (offset - from) as usize;
+        // A copy, so that a value that a user keeps does not keep a large aligned buffer.
+        let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
+        verify(bytes, offset, id, address)
     }
 
     /// Nodes by id and address, in the order asked, with one parallel read of those that are not in the cache.
@@ -316,10 +341,7 @@ impl Pager {
         for (run, buffer) in plan.runs.iter().zip(buffers) {
             for (offset, index) in &plan.members[run.members.clone()] {
                 let (id, address) = wanted[*index];
-                let start = (offset - run.offset) as usize;
-                // A copy, so that a value that a user keeps does not keep a large aligned buffer.
-                let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
-                let node = verify(bytes, *offset, id, address)?;
+                let node = self.node_of(buffer, run.offset, *offset, id, address)?;
                 match gather {
                     Gather::Single => self.cache.offer(address.position, &node),
                     // Whether it is cached is for the search to say.

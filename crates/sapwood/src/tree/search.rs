@@ -12,6 +12,7 @@ use crate::store::pager::Gather;
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
+use std::ops::Range;
 
 /// The value of a key, for a reader of a state with this number, if it is to be remembered.
 pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result<Option<Bytes>> {
@@ -56,19 +57,37 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     keys: &[K],
     found: &mut dyn FnMut(usize, Bytes),
 ) -> Result<()> {
-    let Some((root, height)) = view.root() else { return Ok(()) };
-    let mut search =
-        Search { view, number, keys, found, in_log: vec![false; keys.len()], strangers: Vec::new() };
-    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
-    for index in std::mem::take(&mut search.strangers) {
-        if let Some(value) = get(view, number, keys[index].as_ref())? {
-            (search.found)(index, value);
+    let mut strangers = descend_with(view, number, keys, 0, found)?;
+    for tried in 1.. {
+        if strangers.is_empty() {
+            break;
         }
+        let rest: Vec<_> = strangers.iter().map(|index| keys[*index].as_ref()).collect();
+        let again =
+            descend_with(view, number, &rest, tried, &mut |index, value| found(strangers[index], value))?;
+        strangers = again.into_iter().map(|index| strangers[index]).collect();
     }
     Ok(())
 }
 
-/// What is read for a key.
+/// One way down for all keys, of which so many log pieces are known not to have them. Returns those that the next piece did not have either.
+fn descend_with<K: AsRef<[u8]>>(
+    view: TreeView<'_>,
+    number: Option<u64>,
+    keys: &[K],
+    tried: usize,
+    found: &mut dyn FnMut(usize, Bytes),
+) -> Result<Vec<usize>> {
+    let Some((root, height)) = view.root() else { return Ok(Vec::new()) };
+    let mut search =
+        Search { view, number, keys, found, tried, in_log: vec![None; keys.len()], strangers: Vec::new() };
+    mpsearch(&mut search, Place::Node(root), usize::from(height), 0..keys.len(), view.pager.pio_max())?;
+    let mut strangers = search.strangers;
+    strangers.sort_unstable();
+    Ok(strangers)
+}
+
+/// What is read for some keys. The keys of a piece's visit are those of its range that [`Search::in_log`] sends there: others may lie between them.
 #[derive(Clone, Copy)]
 enum Place {
     Node(NodeId),
@@ -80,10 +99,30 @@ struct Search<'a, K> {
     number: Option<u64>,
     keys: &'a [K],
     found: &'a mut dyn FnMut(usize, Bytes),
-    /// Keys that a log piece should have.
-    in_log: Vec<bool>,
+    /// Log pieces, newest first, that are known not to have the keys.
+    tried: usize,
+    /// The log piece that should have a key.
+    in_log: Vec<Option<NodeId>>,
     /// Keys that it did not have.
     strangers: Vec<usize>,
+}
+
+impl<K: AsRef<[u8]>> Search<'_, K> {
+    /// Has each log piece of the area that should have some of the keys visited, once for all of them.
+    fn visit_pieces(&mut self, area: &LogArea, keys: Range<usize>, below: &mut Vec<Visit<Place>>) {
+        let mut wanted: Vec<(NodeId, usize)> = Vec::new();
+        for index in keys {
+            let piece = area.candidates(self.keys[index].as_ref()).nth(self.tried);
+            self.in_log[index] = piece;
+            wanted.extend(piece.map(|piece| (piece, index)));
+        }
+        wanted.sort_unstable();
+        for of_piece in wanted.chunk_by(|a, b| a.0 == b.0) {
+            let (piece, first) = of_piece[0];
+            let (_, last) = of_piece[of_piece.len() - 1];
+            below.push(Visit { place: Place::Piece(piece), keys: first..last + 1 });
+        }
+    }
 }
 
 impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
@@ -106,15 +145,11 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         visit: Visit<Place>,
         below: &mut Vec<Visit<Place>>,
     ) -> Result<()> {
+        let view = self.view;
         if height == 1
-            && let Some(area) = self.view.log(node.name().id)
+            && let Some(area) = view.log(node.name().id)
         {
-            for index in visit.keys.clone() {
-                if let Some(piece) = area.candidates(self.keys[index].as_ref()).next() {
-                    self.in_log[index] = true;
-                    below.push(Visit { place: Place::Piece(piece), keys: index..index + 1 });
-                }
-            }
+            self.visit_pieces(area, visit.keys.clone(), below);
         }
         fan_out::<[u8], _, _>(
             visit.keys,
@@ -122,7 +157,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
-                if keys.clone().any(|index| !self.in_log[index]) {
+                if self.in_log[keys.clone()].iter().any(Option::is_none) {
                     below.push(Visit { place: Place::Node(node.child(child)), keys });
                 }
             },
@@ -132,16 +167,22 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
 
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         for (visit, node) in group {
+            let piece = match visit.place {
+                Place::Node(_) => None,
+                Place::Piece(id) => Some(id),
+            };
             for index in visit.keys {
+                if self.in_log[index] != piece {
+                    continue;
+                }
                 let key = self.keys[index].as_ref();
-                let value = match (visit.place, node.search(key)) {
-                    (Place::Node(_), Ok(at)) if !self.in_log[index] => Some(node.payload(at)),
-                    (Place::Piece(_), Ok(at)) => node.change(at),
-                    (Place::Piece(_), Err(_)) => {
+                let value = match (piece, node.search(key)) {
+                    (None, at) => at.ok().map(|at| node.payload(at)),
+                    (Some(_), Ok(at)) => node.change(at),
+                    (Some(_), Err(_)) => {
                         self.strangers.push(index);
                         None
                     }
-                    (Place::Node(_), _) => None,
                 };
                 if let Some(value) = value {
                     self.view.remember(self.number, key, &value, &node);

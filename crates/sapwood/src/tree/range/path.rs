@@ -102,15 +102,15 @@ struct Crossed {
 impl Crossing {
     /// At the beginning of a walk, or where it comes to the block.
     fn begin(course: &Course, block: &Node, area: &Arc<LogArea>) -> Self {
-        let layers = area.layers().map(|layer| {
+        let layers = area.rows().map(|row| {
             let left = match (course.direction, &course.low, &course.high) {
                 (Direction::Up, Bound::Included(from) | Bound::Excluded(from), _) => {
-                    layer.piece_for(from)..layer.pieces.len()
+                    row.piece_for(from)..row.pieces.len()
                 }
                 (Direction::Down, _, Bound::Included(from) | Bound::Excluded(from)) => {
-                    0..layer.piece_for(from) + 1
+                    0..row.piece_for(from) + 1
                 }
-                (_, _, _) => 0..layer.pieces.len(),
+                (_, _, _) => 0..row.pieces.len(),
             };
             Crossed { left, was_read: false }
         });
@@ -120,15 +120,15 @@ impl Crossing {
     /// The pieces that the walk needs next up to a separator, or to the end of the block; but none beyond its far bound. By layers, oldest first.
     fn next(&self, course: &Course, separator: Option<&[u8]>) -> Vec<NextPiece> {
         let mut next = Vec::new();
-        for (index, (layer, crossed)) in self.area.layers().zip(&self.layers).enumerate() {
+        for (index, (row, crossed)) in self.area.rows().zip(&self.layers).enumerate() {
             let Range { start, end } = crossed.left;
             if start >= end {
                 continue;
             }
-            let named = |at: usize| NextPiece { layer: index, id: layer.pieces[at] };
+            let named = |at: usize| NextPiece { layer: index, id: row.pieces[at] };
             match course.direction {
                 Direction::Up => {
-                    let to = layer.pieces_while(|fence| {
+                    let to = row.pieces_while(|fence| {
                         separator.is_none_or(|separator| fence < separator) && below_high(fence, &course.high)
                     });
                     next.extend((start..to.min(end)).map(named));
@@ -139,7 +139,7 @@ impl Crossing {
                         Bound::Unbounded => None,
                     };
                     // The higher of both; `None` is the lowest.
-                    let from = separator.max(bound).map_or(0, |low| layer.piece_for(low));
+                    let from = separator.max(bound).map_or(0, |low| row.piece_for(low));
                     next.extend((from.max(start)..end).rev().map(named));
                 }
             }

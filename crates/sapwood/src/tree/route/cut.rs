@@ -13,7 +13,7 @@ pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {
 }
 
 /// Bytes that a log piece aims at: a get or a short scan that needs a record or five of a layer is to read little else. In the mapping table, the layer and its
-/// fences a piece takes some 40 bytes of memory, a fiftieth of its length, and less than the hashes of 17 records of 116 bytes in it, which take 50. With 4 KiB it would be half
+/// fences a piece takes some 44 bytes of memory, a fiftieth of its length, and less than the hashes of 17 records of 116 bytes in it, which take 50. With 4 KiB it would be half
 /// of that, and scans, which where log areas are long are bound by the device's bandwidth, would read half as much again.
 const PIECE_LEN: u64 = 2 << 10;
 
