@@ -104,21 +104,21 @@ impl Engine {
         let due = sweep.take_due();
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
-        let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep(false)));
-        let (left, undone) = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
+        let mut left = &due[..];
+        let undone = match self.tidy_up(writer).and_then(|()| self.cleanse_due(writer, &mut left, written)) {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
                 self.reclaim(0);
                 self.flush.shortage.eased();
-                (0, due.len())
+                std::mem::take(&mut left).len()
             }
-            left => {
+            cleansed => {
+                cleansed?;
                 self.flush.shortage.over();
-                let left = left?;
-                (left, left)
+                left.len()
             }
         };
-        sweep.end(&due[due.len() - left..]);
+        sweep.end(left);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();

@@ -20,6 +20,8 @@ const NODE_LISTED: u64 = 300;
 
 /// Slots whose space is given back before anybody looks whether that is enough, or whether there is something better to do.
 pub(crate) const SLOTS: usize = 16;
+/// Of the active queue's share: then whoever writes will soon stop for the flushing thread.
+const NEARLY_FULL: (usize, usize) = (7, 8);
 /// Slots that a flush which is at work keeps when the log has no space: for a small portion, and what the collector copies of it.
 const SLOTS_OF_A_FLUSH: usize = 4;
 
@@ -42,21 +44,39 @@ impl Engine {
         portion(live).min(listed).min(held).min(self.flush.shortage.limit())
     }
 
-    /// Copies what lives out of the poorest segments until the space is within its target.
-    pub fn collect(&self, writer: &mut Writer) -> Result<()> {
+    /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while writers are
+    /// pressed.
+    fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
             let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
             let victims = garbage_collection::choose(&base, budget);
-            if victims.is_empty() {
+            let is_bearable = || base.used_bytes() <= garbage_collection::bearable(base.live_bytes());
+            if victims.is_empty() || (self.are_writers_pressed() && is_bearable()) {
                 return Ok(());
             }
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
-            self.reclaim(self.slots_to_keep(false));
+            self.reclaim_by_steps();
         }
+    }
+
+    /// Whether somebody waits for the flushing thread, or soon will: a queue is frozen that it has not begun with, or the active one is
+    /// nearly full. But not while space is short, which nobody gets without it.
+    pub fn are_writers_pressed(&self) -> bool {
+        if !self.flush.in_background() || self.flush.shortage.limit() != u64::MAX {
+            return false;
+        }
+        let state = self.state.load();
+        let has_next = state.frozen.as_ref().is_some_and(|frozen| frozen.resume.lock().is_none());
+        has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
+    }
+
+    /// Gives the space of free slots back that is not kept, some at a time, and leaves the rest for later when writers are pressed.
+    fn reclaim_by_steps(&self) {
+        while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
     }
 
     /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again, for which both the
@@ -132,10 +152,10 @@ impl Engine {
         self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
     }
 
-    /// After an attempt has made nodes dead.
+    /// After an attempt has made nodes dead: the collector, and space for the file system. Neither goes on for long while writers are pressed.
     pub fn tidy_up(&self, writer: &mut Writer) -> Result<()> {
         self.collect(writer)?;
-        self.reclaim(self.slots_to_keep(false));
+        self.reclaim_by_steps();
         self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         Ok(())
     }

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. `written` is what the
-    /// flush has written before. Says how many blocks are left.
-    pub fn cleanse_due(&self, writer: &mut Writer, due: &[Due], written: u64) -> Result<usize> {
+    /// flush has written before. What is left of them is what is not done, after an error too.
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due], written: u64) -> Result<()> {
         if !self.flush.in_background() || due.is_empty() {
             return self.cleanse_in_turn(writer, due, written);
         }
@@ -28,25 +28,26 @@ impl Engine {
         std::thread::scope(|scope| {
             let open = stage.open(limit);
             let version = || Arc::clone(&self.state.load().version);
-            let work = move || sweep_ahead(stage, &self.pager, due, version, limit / 4);
+            let all = *due;
+            let work = move || sweep_ahead(stage, &self.pager, all, version, limit / 4);
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
-            let left = self.cleanse_in_turn(writer, due, written);
+            let result = self.cleanse_in_turn(writer, due, written);
             drop(open);
             // If it panicked, nothing was read ahead.
             reader.map(std::thread::ScopedJoinHandle::join);
-            left
+            result
         })
     }
 
-    fn cleanse_in_turn(&self, writer: &mut Writer, mut due: &[Due], mut written: u64) -> Result<usize> {
+    fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due], mut written: u64) -> Result<()> {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
-            let (bytes, left) = match self.cleanse_portion(writer, due, limit) {
+            let (bytes, left) = match self.cleanse_portion(writer, *due, limit) {
                 // What dies with a small one makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
                     self.reclaim(0);
@@ -56,14 +57,14 @@ impl Engine {
                 done => done?,
             };
             limit = limit.saturating_mul(2);
-            (due, written) = (left, written + bytes);
+            (*due, written) = (left, written + bytes);
             self.pace.report(written, expected);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
             }
             self.tidy_up(writer)?;
         }
-        Ok(due.len())
+        Ok(())
     }
 
     /// Cleanses the first blocks of those that are due. Says how many bytes that wrote, at most about `limit`, and which are left.
@@ -109,5 +110,111 @@ impl Engine {
         self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
         self.flush.counters.portions.fetch_add(1, Relaxed);
         Ok((written, due))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Need;
+    use crate::store::garbage_collection::{allowance, bearable};
+    use crate::{Database, Keyspace};
+    use bytes::Bytes;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+
+    /// Nine MiB in blocks that all have log pieces, and all of them as due.
+    fn with_due(volume: &Simulated, threads: usize) -> (Database, Keyspace, Vec<Due>) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..80_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        let mut batch = db.batch();
+        for number in (0..80_000u32).step_by(500) {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
+        while let Some(at) = low.take() {
+            let block = view.block_at(&at).unwrap().unwrap();
+            assert!(view.log(block.id).is_some());
+            due.push(Due::new(keyspace.id(), at, 200 << 10, false));
+            low = block.fence;
+        }
+        assert!(due.len() > 15, "{} blocks", due.len());
+        (db, keyspace, due)
+    }
+
+    /// All of them were counted as work undone.
+    #[test]
+    fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
+        let mut seen = Vec::new();
+        for nth in 1..100 {
+            let volume = Simulated::new(1);
+            let (db, _, due) = with_due(&volume, 0);
+            let engine = &db.handle.engine;
+            let writes = Filter::kinds([OperationKind::Write]).file("data");
+            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
+            let mut left = &due[..];
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
+            let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
+            assert_eq!(left.len(), due.len() - cleansed);
+            match result {
+                Ok(()) => break,
+                Err(error) => assert!(error.is_disk_full(), "{error}"),
+            }
+            seen.push(cleansed);
+        }
+        assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
+        let volume = Simulated::new(1);
+        let (db, keyspace, due) = with_due(&volume, 1);
+        let engine = &db.handle.engine;
+        // The flushing thread waits for the writer as long as this thread has it.
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let writer = guard.get().unwrap();
+        let cleanse = |writer: &mut Writer, nth: usize| {
+            for block in due.iter().skip(nth).step_by(3) {
+                let (bytes, _) =
+                    engine.cleanse_portion(writer, std::slice::from_ref(block), u64::MAX).unwrap();
+                assert!(bytes > 0);
+            }
+        };
+        let space = || {
+            let version = &engine.state.load().version;
+            (version.used_bytes(), version.live_bytes())
+        };
+        let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
+        let before = collected();
+        cleanse(writer, 0);
+        let (used, live) = space();
+        assert!((allowance(live) + 1..=bearable(live)).contains(&used), "{used} bytes, {live} of them live");
+        keyspace.insert("key", "value").unwrap();
+        assert!(!engine.are_writers_pressed());
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        assert!(engine.are_writers_pressed());
+        let dirty = engine.slots.dirty_count();
+        engine.tidy_up(writer).unwrap();
+        assert_eq!((collected(), engine.slots.dirty_count()), (before, dirty));
+        // What is more than bearable is collected nevertheless.
+        cleanse(writer, 1);
+        assert!(space().0 > bearable(space().1));
+        engine.tidy_up(writer).unwrap();
+        let (used, live) = space();
+        assert!(collected() > before && used <= bearable(live) && used > allowance(live));
+        // And the rest when nobody is pressed any more.
+        drop(guard);
+        db.flush().unwrap();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        engine.tidy_up(guard.get().unwrap()).unwrap();
+        let (used, live) = space();
+        assert!(used <= allowance(live), "{used} bytes, {live} of them live");
     }
 }

@@ -113,13 +113,10 @@ impl Engine {
             }
             *frozen.resume.lock() = next;
             self.flush.shortage.eased();
-            match self.collect(writer) {
+            match self.tidy_up(writer) {
                 // Perhaps there is space for what waits.
                 Err(error) if error.is_disk_full() => self.reclaim(0),
-                collected => {
-                    collected?;
-                    self.reclaim(self.slots_to_keep(false));
-                }
+                tidied => tidied?,
             }
         }
     }
