@@ -73,6 +73,7 @@ impl Engine {
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground everything happens in one order, always the same.
         let sync = || self.sync_log_below(wal_low);
+        let begin = || self.begin_log(wal_low);
         let renew = || self.renew_records(&frozen.queue);
         let written = if self.flush.in_background() {
             std::thread::scope(|scope| {
@@ -82,12 +83,14 @@ impl Engine {
                 } else {
                     SyncLog::IfNeeded
                 };
-                let renewal = beside(scope, "sapwood-records", renew);
-                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, renewal, expected)
+                let begun = beside(scope, "sapwood-begin", begin);
+                let renewed = beside(scope, "sapwood-records", renew);
+                let is_ready = Box::new(move || begun().and(renewed()));
+                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, is_ready, expected)
             })?
         } else {
-            let renewal = Box::new(renew);
-            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
+            let is_ready = Box::new(|| begin().and_then(|()| renew()));
+            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, is_ready, expected)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;

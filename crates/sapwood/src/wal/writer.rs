@@ -11,7 +11,7 @@
 //! 5. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
 //!    not [`Error::DiskFull`], since its pages may be lost.
 
-use super::generation::{Generation, Old, create_file, next_generation};
+use super::generation::{Generation, Old, create_file, next_generation, write_file};
 use super::old_syncs::{OldSyncs, Unsynced};
 use super::pending::{Heading, Pending};
 use super::reader::list;
@@ -330,15 +330,27 @@ impl WalWriter {
                 return Err(self.fail(error.into()));
             }
         }
-        match self.volume.sync(file) {
-            Ok(()) => {
-                self.syncs += 1;
-                self.current.synced = self.current.len;
-                self.stored.synced();
-                Ok(())
-            }
-            Err(error) => Err(self.fail(Error::undecided(error))),
-        }
+        self.sync_current()
+    }
+
+    /// Makes the current generation durable.
+    fn sync_current(&mut self) -> Result<()> {
+        let begins = !self.current.is_begun;
+        let result = self.old_syncs.sync_newest(&*self.volume, self.current.file, begins);
+        result.map_err(|error| self.fail(error))?;
+        self.current.has_begun();
+        self.current.synced = self.current.len;
+        self.stored.synced();
+        Ok(())
+    }
+
+    /// Makes sure that the current generation is begun: that its header is durable, and its name.
+    ///
+    /// # Errors
+    /// As [`WalWriter::sync`].
+    pub fn begin(&mut self) -> Result<()> {
+        self.usable()?;
+        if self.current.is_begun { Ok(()) } else { self.sync_current() }
     }
 
     /// Writes what is pending and makes everything durable.
@@ -355,28 +367,39 @@ impl WalWriter {
                 old.synced = old.len;
             }
         }
-        if result.is_ok() && !self.current.is_synced() {
-            result = self.volume.sync(self.current.file).map_err(Error::undecided);
-            if result.is_ok() {
-                self.syncs += 1;
-                self.current.synced = self.current.len;
-                self.stored.synced();
-            }
-        }
-        result.map_err(|error| self.fail(error))
+        result.map_err(|error| self.fail(error))?;
+        if self.current.is_synced() { Ok(()) } else { self.sync_current() }
     }
 
     /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
     /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
-        let syncs = |old: &Generation| Unsynced {
-            generation: old.number,
-            file: old.file,
+        unsynced.map(|old| self.to_be_synced(old, false)).collect()
+    }
+
+    fn to_be_synced(&self, generation: &Generation, begins: bool) -> Unsynced {
+        Unsynced {
+            generation: generation.number,
+            file: generation.file,
+            begins,
             syncs: Arc::clone(&self.old_syncs),
             volume: Arc::clone(&self.volume),
-        };
-        unsynced.map(syncs).collect()
+        }
+    }
+
+    /// This generation, if it is not begun yet, for a caller that sees to it without keeping commits waiting, and then calls
+    /// [`WalWriter::mark_begun`].
+    pub fn unbegun(&self, generation: u64) -> Option<Unsynced> {
+        let is_wanted = self.current.number == generation && !self.current.is_begun;
+        is_wanted.then(|| self.to_be_synced(&self.current, true))
+    }
+
+    /// Notes that somebody else has begun a generation.
+    pub fn mark_begun(&mut self, generation: u64) {
+        if self.current.number == generation {
+            self.current.has_begun();
+        }
     }
 
     /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
@@ -391,13 +414,15 @@ impl WalWriter {
         }
     }
 
-    /// Writes what is pending and starts the next generation. The old one is synced
-    /// with the next [`WalWriter::sync`], unless it is removed before.
+    /// Writes what is pending and starts the next generation, without a sync. The old one is synced
+    /// with the next [`WalWriter::sync`], unless it is removed before; the new one is begun then, or by [`WalWriter::begin`].
     ///
     /// # Errors
     /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
+        // Only one may be without: behind a sound header all others are to be sound.
+        self.begin()?;
         if self.current.reserved.is_beyond(self.current.len) {
             self.current.reserved.cut();
             self.cut(self.current.file, self.current.len)?;
@@ -411,14 +436,14 @@ impl WalWriter {
             durable: durable(&self.older, &self.current),
             first_seq: self.pending.next_seq(),
         };
-        let file = match create_file(&*self.volume, &header, &mut self.syncs) {
+        let file = match write_file(&*self.volume, &header, &mut self.syncs) {
             Ok(file) => file,
             Err(full) if full.is_disk_full() => return Err(full),
             Err(other) => return Err(self.fail(other)),
         };
         self.bytes_written += HEADER_LEN as u64;
         self.on_disk.insert(header.generation);
-        let next = Generation::begun(header.generation, file, header.base);
+        let next = Generation::written(header.generation, file, header.base);
         self.older.push(std::mem::replace(&mut self.current, next));
         self.stored.begin();
         Ok(())
