@@ -37,6 +37,7 @@
 //! 2. Sequence numbers follow on without gaps, in the order of [`WalWriter::append`]; those of retracted records
 //!    are given again.
 
+mod ahead;
 mod chain;
 mod generation;
 mod old_syncs;
@@ -46,6 +47,7 @@ mod record;
 mod reservation;
 mod settle;
 mod stored;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod verify;
