@@ -357,7 +357,11 @@ impl Engine {
             }
             Ok(()) => {}
         }
-        self.with_kept_space(|| self.begin_generation(log))?;
+        match self.with_kept_space(|| self.begin_generation(log)) {
+            // What is synced is found without the note as well; only a lost file would not be missed.
+            Err(error) if error.is_disk_full() => {}
+            begun => begun?,
+        }
         log.wal.sync().inspect_err(|error| self.poison(error))
     }
 }

@@ -122,14 +122,14 @@ mod tests {
     use bytes::Bytes;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 
-    /// Nine MiB in blocks that all have log pieces, and all of them as due.
-    fn with_due(volume: &Simulated, threads: usize) -> (Database, Keyspace, Vec<Due>) {
+    /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
+    fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
         let shared: Arc<dyn Volume> = Arc::new(volume.clone());
         let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
         let keyspace = db.keyspace("main").unwrap();
-        keyspace.ingest((0..80_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
         let mut batch = db.batch();
-        for number in (0..80_000u32).step_by(500) {
+        for number in (0..records).step_by(105) {
             batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
         }
         batch.commit().unwrap();
@@ -154,7 +154,7 @@ mod tests {
         let mut seen = Vec::new();
         for nth in 1..100 {
             let volume = Simulated::new(1);
-            let (db, _, due) = with_due(&volume, 0);
+            let (db, _, due) = with_due(&volume, 0, 80_000);
             let engine = &db.handle.engine;
             let writes = Filter::kinds([OperationKind::Write]).file("data");
             volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
@@ -174,47 +174,39 @@ mod tests {
 
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
-        let volume = Simulated::new(1);
-        let (db, keyspace, due) = with_due(&volume, 1);
-        let engine = &db.handle.engine;
-        // The flushing thread waits for the writer as long as this thread has it.
-        let mut guard = engine.writer(Need::default()).unwrap();
-        let writer = guard.get().unwrap();
-        let cleanse = |writer: &mut Writer, nth: usize| {
-            for block in due.iter().skip(nth).step_by(3) {
-                let (bytes, _) =
-                    engine.cleanse_portion(writer, std::slice::from_ref(block), u64::MAX).unwrap();
-                assert!(bytes > 0);
+        for (records, is_bearable) in [(80_000, true), (200_000, false)] {
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
+            let engine = &db.handle.engine;
+            // The flushing thread waits for the writer as long as this thread has it.
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let writer = guard.get().unwrap();
+            let mut left = &due[..];
+            while !left.is_empty() {
+                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap().1;
             }
-        };
-        let space = || {
-            let version = &engine.state.load().version;
-            (version.used_bytes(), version.live_bytes())
-        };
-        let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
-        let before = collected();
-        cleanse(writer, 0);
-        let (used, live) = space();
-        assert!((allowance(live) + 1..=bearable(live)).contains(&used), "{used} bytes, {live} of them live");
-        keyspace.insert("key", "value").unwrap();
-        assert!(!engine.are_writers_pressed());
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-        assert!(engine.are_writers_pressed());
-        let dirty = engine.slots.dirty_count();
-        engine.tidy_up(writer).unwrap();
-        assert_eq!((collected(), engine.slots.dirty_count()), (before, dirty));
-        // What is more than bearable is collected nevertheless.
-        cleanse(writer, 1);
-        assert!(space().0 > bearable(space().1));
-        engine.tidy_up(writer).unwrap();
-        let (used, live) = space();
-        assert!(collected() > before && used <= bearable(live) && used > allowance(live));
-        // And the rest when nobody is pressed any more.
-        drop(guard);
-        db.flush().unwrap();
-        let mut guard = engine.writer(Need::default()).unwrap();
-        engine.tidy_up(guard.get().unwrap()).unwrap();
-        let (used, live) = space();
-        assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+            let space = || {
+                let version = &engine.state.load().version;
+                (version.used_bytes(), version.live_bytes())
+            };
+            let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
+            let (used, live) = space();
+            assert!(used > allowance(live), "{used} bytes, {live} of them live");
+            assert_eq!(used <= bearable(live), is_bearable, "{used} bytes, {live} of them live");
+            keyspace.insert("key", "value").unwrap();
+            assert!(!engine.are_writers_pressed());
+            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            assert!(engine.are_writers_pressed());
+            let (before, dirty) = (collected(), engine.slots.dirty_count());
+            engine.tidy_up(writer).unwrap();
+            // What is more than bearable is collected nevertheless, and no more.
+            let (used, live) = space();
+            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
+            assert!(used <= bearable(live) && used > allowance(live), "{used} bytes, {live} of them live");
+            // And the rest when nobody is pressed any more.
+            drop(guard);
+            db.flush().unwrap();
+            let (used, live) = space();
+            assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+        }
     }
 }

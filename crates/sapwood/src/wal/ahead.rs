@@ -14,7 +14,7 @@ impl WalWriter {
     /// Where there is no space for it the log does without.
     ///
     /// # Errors
-    /// As [`WalWriter::write`], but never [`Error::DiskFull`].
+    /// As [`WalWriter::write`], but never [`DiskFull`](crate::error::Error::DiskFull).
     pub fn reserve(&mut self) -> Result<()> {
         self.usable()?;
         let adds = self.pending.len() as u64;

@@ -70,7 +70,7 @@ impl WalWriter {
     /// with the next [`WalWriter::sync`], unless it is removed before; the new one is begun then, or by [`WalWriter::begin`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
+    /// [`DiskFull`](crate::error::Error::DiskFull): the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
         // Only one may be without: behind a sound header all others are to be sound.
