@@ -160,3 +160,103 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Need;
+    use crate::store::garbage_collection::{allowance, bearable};
+    use crate::tree::sweep::Due;
+    use crate::tree::view::TreeView;
+    use crate::{Database, Keyspace};
+    use bytes::Bytes;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+
+    /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
+    fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        let mut batch = db.batch();
+        for number in (0..records).step_by(105) {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
+        while let Some(at) = low.take() {
+            let block = view.block_at(&at).unwrap().unwrap();
+            assert!(view.log(block.id).is_some());
+            due.push(Due::new(keyspace.id(), at, 200 << 10, false));
+            low = block.fence;
+        }
+        assert!(due.len() > 15, "{} blocks", due.len());
+        (db, keyspace, due)
+    }
+
+    /// All of them were counted as work undone.
+    #[test]
+    fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
+        let mut seen = Vec::new();
+        for nth in 1..100 {
+            let volume = Simulated::new(1);
+            let (db, _, due) = with_due(&volume, 0, 80_000);
+            let engine = &db.handle.engine;
+            let writes = Filter::kinds([OperationKind::Write]).file("data");
+            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
+            let mut left = &due[..];
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
+            let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
+            assert_eq!(left.len(), due.len() - cleansed);
+            match result {
+                Ok(()) => break,
+                Err(error) => assert!(error.is_disk_full(), "{error}"),
+            }
+            seen.push(cleansed);
+        }
+        assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
+        for (records, is_bearable) in [(80_000, true), (200_000, false)] {
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
+            let engine = &db.handle.engine;
+            // The flushing thread waits for the writer as long as this thread has it.
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let writer = guard.get().unwrap();
+            let mut left = &due[..];
+            while !left.is_empty() {
+                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap().1;
+            }
+            let space = || {
+                let version = &engine.state.load().version;
+                (version.used_bytes(), version.live_bytes())
+            };
+            let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
+            let (used, live) = space();
+            assert!(used > allowance(live), "{used} bytes, {live} of them live");
+            assert_eq!(used <= bearable(live), is_bearable, "{used} bytes, {live} of them live");
+            keyspace.insert("key", "value").unwrap();
+            assert!(!engine.are_writers_pressed());
+            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            assert!(engine.are_writers_pressed());
+            let (before, dirty) = (collected(), engine.slots.dirty_count());
+            engine.tidy_up(writer).unwrap();
+            // What is more than bearable is collected nevertheless, and no more.
+            let (used, live) = space();
+            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
+            assert!(used <= bearable(live) && used > allowance(live), "{used} bytes, {live} of them live");
+            // And the rest when nobody is pressed any more.
+            drop(guard);
+            db.flush().unwrap();
+            let (used, live) = space();
+            assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+        }
+    }
+}
