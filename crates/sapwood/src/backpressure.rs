@@ -98,6 +98,18 @@ impl Pace {
         self.progress.store((done * 1000 / total.max(1)).clamp(1, 999), Relaxed);
     }
 
+    #[cfg(test)]
+    pub fn elapsed_for_test(&self) -> Option<Duration> {
+        self.started.lock().map(|started| started.elapsed())
+    }
+
+    /// Whoever flushes was in no hurry for so long, which says nothing about how long it takes.
+    pub fn rested(&self, time: Duration) {
+        if let Some(started) = self.started.lock().as_mut() {
+            *started += time;
+        }
+    }
+
     pub fn end(&self) {
         *self.started.lock() = None;
         self.progress.store(0, Relaxed);

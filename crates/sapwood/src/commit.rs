@@ -218,12 +218,15 @@ impl Engine {
     ) -> Result<()> {
         let first_seq = log.next_seq;
         let mut seq = first_seq;
-        let (mut records, mut durability) = (0, Durability::None);
+        let durability = group.clone().map(|parcel| parcel.durability).max().unwrap_or(Durability::None);
+        if durability == Durability::Immediate {
+            self.with_kept_space(|| self.begin_generation(log))?;
+        }
+        let mut records = 0;
         for parcel in group.clone() {
             log.wal.append(seq, parcel.count, &parcel.body);
             seq += SeqNo::from(parcel.count);
             records += 1;
-            durability = durability.max(parcel.durability);
         }
         if durability == Durability::Immediate {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
@@ -283,10 +286,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the active queue the frozen one, and begins a new generation of the log. There must be no frozen queue. After an
-    /// error other than a full disk writes are refused.
+    /// Makes the active queue the frozen one, and gives the log a new generation, without a sync: who has the log keeps all who write waiting.
+    /// There must be no frozen queue. After an error other than a full disk writes are refused.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
-        self.with_kept_space(|| self.seal_log(log)).inspect_err(|error| {
+        self.with_kept_space(|| {
+            // Else the last try came so far.
+            if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() }
+        })
+        .inspect_err(|error| {
             if !error.is_disk_full() {
                 self.poison(error);
             }
@@ -295,14 +302,26 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a new generation of the log.
+    /// Begins a new generation of the log, durably.
     pub fn seal_log(&self, log: &mut Log) -> Result<()> {
-        self.note_generation(log.wal.generation())?;
+        self.begin_generation(log)?;
         // It may be that the last try came so far.
         if !log.wal.is_empty() {
             log.wal.rotate()?;
         }
-        self.note_generation(log.wal.generation())
+        self.begin_generation(log)
+    }
+
+    /// Has the log's newest generation begun and noted in the manifest, before anything in it is promised to be durable. Mostly a flush
+    /// has done so.
+    fn begin_generation(&self, log: &mut Log) -> Result<()> {
+        let generation = log.wal.generation();
+        if self.state.load().version.wal_high == generation {
+            return Ok(());
+        }
+        log.wal.begin().inspect_err(|error| self.poison(error))?;
+        // So that a lost file is missed.
+        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
     }
 
     /// Exchanges the queues only.
@@ -324,14 +343,6 @@ impl Engine {
         self.flush.notify();
     }
 
-    /// Writes into the manifest that the log has generations up to this one, so that a lost file is missed.
-    fn note_generation(&self, generation: u64) -> Result<()> {
-        if self.state.load().version.wal_high == generation {
-            return Ok(());
-        }
-        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
-    }
-
     /// Makes all commits so far durable.
     pub fn sync(&self) -> Result<()> {
         let mut guard = self.log.lock();
@@ -347,6 +358,11 @@ impl Engine {
             }
             Ok(()) => {}
         }
+        match self.with_kept_space(|| self.begin_generation(log)) {
+            // What is synced is found without the note as well; only a lost file would not be missed.
+            Err(error) if error.is_disk_full() => {}
+            begun => begun?,
+        }
         log.wal.sync().inspect_err(|error| self.poison(error))?;
         self.note_log(log);
         Ok(())
@@ -358,7 +374,7 @@ mod tests {
     use super::Parcel;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
-    use psync::{Simulated, Volume};
+    use psync::{Device, Simulated, Volume};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::time::Duration;
@@ -433,6 +449,43 @@ mod tests {
             assert!(matches!(beside.join().unwrap(), Err(Error::Poisoned { .. })));
         });
         assert!(!engine.commits.inner.lock().has_leader);
+    }
+
+    /// Whoever freezes a queue has the log, and everybody waits for it. The manifest need not know of the new generation before anything in
+    /// it is promised; then it does, or a lost file would not be missed.
+    #[test]
+    fn freezing_a_queue_waits_for_no_device_and_a_durable_commit_is_noted() {
+        let volume = Simulated::new(1);
+        let db = Database::builder()
+            .memory(4 << 20)
+            .background_threads(0)
+            .open_on(Arc::new(volume.clone()))
+            .unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("before", "1").unwrap();
+        let (syncs, high) = (volume.counters().syncs, engine.state.load().version.wal_high);
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        assert_eq!(volume.counters().syncs, syncs);
+        let commit = |key: &[u8], durability| {
+            let mut body = Vec::new();
+            put_insert(&mut body, keyspace.id(), key, b"1");
+            let parcel = Parcel { body, count: 1, durability };
+            engine.commit_group(std::iter::once(&parcel)).unwrap();
+        };
+        commit(b"buffered", Durability::Buffered);
+        assert_eq!((volume.counters().syncs, engine.state.load().version.wal_high), (syncs, high));
+        commit(b"durable", Durability::Immediate);
+        assert_eq!(engine.state.load().version.wal_high, high + 1);
+        for seed in 0..20 {
+            let found = volume.power_loss(seed);
+            let open = |volume: Simulated| Database::builder().memory(4 << 20).open_on(Arc::new(volume));
+            let keyspace = open(found.power_loss(0)).unwrap().keyspace("main").unwrap();
+            for key in ["before", "buffered", "durable"] {
+                assert!(keyspace.get(key).unwrap().is_some(), "{key}");
+            }
+            found.remove_file(&crate::wal::file_name(high + 1)).unwrap();
+            assert!(open(found).is_err_and(|error| error.is_damage()), "the file is missed");
+        }
     }
 
     fn volume_of(seed: u64) -> Arc<dyn Volume> {

@@ -73,6 +73,7 @@ impl Engine {
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground everything happens in one order, always the same.
         let sync = || self.sync_log_below(wal_low);
+        let begin = || self.begin_log(wal_low);
         let renew = || self.renew_records(&frozen.queue);
         let written = if self.flush.in_background() {
             std::thread::scope(|scope| {
@@ -82,12 +83,14 @@ impl Engine {
                 } else {
                     SyncLog::IfNeeded
                 };
-                let renewal = beside(scope, "sapwood-records", renew);
-                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, renewal, expected)
+                let begun = beside(scope, "sapwood-begin", begin);
+                let renewed = beside(scope, "sapwood-records", renew);
+                let is_ready = Box::new(move || begun().and(renewed()));
+                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, is_ready, expected)
             })?
         } else {
-            let renewal = Box::new(renew);
-            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, renewal, expected)?
+            let is_ready = Box::new(|| begin().and_then(|()| renew()));
+            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, is_ready, expected)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
@@ -104,21 +107,21 @@ impl Engine {
         let due = sweep.take_due();
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
-        let collected = self.collect(writer).map(|()| self.reclaim(self.slots_to_keep(false)));
-        let (left, undone) = match collected.and_then(|()| self.cleanse_due(writer, &due, written)) {
+        let mut left = &due[..];
+        let undone = match self.tidy_up(writer).and_then(|()| self.cleanse_due(writer, &mut left, written)) {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
                 self.reclaim(0);
                 self.flush.shortage.eased();
-                (0, due.len())
+                std::mem::take(&mut left).len()
             }
-            left => {
+            cleansed => {
+                cleansed?;
                 self.flush.shortage.over();
-                let left = left?;
-                (left, left)
+                left.len()
             }
         };
-        sweep.end(&due[due.len() - left..]);
+        sweep.end(left);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();

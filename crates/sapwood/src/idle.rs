@@ -247,6 +247,11 @@ mod tests {
         let short = Duration::from_millis(30);
         keyspace.insert("one", "record").unwrap();
         assert!((short..LONG).contains(&rests(short)));
+        // Nobody takes that for work.
+        engine.pace.begin();
+        rests(short);
+        assert!(engine.pace.elapsed_for_test().unwrap() < short);
+        engine.pace.end();
         let waits = engine.flush.waits();
         assert!(rests(LONG) < LONG / 2, "somebody waits");
         drop(waits);

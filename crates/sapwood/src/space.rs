@@ -20,6 +20,8 @@ const NODE_LISTED: u64 = 300;
 
 /// Slots whose space is given back before anybody looks whether that is enough, or whether there is something better to do.
 pub(crate) const SLOTS: usize = 16;
+/// Of the active queue's share: then whoever writes will soon stop for the flushing thread.
+const NEARLY_FULL: (usize, usize) = (7, 8);
 /// Slots that a flush which is at work keeps when the log has no space: for a small portion, and what the collector copies of it.
 const SLOTS_OF_A_FLUSH: usize = 4;
 
@@ -42,21 +44,39 @@ impl Engine {
         portion(live).min(listed).min(held).min(self.flush.shortage.limit())
     }
 
-    /// Copies what lives out of the poorest segments until the space is within its target.
-    pub fn collect(&self, writer: &mut Writer) -> Result<()> {
+    /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while writers are
+    /// pressed.
+    fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
             let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
             let victims = garbage_collection::choose(&base, budget);
-            if victims.is_empty() {
+            let is_bearable = || base.used_bytes() <= garbage_collection::bearable(base.live_bytes());
+            if victims.is_empty() || (self.are_writers_pressed() && is_bearable()) {
                 return Ok(());
             }
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
-            self.reclaim(self.slots_to_keep(false));
+            self.reclaim_by_steps();
         }
+    }
+
+    /// Whether somebody waits for the flushing thread, or soon will: a queue is frozen that it has not begun with, or the active one is
+    /// nearly full. But not while space is short, which nobody gets without it.
+    pub fn are_writers_pressed(&self) -> bool {
+        if !self.flush.in_background() || self.flush.shortage.limit() != u64::MAX {
+            return false;
+        }
+        let state = self.state.load();
+        let has_next = state.frozen.as_ref().is_some_and(|frozen| frozen.resume.lock().is_none());
+        has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
+    }
+
+    /// Gives the space of free slots back that is not kept, some at a time, and leaves the rest for later when writers are pressed.
+    fn reclaim_by_steps(&self) {
+        while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
     }
 
     /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again, for which both the
@@ -132,11 +152,111 @@ impl Engine {
         self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
     }
 
-    /// After an attempt has made nodes dead.
+    /// After an attempt has made nodes dead: the collector, and space for the file system. Neither goes on for long while writers are pressed.
     pub fn tidy_up(&self, writer: &mut Writer) -> Result<()> {
         self.collect(writer)?;
-        self.reclaim(self.slots_to_keep(false));
+        self.reclaim_by_steps();
         self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Need;
+    use crate::store::garbage_collection::{allowance, bearable};
+    use crate::tree::sweep::Due;
+    use crate::tree::view::TreeView;
+    use crate::{Database, Keyspace};
+    use bytes::Bytes;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+
+    /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
+    fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+        let mut batch = db.batch();
+        for number in (0..records).step_by(105) {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
+        while let Some(at) = low.take() {
+            let block = view.block_at(&at).unwrap().unwrap();
+            assert!(view.log(block.id).is_some());
+            due.push(Due::new(keyspace.id(), at, 200 << 10, false));
+            low = block.fence;
+        }
+        assert!(due.len() > 15, "{} blocks", due.len());
+        (db, keyspace, due)
+    }
+
+    /// All of them were counted as work undone.
+    #[test]
+    fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
+        let mut seen = Vec::new();
+        for nth in 1..100 {
+            let volume = Simulated::new(1);
+            let (db, _, due) = with_due(&volume, 0, 80_000);
+            let engine = &db.handle.engine;
+            let writes = Filter::kinds([OperationKind::Write]).file("data");
+            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
+            let mut left = &due[..];
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
+            let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
+            assert_eq!(left.len(), due.len() - cleansed);
+            match result {
+                Ok(()) => break,
+                Err(error) => assert!(error.is_disk_full(), "{error}"),
+            }
+            seen.push(cleansed);
+        }
+        assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
+        for (records, is_bearable) in [(80_000, true), (200_000, false)] {
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
+            let engine = &db.handle.engine;
+            // The flushing thread waits for the writer as long as this thread has it.
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let writer = guard.get().unwrap();
+            let mut left = &due[..];
+            while !left.is_empty() {
+                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap().1;
+            }
+            let space = || {
+                let version = &engine.state.load().version;
+                (version.used_bytes(), version.live_bytes())
+            };
+            let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
+            let (used, live) = space();
+            assert!(used > allowance(live), "{used} bytes, {live} of them live");
+            assert_eq!(used <= bearable(live), is_bearable, "{used} bytes, {live} of them live");
+            keyspace.insert("key", "value").unwrap();
+            assert!(!engine.are_writers_pressed());
+            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            assert!(engine.are_writers_pressed());
+            let (before, dirty) = (collected(), engine.slots.dirty_count());
+            engine.tidy_up(writer).unwrap();
+            // What is more than bearable is collected nevertheless, and no more.
+            let (used, live) = space();
+            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
+            assert!(used <= bearable(live) && used > allowance(live), "{used} bytes, {live} of them live");
+            // And the rest when nobody is pressed any more.
+            drop(guard);
+            db.flush().unwrap();
+            let (used, live) = space();
+            assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+        }
     }
 }

@@ -16,7 +16,8 @@
 //! mapped, so that small commits are stored without a system call ([`stored`]).
 //!
 //! Invariants:
-//! 1. A generation's header is durable, and its name too, before its first record is written.
+//! 1. A generation's header is durable, and its name too, before anything in it is promised to be, before the manifest notes it, and before
+//!    the generation after it has a header. Until then a power loss may leave anything of it, and all of it is void.
 //! 2. Records that were synced are never written again or cut off while the log needs them.
 //! 3. The log ends at its first bad record. If anything valid further on testifies that this record was durable,
 //!    it is damage ([`Error::Corrupt`](crate::Error::Corrupt)); else it is the torn tail of a power loss, of which
@@ -31,11 +32,12 @@
 //! 6. After any other failed write, or any failed sync, the writer refuses to go on.
 //!
 //! What the engine owes to the log:
-//! 1. The manifest names the oldest and the newest generation (`low`, `high`). The newest is noted before a commit
-//!    in it is acknowledged; the oldest is noted, durably, before [`WalWriter::remove_below`].
+//! 1. The manifest names the oldest and the newest generation (`low`, `high`). The newest is begun ([`WalWriter::begin`]) and noted before a
+//!    commit in it is acknowledged as durable; the oldest is noted, durably, before [`WalWriter::remove_below`].
 //! 2. Sequence numbers follow on without gaps, in the order of [`WalWriter::append`]; those of retracted records
 //!    are given again.
 
+mod ahead;
 mod chain;
 mod generation;
 mod old_syncs;
@@ -45,6 +47,7 @@ mod record;
 mod reservation;
 mod settle;
 mod stored;
+mod succession;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -25,8 +25,8 @@ const RESTS: u32 = 4;
 
 impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. `written` is what the
-    /// flush has written before. Says how many blocks are left.
-    pub fn cleanse_due(&self, writer: &mut Writer, due: &[Due], written: u64) -> Result<usize> {
+    /// flush has written before. What is left of them is what is not done, after an error too.
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due], written: u64) -> Result<()> {
         if !self.flush.in_background() || due.is_empty() {
             return self.cleanse_in_turn(writer, due, written);
         }
@@ -34,26 +34,28 @@ impl Engine {
         std::thread::scope(|scope| {
             let open = stage.open(limit);
             let version = || Arc::clone(&self.state.load().version);
-            let work = move || sweep_ahead(stage, &self.pager, due, version, limit / 4);
+            let all = *due;
+            let work = move || sweep_ahead(stage, &self.pager, all, version, limit / 4);
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
-            let left = self.cleanse_in_turn(writer, due, written);
+            let result = self.cleanse_in_turn(writer, due, written);
             drop(open);
             // If it panicked, nothing was read ahead.
             reader.map(std::thread::ScopedJoinHandle::join);
-            left
+            result
         })
     }
 
-    fn cleanse_in_turn(&self, writer: &mut Writer, mut due: &[Due], mut written: u64) -> Result<usize> {
+    fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due], mut written: u64) -> Result<()> {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
             let began = Instant::now();
-            let (bytes, left) = match self.cleanse_portion(writer, due, limit) {
+            let undone = *due;
+            let (bytes, left) = match self.cleanse_portion(writer, undone, limit) {
                 // What dies with a small one makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
                     self.reclaim(0);
@@ -63,7 +65,7 @@ impl Engine {
                 done => done?,
             };
             limit = limit.saturating_mul(2);
-            (due, written) = (left, written + bytes);
+            (*due, written) = (left, written + bytes);
             self.pace.report(written, expected);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
@@ -73,11 +75,11 @@ impl Engine {
                 self.rest_beside_readers(RESTS * began.elapsed());
             }
         }
-        Ok(due.len())
+        Ok(())
     }
 
     /// Cleanses the first blocks of those that are due. Says how many bytes that wrote, at most about `limit`, and which are left.
-    fn cleanse_portion<'d>(
+    pub fn cleanse_portion<'d>(
         &self,
         writer: &mut Writer,
         mut due: &'d [Due],

@@ -43,20 +43,20 @@ struct Portion {
 }
 
 impl Engine {
-    /// Takes the queue to the trees. Says how many bytes of nodes it wrote.
+    /// Takes the queue to the trees. Says how many bytes of nodes it wrote. The last portion waits until all `is_ready` for it.
     pub(super) fn flush_portions(
         &self,
         at_work: &mut WriterAtWork<'_>,
         frozen: &Frozen,
         sweep: &mut Sweep,
         mut sync_log: SyncLog<'_>,
-        renewal: Wait<'_>,
+        is_ready: Wait<'_>,
         expected: u64,
     ) -> Result<u64> {
         let (writer, work) = at_work.parts()?;
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
-        let (mut written, mut renewal) = (0, Some(renewal));
+        let (mut written, mut is_ready) = (0, Some(is_ready));
         loop {
             let mut sample = Sample::default();
             let taken = Cell::new(0);
@@ -77,6 +77,7 @@ impl Engine {
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
             drop(changes);
             let base = attempt.base();
+            let base_high = base.wal_high;
             // What is in this portion the trees will have when the next is looked at, so each has a sample of its own. In the end little is more than
             // nothing: of long records there are never many.
             if (sample.is_enough() || next.is_none())
@@ -88,10 +89,13 @@ impl Engine {
             attempt.set_fresh(|keyspace| advisor.fresh_of(keyspace));
             drop(advisor);
             if next.is_none() {
-                renewal.take().map_or(Ok(()), |wait| wait())?;
+                is_ready.take().map_or(Ok(()), |wait| wait())?;
                 let edit = attempt.edit_mut();
                 edit.flushed_seq = Some(frozen.last_seq);
                 edit.wal_low = Some(frozen.wal_low);
+                if base_high < frozen.wal_low {
+                    edit.wal_high = Some(frozen.wal_low);
+                }
             }
             written += attempt.bytes();
             if next.is_some() {
@@ -114,13 +118,10 @@ impl Engine {
             }
             *frozen.resume.lock() = next;
             self.flush.shortage.eased();
-            match self.collect(writer) {
+            match self.tidy_up(writer) {
                 // Perhaps there is space for what waits.
                 Err(error) if error.is_disk_full() => self.reclaim(0),
-                collected => {
-                    collected?;
-                    self.reclaim(self.slots_to_keep(false));
-                }
+                tidied => tidied?,
             }
         }
     }

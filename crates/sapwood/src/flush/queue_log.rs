@@ -1,4 +1,5 @@
-//! The log that a frozen queue came from: durable before a part of the queue is, and removed when all of it is in the trees.
+//! The log that a frozen queue came from: durable before a part of the queue is, and removed when all of it is in the trees; and the generation
+//! behind it, which is begun durably before the log begins there.
 //!
 //! Invariant: after a sync that failed writes are refused, whatever becomes of the flush.
 
@@ -34,6 +35,18 @@ impl Engine {
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(old.generation());
             }
+        }
+        Ok(())
+    }
+
+    /// Has the generation begun that follows the frozen queue's log, before the manifest says that the log begins there. Whoever froze the
+    /// queue only wrote its header, since everybody waited for him.
+    pub(super) fn begin_log(&self, generation: u64) -> Result<()> {
+        let unbegun = self.log.lock().as_ref().and_then(|log| log.wal.unbegun(generation));
+        let Some(unbegun) = unbegun else { return Ok(()) };
+        unbegun.sync().inspect_err(|error| self.poison(error))?;
+        if let Some(log) = self.log.lock().as_mut() {
+            log.wal.mark_begun(generation);
         }
         Ok(())
     }

@@ -67,12 +67,13 @@ impl Engine {
     /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
     /// since the last flush, and nobody waits for what is at work, or for whoever rests.
     pub fn rest_beside_readers(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while let Some(left) = until.checked_duration_since(Instant::now())
+        let began = Instant::now();
+        while let Some(left) = time.checked_sub(began.elapsed())
             && self.has_time()
         {
             self.rest(left.min(LOOK));
         }
+        self.pace.rested(began.elapsed());
     }
 
     fn has_time(&self) -> bool {

@@ -29,6 +29,11 @@ pub(crate) fn allowance(live: u64) -> u64 {
     (live / 100 * TARGET_PERCENT).max(live + SLACK)
 }
 
+/// And how many while others wait for whoever would collect them: twice as much that is dead.
+pub(crate) fn bearable(live: u64) -> u64 {
+    2 * allowance(live) - live
+}
+
 /// Segments to empty now, poorest first: as many as bring the space within its allowance, but no more than `budget`
 /// live bytes of them (one at least), and none that is wholly alive.
 pub(crate) fn victims(mut candidates: Vec<Candidate>, budget: u64) -> Vec<u64> {

@@ -3,8 +3,9 @@
 //! Invariants:
 //! 1. Each header names the generation that it continues and how many bytes of that are valid. Generations that are not
 //!    on this chain are void and not read.
-//! 2. Only the newest file beyond the manifest's `high` may have a broken header: it was being created. Headers are
-//!    durable before records are written, so a record in such a file proves damage.
+//! 2. Only files beyond the manifest's `high` may have a broken header: they were not begun. Nobody was promised that anything in such
+//!    a file is durable, since its header would have been, and be noted; unless a record in it testifies to the contrary, which
+//!    proves damage.
 
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
@@ -43,23 +44,34 @@ pub(super) enum Stop {
     EndOfFile,
 }
 
-/// The newest generation of `newest_first` whose creation was finished.
+/// Where the log ends, as its headers say.
+pub(super) struct Newest {
+    /// The newest generation with a sound header.
+    pub generation: u64,
+    /// Those after it, which were not begun, and why nothing in them is to be read.
+    pub unfinished: Vec<(u64, Flaw)>,
+}
+
+/// The newest generation of `newest_first` that was begun, if there is one.
 pub(super) fn newest_sound<'a>(
     volume: &dyn Volume,
     database: DatabaseId,
     high: u64,
     newest_first: impl Iterator<Item = &'a u64>,
-) -> Result<Option<u64>> {
-    for (index, &generation) in newest_first.enumerate() {
+) -> Result<Option<Newest>> {
+    let mut unfinished = Vec::new();
+    for &generation in newest_first {
         let source = window::open(volume, generation)?;
         match read_header(&source, database, generation, &volume.describe())? {
-            Ok(_) => return Ok(Some(generation)),
-            Err(flaw) => {
-                let created = index > 0 || generation <= high;
-                if created || Window::new(source).scan(database, generation, 0, |_, _| true)?.is_some() {
-                    return Err(flaw.at(file_name(generation), 0));
-                }
-            }
+            Ok(_) => return Ok(Some(Newest { generation, unfinished })),
+            Err(flaw) if generation <= high => return Err(flaw.at(file_name(generation), 0)),
+            Err(flaw) => unfinished.push((generation, flaw)),
+        }
+    }
+    // The first generation is begun durably.
+    for (generation, flaw) in unfinished {
+        if !holds_no_record(volume, database, generation)? {
+            return Err(flaw.at(file_name(generation), 0));
         }
     }
     Ok(None)

@@ -1,13 +1,15 @@
 //! One file of the log as its writer holds it: how it begins, how far it is written and durable, and how it goes.
 //!
 //! Invariants:
-//! 1. A generation that is begun has a durable header under a durable name. One that could not be begun for want of space never was.
+//! 1. A generation that is begun has a durable header under a durable name. One that could not be begun for want of space never was. Only the
+//!    newest may be one that is not begun yet: its header is written.
 //! 2. `synced` is at most `len`; the file may be longer ([`Reservation`]).
 
-use super::chain::holds_no_record;
+use super::chain::{holds_no_record, read_header};
 use super::file_name;
 use super::record::{Flaw, HEADER_LEN, Header, Lsn};
 use super::reservation::Reservation;
+use super::window;
 use crate::error::{Error, Result};
 use psync::{Access, FileId, Volume, Write};
 use std::collections::BTreeSet;
@@ -21,6 +23,8 @@ pub(super) struct Generation {
     pub len: u64,
     /// How many of them are durable.
     pub synced: u64,
+    /// Whether header and name are durable.
+    pub is_begun: bool,
     /// What is reserved behind them.
     pub reserved: Reservation,
 }
@@ -29,7 +33,18 @@ impl Generation {
     /// One that has a durable header and nothing else.
     pub fn begun(number: u64, file: FileId, base: Lsn) -> Self {
         let empty = HEADER_LEN as u64;
-        Self { number, file, base, len: empty, synced: empty, reserved: Reservation::none() }
+        Self { number, file, base, len: empty, synced: empty, is_begun: true, reserved: Reservation::none() }
+    }
+
+    /// One that has a written header and nothing else.
+    pub fn written(number: u64, file: FileId, base: Lsn) -> Self {
+        Self { synced: 0, is_begun: false, ..Self::begun(number, file, base) }
+    }
+
+    /// Header and name are durable now.
+    pub fn has_begun(&mut self) {
+        self.is_begun = true;
+        self.synced = self.synced.max(HEADER_LEN as u64);
     }
 
     pub fn is_synced(&self) -> bool {
@@ -47,19 +62,34 @@ pub(super) fn next_generation(generation: u64) -> Result<u64> {
     })
 }
 
-/// Creates a generation's file with its header, durably. For want of space it is as if it had never been tried: a
-/// header that survived would declare void what is written to the current generation from now on.
+/// Creates a generation's file with its header, durably. For want of space it is as if it had never been tried.
 pub(super) fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
+    let file = write_file(volume, header, syncs)?;
+    match volume.sync(file).and_then(|()| volume.sync_directory()) {
+        Ok(()) => {
+            *syncs += 2;
+            Ok(file)
+        }
+        Err(error) => {
+            let _ = volume.close(file);
+            Err(Error::undecided(error))
+        }
+    }
+}
+
+/// Creates a generation's file with its header. For want of space it is as if it had never been tried: a header that survived would
+/// declare void what is written to the current generation from now on.
+pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
     let name = file_name(header.generation);
     let access = Access { write: true, create_new: true, ..Access::default() };
     let opened = match volume.open(&name, access) {
         Err(psync::Error::Exists { .. }) => {
-            if !holds_no_record(volume, header.database, header.generation)? {
+            if !is_unfinished(volume, header)? {
                 let flaw =
                     Flaw::new("the log file exists already", "no file, or one without records", "records");
                 return Err(flaw.at(name, 0));
             }
-            // A power loss came in between when it was created.
+            // A power loss came before it had begun.
             volume.remove(&name)?;
             volume.open(&name, access)
         }
@@ -67,24 +97,23 @@ pub(super) fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64)
     };
     let file = opened?;
     let bytes = header.encode();
-    let result = match volume.write(&[Write { file, offset: 0, data: &bytes }]) {
-        Ok(()) => volume.sync(file).and_then(|()| volume.sync_directory()).map_err(Error::undecided),
-        Err(error) => Err(error.into()),
-    };
-    match result {
-        Ok(()) => {
-            *syncs += 2;
-            Ok(file)
-        }
-        Err(error) => {
-            let _ = volume.close(file);
-            if error.is_disk_full() {
-                volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
-                *syncs += 1;
-            }
-            Err(error)
-        }
+    let Err(error) = volume.write(&[Write { file, offset: 0, data: &bytes }]) else { return Ok(file) };
+    let error = Error::from(error);
+    let _ = volume.close(file);
+    if error.is_disk_full() {
+        volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
+        *syncs += 1;
     }
+    Err(error)
+}
+
+/// Whether the file that is there already in the place of this header's was never begun, as recovery has seen: its header is broken; or nothing
+/// is lost with it.
+fn is_unfinished(volume: &dyn Volume, header: &Header) -> Result<bool> {
+    let source = window::open(volume, header.generation)?;
+    let found = read_header(&source, header.database, header.generation, &volume.describe())?;
+    drop(source);
+    Ok(found.is_err() || holds_no_record(volume, header.database, header.generation)?)
 }
 
 /// Generations that are not needed any more.

@@ -1,8 +1,8 @@
-//! Syncs of older generations, which two may want at the same time: a durable commit, with the log in its hands, and a flush,
+//! Syncs of the log's files, which two may want at the same time: a durable commit, with the log in its hands, and a flush,
 //! without, so that commits need not wait for it.
 //!
 //! Invariants:
-//! 1. There is one at a time, and none of a generation after one that succeeded. An operating system tells of a write that failed
+//! 1. There is one at a time, and none of an older generation after one that succeeded. An operating system tells of a write that failed
 //!    behind one's back only once: of two syncs at the same time one would fail, and the other would be believed.
 //! 2. After one that failed all others fail, and no device is asked.
 //! 3. A generation is synced after all that are older: so what is durable is a prefix.
@@ -38,10 +38,28 @@ impl OldSyncs {
         if generation < state.below {
             return Ok(());
         }
-        match volume.sync(file) {
+        self.done(&mut state, volume.sync(file))?;
+        state.below = generation + 1;
+        Ok(())
+    }
+
+    /// Makes what the newest generation holds durable, and its name, if it is to begin.
+    pub fn sync_newest(&self, volume: &dyn Volume, file: FileId, begins: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        if let Some(cause) = &state.failure {
+            return Err(Error::Poisoned { cause: cause.clone() });
+        }
+        self.done(&mut state, volume.sync(file))?;
+        if begins {
+            self.done(&mut state, volume.sync_directory())?;
+        }
+        Ok(())
+    }
+
+    fn done(&self, state: &mut State, result: psync::Result<()>) -> Result<()> {
+        match result {
             Ok(()) => {
                 self.made.fetch_add(1, Relaxed);
-                state.below = generation + 1;
                 Ok(())
             }
             Err(error) => {
@@ -58,10 +76,11 @@ impl OldSyncs {
     }
 }
 
-/// An older generation that is not durable yet, for a caller that does not hold the log.
+/// A generation that is not durable yet, for a caller that does not hold the log: an older one, or the newest, which is to begin.
 pub(crate) struct Unsynced {
     pub(super) generation: u64,
     pub(super) file: FileId,
+    pub(super) begins: bool,
     pub(super) syncs: Arc<OldSyncs>,
     pub(super) volume: Arc<dyn Volume>,
 }
@@ -72,11 +91,15 @@ impl Unsynced {
     }
 
     /// Makes it durable. Those before it are to be durable, and the log is to be told
-    /// ([`WalWriter::mark_synced`](super::WalWriter::mark_synced)).
+    /// ([`WalWriter::mark_synced`](super::WalWriter::mark_synced), or [`WalWriter::mark_begun`](super::WalWriter::mark_begun)).
     ///
     /// # Errors
     /// As [`WalWriter::sync`](super::WalWriter::sync): nobody knows what is on the disk.
     pub fn sync(&self) -> Result<()> {
-        self.syncs.sync(&*self.volume, self.generation, self.file)
+        if self.begins {
+            self.syncs.sync_newest(&*self.volume, self.file, true)
+        } else {
+            self.syncs.sync(&*self.volume, self.generation, self.file)
+        }
     }
 }

@@ -116,8 +116,8 @@ pub(crate) fn replay(
     else {
         return Ok(Tail::none());
     };
-    let links = chain(volume, database, low, newest, None)?;
-    let mut tail = Tail { generation: newest, ..Tail::none() };
+    let links = chain(volume, database, low, newest.generation, None)?;
+    let mut tail = Tail { generation: newest.generation, ..Tail::none() };
     let mut follow: Option<Follow> = None;
     for (index, link) in links.iter().enumerate() {
         let follow_on = link.follow(follow)?;
@@ -174,7 +174,34 @@ pub(crate) fn replay(
         });
         break;
     }
+    for (generation, flaw) in newest.unfinished {
+        drop_unfinished(volume, database, generation, flaw, &mut tail)?;
+    }
     Ok(tail)
+}
+
+/// Notes what is lost with a generation that was not begun, unless it had been promised.
+fn drop_unfinished(
+    volume: &dyn Volume,
+    database: DatabaseId,
+    generation: u64,
+    flaw: Flaw,
+    tail: &mut Tail,
+) -> Result<()> {
+    let mut window = Window::new(window::open(volume, generation)?);
+    if let Some((offset, head)) = window.scan(database, generation, 0, |head, _| head.durable > tail.end)? {
+        let witness = Witness { generation, offset, durable: head.durable };
+        return Err(promised(flaw, generation, 0, &witness));
+    }
+    if window.scan(database, generation, 0, |_, _| true)?.is_none() {
+        return Ok(());
+    }
+    let dropped = window.zeros_at_end(0)?;
+    let why = format!("{}: expected {}, found {}", flaw.what, flaw.expected, flaw.found);
+    let file = file_name(generation);
+    let truncated = tail.truncated.get_or_insert(Truncated { file, offset: 0, dropped: 0, why });
+    truncated.dropped = truncated.dropped.saturating_add(dropped);
+    Ok(())
 }
 
 pub(super) fn record(generation: u64, head: &Head, body: Bytes) -> Record {

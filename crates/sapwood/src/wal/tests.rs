@@ -5,6 +5,7 @@ mod faults;
 mod lives;
 mod reserved;
 mod stored;
+mod unbegun;
 
 use psync::Simulated;
 

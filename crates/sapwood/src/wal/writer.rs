@@ -1,5 +1,6 @@
 //! Writing the log: records gather in memory ([`pending`](super::pending)), go to the page cache in one write, or by a window
-//! ([`stored`](super::stored)), and are durable after a sync.
+//! ([`stored`](super::stored)), and are durable after a sync. What room there is before they come is in [`ahead`](super::ahead), which file they go to in
+//! [`succession`](super::succession).
 //!
 //! Invariants (with those of [`super`]):
 //! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
@@ -7,12 +8,12 @@
 //!    since the manifest says durably that it is not needed.
 //! 3. `write` and `store` are all or nothing: for want of space everything stays pending and the file is as it was.
 //! 4. What lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)): zeros that nobody
-//!    misses. A generation that is closed is cut back to its length.
+//!    misses.
 //! 5. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
 //!    not [`Error::DiskFull`], since its pages may be lost.
 
-use super::generation::{Generation, Old, create_file, next_generation};
-use super::old_syncs::{OldSyncs, Unsynced};
+use super::generation::{Generation, create_file, next_generation};
+use super::old_syncs::OldSyncs;
 use super::pending::{Heading, Pending};
 use super::reader::list;
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
@@ -24,13 +25,12 @@ use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use psync::{Access, AlignedBuffer, FileId, Volume, Write};
+use psync::{Access, AlignedBuffer, Volume, Write};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// LSN below which everything is durable.
-fn durable(older: &[Generation], current: &Generation) -> Lsn {
+pub(super) fn durable(older: &[Generation], current: &Generation) -> Lsn {
     let oldest = older.iter().find(|old| !old.is_synced()).unwrap_or(current);
     oldest.base.plus(oldest.synced)
 }
@@ -46,26 +46,26 @@ pub(crate) struct Written {
 
 /// Writes the log. Used by one thread at a time.
 pub(crate) struct WalWriter {
-    volume: Arc<dyn Volume>,
-    database: DatabaseId,
-    current: Generation,
+    pub(super) volume: Arc<dyn Volume>,
+    pub(super) database: DatabaseId,
+    pub(super) current: Generation,
     /// Older generations of this writer that are still needed, oldest first. They stay open, since whoever was told
     /// of one by [`WalWriter::unsynced`] may be syncing it.
-    older: Vec<Generation>,
+    pub(super) older: Vec<Generation>,
     /// Generations whose files exist.
-    on_disk: BTreeSet<u64>,
-    pending: Pending,
-    epoch: u32,
-    steps: Steps,
+    pub(super) on_disk: BTreeSet<u64>,
+    pub(super) pending: Pending,
+    pub(super) epoch: u32,
+    pub(super) steps: Steps,
     /// The window at the end of the current generation.
-    stored: Stored,
+    pub(super) stored: Stored,
     /// Never written to, so that the system backs it with one page.
-    zeros: AlignedBuffer,
-    bytes_written: u64,
-    syncs: u64,
-    old_syncs: Arc<OldSyncs>,
+    pub(super) zeros: AlignedBuffer,
+    pub(super) bytes_written: u64,
+    pub(super) syncs: u64,
+    pub(super) old_syncs: Arc<OldSyncs>,
     /// The first failure: nobody knows what reached the disk.
-    failure: Option<String>,
+    pub(super) failure: Option<String>,
 }
 
 impl WalWriter {
@@ -185,53 +185,6 @@ impl WalWriter {
         self.pending.retract(n);
     }
 
-    /// Makes room for what is pending, and for more, if it is to be synced: see [`reservation`](super::reservation).
-    /// Where there is no space for it the log does without.
-    ///
-    /// # Errors
-    /// As [`WalWriter::write`], but never [`Error::DiskFull`].
-    pub fn reserve(&mut self) -> Result<()> {
-        self.usable()?;
-        let adds = self.pending.len() as u64;
-        let end = self.current.len.saturating_add(adds);
-        match self.current.reserved.wanted(&self.steps, end, adds) {
-            Some(range) => self.write_zeros(range).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Writes zeros ahead. Says whether there was space for them; if not, this file does without.
-    fn write_zeros(&mut self, range: Range<u64>) -> Result<bool> {
-        let count = (range.end - range.start) as usize;
-        if self.zeros.len() < count {
-            self.zeros = AlignedBuffer::new(count);
-        }
-        let Generation { file, len, .. } = self.current;
-        match self.volume.write(&[Write { file, offset: range.start, data: &self.zeros[..count] }]) {
-            Ok(()) => {
-                self.bytes_written += count as u64;
-                self.current.reserved.grew(range.end);
-                Ok(true)
-            }
-            Err(full) if full.is_full() => {
-                self.current.reserved.refuse();
-                // Others need the space more. Without space even for this the zeros stay, which does no harm.
-                self.cut(file, len)?;
-                Ok(false)
-            }
-            Err(other) => Err(self.fail(other.into())),
-        }
-    }
-
-    /// Cuts off what is behind the end of the log, if the file system has the space to do so.
-    fn cut(&mut self, file: FileId, len: u64) -> Result<()> {
-        self.stored.close();
-        match self.volume.resize(file, len) {
-            Err(error) if !error.is_full() => Err(self.fail(error.into())),
-            _ => Ok(()),
-        }
-    }
-
     /// Brings what is pending to the page cache: by a window ([`stored`](super::stored)), if it is little and there is one, or a write.
     ///
     /// # Errors
@@ -242,25 +195,6 @@ impl WalWriter {
             self.make_window()?;
         }
         self.put(true)
-    }
-
-    /// Opens a window for what is pending, if that is to have one.
-    fn make_window(&mut self) -> Result<()> {
-        let (at, adds) = (self.current.len, self.pending.len() as u64);
-        if self.current.reserved.is_refused() {
-            return Ok(());
-        }
-        let Some(until) = self.stored.wanted(at, adds) else { return Ok(()) };
-        if let Some(missing) = self.current.reserved.missing(at, until)
-            && !self.write_zeros(missing)?
-        {
-            return Ok(());
-        }
-        match self.volume.window(self.current.file, at..until) {
-            Ok(window) => self.stored.open(window),
-            Err(error) => return Err(self.fail(error.into())),
-        }
-        Ok(())
     }
 
     /// Writes what is pending to the page cache.
@@ -330,15 +264,18 @@ impl WalWriter {
                 return Err(self.fail(error.into()));
             }
         }
-        match self.volume.sync(file) {
-            Ok(()) => {
-                self.syncs += 1;
-                self.current.synced = self.current.len;
-                self.stored.synced();
-                Ok(())
-            }
-            Err(error) => Err(self.fail(Error::undecided(error))),
-        }
+        self.sync_current()
+    }
+
+    /// Makes the current generation durable.
+    pub(super) fn sync_current(&mut self) -> Result<()> {
+        let begins = !self.current.is_begun;
+        let result = self.old_syncs.sync_newest(&*self.volume, self.current.file, begins);
+        result.map_err(|error| self.fail(error))?;
+        self.current.has_begun();
+        self.current.synced = self.current.len;
+        self.stored.synced();
+        Ok(())
     }
 
     /// Writes what is pending and makes everything durable.
@@ -355,104 +292,8 @@ impl WalWriter {
                 old.synced = old.len;
             }
         }
-        if result.is_ok() && !self.current.is_synced() {
-            result = self.volume.sync(self.current.file).map_err(Error::undecided);
-            if result.is_ok() {
-                self.syncs += 1;
-                self.current.synced = self.current.len;
-                self.stored.synced();
-            }
-        }
-        result.map_err(|error| self.fail(error))
-    }
-
-    /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
-    /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
-    pub fn unsynced(&self) -> Vec<Unsynced> {
-        let unsynced = self.older.iter().filter(|old| !old.is_synced());
-        let syncs = |old: &Generation| Unsynced {
-            generation: old.number,
-            file: old.file,
-            syncs: Arc::clone(&self.old_syncs),
-            volume: Arc::clone(&self.volume),
-        };
-        unsynced.map(syncs).collect()
-    }
-
-    /// Bytes that no sync has told of: the operating system keeps them in memory until it has written them.
-    pub fn unsynced_bytes(&self) -> u64 {
-        self.older.iter().chain([&self.current]).map(|generation| generation.len - generation.synced).sum()
-    }
-
-    /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
-    pub fn has_synced_below(&self, low: u64) -> bool {
-        self.older.iter().any(|old| old.number < low && old.synced > HEADER_LEN as u64)
-    }
-
-    /// Notes that an older generation was synced by somebody else.
-    pub fn mark_synced(&mut self, generation: u64) {
-        if let Some(old) = self.older.iter_mut().find(|old| old.number == generation) {
-            old.synced = old.len;
-        }
-    }
-
-    /// Writes what is pending and starts the next generation. The old one is synced
-    /// with the next [`WalWriter::sync`], unless it is removed before.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`]: the current generation goes on. Others as [`WalWriter::write`].
-    pub fn rotate(&mut self) -> Result<()> {
-        self.write()?;
-        if self.current.reserved.is_beyond(self.current.len) {
-            self.current.reserved.cut();
-            self.cut(self.current.file, self.current.len)?;
-        }
-        let header = Header {
-            database: self.database,
-            generation: next_generation(self.current.number)?,
-            base: self.current.end(),
-            previous_generation: self.current.number,
-            previous_len: self.current.len,
-            durable: durable(&self.older, &self.current),
-            first_seq: self.pending.next_seq(),
-        };
-        let file = match create_file(&*self.volume, &header, &mut self.syncs) {
-            Ok(file) => file,
-            Err(full) if full.is_disk_full() => return Err(full),
-            Err(other) => return Err(self.fail(other)),
-        };
-        self.bytes_written += HEADER_LEN as u64;
-        self.on_disk.insert(header.generation);
-        let next = Generation::begun(header.generation, file, header.base);
-        self.older.push(std::mem::replace(&mut self.current, next));
-        self.stored.begin();
-        Ok(())
-    }
-
-    /// Removes the generations below `low`, but never the current one: what they hold is in the tree, and the
-    /// manifest says so durably.
-    ///
-    /// # Errors
-    /// The first file that could not be removed. It will be tried again with the next call; nothing depends on it.
-    #[cfg(test)]
-    pub fn remove_below(&mut self, low: u64) -> Result<()> {
-        let (left, result) = self.take_below(low).remove(&*self.volume);
-        self.put_back(left);
-        result
-    }
-
-    /// Lets go of all generations below `low`, which the manifest does not need any more; see [`Old::remove`].
-    pub fn take_below(&mut self, low: u64) -> Old {
-        let low = low.min(self.current.number);
-        let open = self.older.extract_if(.., |old| old.number < low).map(|old| old.file).collect();
-        let kept = self.on_disk.split_off(&low);
-        let generations = std::mem::replace(&mut self.on_disk, kept);
-        Old { open, generations }
-    }
-
-    /// Takes generations back that could not be removed, for another time.
-    pub fn put_back(&mut self, left: Vec<u64>) {
-        self.on_disk.extend(left);
+        result.map_err(|error| self.fail(error))?;
+        if self.current.is_synced() { Ok(()) } else { self.sync_current() }
     }
 
     /// Bytes written to log files by this writer, without attempts that failed.
@@ -495,14 +336,14 @@ impl WalWriter {
         self.stored.stores
     }
 
-    fn usable(&self) -> Result<()> {
+    pub(super) fn usable(&self) -> Result<()> {
         match &self.failure {
             Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
             None => Ok(()),
         }
     }
 
-    fn fail(&mut self, error: Error) -> Error {
+    pub(super) fn fail(&mut self, error: Error) -> Error {
         self.failure.get_or_insert_with(|| error.to_string());
         error
     }

@@ -169,9 +169,11 @@ fn a_generation_whose_creation_was_cut_short_is_not_there() {
     wal.append(tail.next_seq, 1, b"replaced");
     wal.sync().unwrap();
     assert_eq!(read(&volume, 1, 4).unwrap().0.len(), 10);
-    // And not if it holds a record: that is written only behind a durable header.
+    // And not if a record in it testifies that the header was durable.
+    wal.append(tail.next_seq + 1, 1, b"another");
+    wal.write().unwrap();
     edit_file(&volume, &file_name(4), |bytes| bytes[20] ^= 1);
-    assert_corrupt(read(&volume, 1, 3), (4, 0), "a record under a broken header");
+    assert_corrupt(read(&volume, 1, 3), (4, 0), "a witness under a broken header");
 }
 
 #[test]

@@ -48,6 +48,7 @@ struct Seen {
     zeros_only: u64,
     stores: u64,
     lost_stores: u64,
+    unbegun: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -139,9 +140,13 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                 let reserved = if rng.random_bool(0.7) { wal.reserve() } else { Ok(()) };
                 seen.reserved += u64::from(wal.bytes_written() > before);
                 assert!(!reserved.as_ref().is_err_and(Error::is_disk_full), "it is not needed");
-                reserved.and_then(|()| wal.sync()).map(|()| {
-                    model.wrote();
-                    model.synced = model.written;
+                reserved.and_then(|()| wal.begin()).and_then(|()| {
+                    // The manifest is the engine's; here it is always durable.
+                    model.high = wal.generation();
+                    wal.sync().map(|()| {
+                        model.wrote();
+                        model.synced = model.written;
+                    })
                 })
             }
             16..18 => {
@@ -149,8 +154,8 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                 if result.is_ok() {
                     model.wrote();
                     model.begins.push((wal.generation(), model.log.len()));
-                    // The manifest is the engine's; here it is always durable.
-                    model.high = wal.generation();
+                    // The one before was begun.
+                    model.high = wal.generation() - 1;
                 } else if wal.pending() == 0 {
                     model.wrote();
                     seen.refused_rotations += u64::from(result.as_ref().is_err_and(Error::is_disk_full));
@@ -166,10 +171,15 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                     old.sync()?;
                     wal.mark_synced(old.generation());
                 }
+                if let Some(newest) = wal.unbegun(wal.generation()) {
+                    newest.sync()?;
+                    wal.mark_begun(newest.generation());
+                    model.high = newest.generation();
+                }
                 continue;
             }
             _ => {
-                model.low = rng.random_range(model.low..=wal.generation());
+                model.low = rng.random_range(model.low..=model.high);
                 seen.removed += u64::from(model.low > 1);
                 let _ = wal.remove_below(model.low);
                 continue;
@@ -238,6 +248,7 @@ fn life(seed: u64, seen: &mut Seen) {
             .unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
         let end = model.verify(&records, model.synced, "once more");
         seen.truncated += u64::from(tail.truncated.is_some());
+        seen.unbegun += u64::from(tail.truncated.as_ref().is_some_and(|truncated| truncated.offset == 0));
         seen.void += u64::from(tail.ends_in != tail.generation);
         seen.unnoted += u64::from(tail.generation > model.high);
         let file = volume.read_file(&file_name(tail.generation)).unwrap_or_default();
@@ -310,7 +321,7 @@ fn what_is_found_is_a_prefix_with_all_that_was_promised() {
     for rare in [seen.removed, seen.failed, seen.unnoted, seen.doomed, seen.reserved] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
-    for rare in [seen.zeros_behind, seen.zeros_only, seen.stores, seen.lost_stores] {
+    for rare in [seen.zeros_behind, seen.zeros_only, seen.stores, seen.lost_stores, seen.unbegun] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
     assert!(images >= lives * 18);

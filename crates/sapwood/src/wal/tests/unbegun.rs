@@ -1,0 +1,131 @@
+//! A generation that is not begun: its header was written and not synced, and a power loss leaves anything of it.
+
+use crate::database_id::DatabaseId;
+use crate::error::Result;
+use crate::wal::chain::read_header;
+use crate::wal::{Record, Tail, WalWriter, replay, window};
+use bytes::Bytes;
+use psync::{Simulated, Volume};
+use std::sync::Arc;
+
+const DATABASE: DatabaseId = DatabaseId(*b"a log's new year");
+
+fn begin(volume: &Simulated) -> WalWriter {
+    WalWriter::create(Arc::new(volume.clone()), DATABASE, &Tail::none()).unwrap()
+}
+
+fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
+    let mut records = Vec::new();
+    let tail = replay(volume, DATABASE, low, high, &mut |record| {
+        records.push(record);
+        Ok(())
+    })?;
+    Ok((records, tail))
+}
+
+fn body(seq: u64) -> Bytes {
+    vec![seq as u8; 300].into()
+}
+
+fn put(wal: &mut WalWriter, seqs: std::ops::Range<u64>) {
+    for seq in seqs {
+        wal.append(seq, 1, &body(seq));
+        wal.write().unwrap();
+    }
+}
+
+fn assert_prefix(records: &[Record], promised: usize, story: &str) {
+    assert!(records.len() >= promised, "{story}: {} records", records.len());
+    for (seq, record) in (1..).zip(records) {
+        assert!(record.first_seq == seq && record.body == body(seq), "{story}");
+    }
+}
+
+fn is_broken(volume: &Simulated, generation: u64) -> bool {
+    let Ok(source) = window::open(volume, generation) else { return false };
+    read_header(&source, DATABASE, generation, "").unwrap().is_err()
+}
+
+/// Commits without a promise go on behind a header that is not durable; whatever is lost of it, the log ends before it, and goes on.
+#[test]
+fn a_header_that_was_lost_takes_only_what_was_not_promised() {
+    let (mut headless, mut nameless, mut whole) = (0, 0, 0);
+    for seed in 0..300 {
+        let volume = Simulated::new(seed);
+        let mut wal = begin(&volume);
+        put(&mut wal, 1..6);
+        wal.sync().unwrap();
+        put(&mut wal, 6..9);
+        let syncs = wal.syncs();
+        wal.rotate().unwrap();
+        assert_eq!(wal.syncs(), syncs, "nobody waits for the device");
+        put(&mut wal, 9..20);
+        assert_eq!(read(&volume.crash(), 1, 1).unwrap().0.len(), 19, "the process alone died");
+        let found = volume.power_loss(seed);
+        let story = format!("seed {seed}");
+        let (records, tail) = read(&found, 1, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert_prefix(&records, 5, &story);
+        let names = found.list().unwrap().len();
+        nameless += u64::from(names == 1);
+        headless += u64::from(is_broken(&found, 2) && tail.truncated.is_some());
+        whole += u64::from(records.len() > 8);
+        // What was dropped does not come back, and what comes after it stays.
+        let next = tail.next_seq;
+        let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, &tail).unwrap() {
+            Some(wal) => wal,
+            None => WalWriter::create(Arc::new(found.clone()), DATABASE, &tail).unwrap(),
+        };
+        let generation = wal.generation();
+        put(&mut wal, next..next + 3);
+        wal.sync().unwrap();
+        let again = found.power_loss(seed);
+        let (records, tail) = read(&again, 1, generation).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert_prefix(&records, next as usize + 2, &story);
+        assert_eq!(tail.next_seq, next + 3, "{story}");
+    }
+    assert!(headless > 20 && nameless > 20 && whole > 20, "{headless} {nameless} {whole}");
+}
+
+/// Behind a sound header all others are to be sound.
+#[test]
+fn there_is_never_more_than_one() {
+    for seed in 0..200 {
+        let volume = Simulated::new(seed);
+        let mut wal = begin(&volume);
+        for first in [1, 4, 7] {
+            put(&mut wal, first..first + 3);
+            wal.rotate().unwrap();
+        }
+        let (records, _) =
+            read(&volume.power_loss(seed), 1, 1).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_prefix(&records, 0, "three of them");
+    }
+}
+
+/// What a durable commit or a flush needs of it: see to it that the header is there, and its name.
+#[test]
+fn once_it_is_begun_it_is_there() {
+    for seed in 0..100 {
+        for from_the_side in [false, true] {
+            let volume = Simulated::new(seed);
+            let mut wal = begin(&volume);
+            put(&mut wal, 1..4);
+            wal.rotate().unwrap();
+            put(&mut wal, 4..6);
+            if from_the_side {
+                let unbegun = wal.unbegun(2).unwrap();
+                unbegun.sync().unwrap();
+                wal.mark_begun(2);
+            } else {
+                wal.begin().unwrap();
+            }
+            assert!(wal.unbegun(2).is_none());
+            // The manifest may say now that the log begins here.
+            let (_, tail) = read(&volume.power_loss(seed), 2, 2).unwrap();
+            assert_eq!(tail.generation, 2);
+            wal.sync().unwrap();
+            let (records, _) = read(&volume.power_loss(seed), 1, 2).unwrap();
+            assert_prefix(&records, 5, "synced");
+        }
+    }
+}
