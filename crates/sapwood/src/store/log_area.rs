@@ -8,7 +8,7 @@
 //!      └─ log area ─▶ [layer: pieces 40 41 42] [layer: 60] [layer: 77 78] …       oldest to newest; the newest that has a key counts
 //!                             ▲  a…  g…  q…      fences: a key is in the piece below whose fence it is not
 //! ```
-//! What a flush appends is a *layer*: pieces of some 2 KiB ([`crate::tree::route`]), one after the other in the file, each with a checksum of its own, whose keys ascend from
+//! What a flush appends is a *layer*: pieces of some 4 KiB ([`crate::tree::route`]), one after the other in the file, each with a checksum of its own, whose keys ascend from
 //! piece to piece. So a get reads the one piece that may have its key, and a scan those that its range touches. The layer is
 //! named by a maplet, and the piece follows from the fences, of which the manifest keeps a copy.
 //!

@@ -12,10 +12,10 @@ pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {
     entry_len(change.key.len(), 1 + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
-/// Bytes that a log piece aims at: a get or a short scan that needs a record or five of a layer is to read little else. In the mapping table, the layer and its
-/// fences a piece takes some 44 bytes of memory, a fiftieth of its length, and less than the hashes of 17 records of 116 bytes in it, which take 50. With 4 KiB it would be half
-/// of that, and scans, which where log areas are long are bound by the device's bandwidth, would read half as much again.
-const PIECE_LEN: u64 = 2 << 10;
+/// Bytes that a log piece aims at: a page, so that a get or a short scan that needs a record or five of a layer reads little else. In the mapping table, the layer and its
+/// fences a piece takes some 44 bytes of memory, a hundredth of its length, and less than the hashes of 33 records of 116 bytes in it, which take 100; of 1000-byte records it
+/// holds four. With 2 KiB scans of 100 read a third less, but a random load, which is bound by the processor, is a tenth slower.
+const PIECE_LEN: u64 = 4 << 10;
 
 /// A piece is at least so many times as long as the fence behind it. Fences are in memory and in the edit, which must not become much longer for long keys.
 const FENCE_SHARE: u64 = 16;
