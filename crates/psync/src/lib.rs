@@ -27,6 +27,7 @@ mod in_flight;
 mod libaio;
 mod lock_file;
 mod mapping;
+mod page;
 mod pass_through;
 mod profile;
 #[cfg(feature = "plot")]
@@ -45,6 +46,7 @@ pub use device::{Counters, Device, Limits};
 pub use disk::{Backend, Disk, DiskOptions};
 pub use error::{Error, Result};
 pub use in_flight::{InFlight, ReadInto};
+pub use page::page_size;
 pub use pass_through::PassThrough;
 pub use profile::{Latency, Profile, ProfileOptions, ProfileStep, Rate};
 pub use request::{FileId, Read, Request, Write};

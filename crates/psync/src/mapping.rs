@@ -150,11 +150,7 @@ mod linux {
         if !writes_in_place(file) {
             return Ok(None);
         }
-        // SAFETY: asks for a number, and touches nothing.
-        let page = match unsafe { libc::sysconf(libc::_SC_PAGESIZE) } {
-            page if page > 0 => page as u64,
-            _ => return Ok(None),
-        };
+        let Some(page) = crate::page_size().map(|page| page as u64) else { return Ok(None) };
         let origin = range.start - range.start % page;
         let Ok(len) = usize::try_from(range.end - origin) else { return Ok(None) };
         let Some(memory) = map(file, origin, len) else { return Ok(None) };

@@ -61,8 +61,8 @@ struct Options {
     /// Updates a second at the fixed rate
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// Memory budget of the database that nothing is flushed from, in MiB; puts with the log alone end when a quarter of it is full
-    #[arg(long, value_name = "MIB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..=8192))]
+    /// Memory budget of the database that nothing is flushed from, in MiB; puts with the log alone end when a seventh of it is full
+    #[arg(long, value_name = "MIB", default_value_t = 8192, value_parser = clap::value_parser!(u64).range(64..=16384))]
     alone_mib: u64,
 }
 
@@ -169,8 +169,8 @@ fn puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Outcome<Vec
         loaded.tell(kind.name, "full load");
         let (ratio, longest) = (loaded.p999() / alone.p999(), loaded.longest_ms());
         let note = match (alone.flushes, loaded.flushes) {
-            (1.., _) => " (no: something was flushed beside the log alone)",
-            (0, 0) => " (no: nothing was flushed, so this was no full load; more --seconds)",
+            (1.., _) => " (says nothing: something was flushed beside the log alone; more --alone-mib)",
+            (0, 0) => " (says nothing: nothing was flushed, so this was no full load; more --seconds)",
             (0, 1..) => "",
         };
         verdicts.push(format!(

@@ -151,6 +151,9 @@ impl Drop for Work<'_> {
     }
 }
 
+/// Bytes of log that are worth a balance.
+const MUCH: u64 = 256 << 10;
+
 /// Bytes that a queue may have at least. It takes its memory by quarters of a mebibyte, and would be full with the first commit if it could have no more than one.
 const QUEUE_MIN: usize = 512 << 10;
 
@@ -168,9 +171,12 @@ impl Engine {
         }
     }
 
-    /// Notes how much of the log is in memory. What it takes the cache gives up with the next balance.
+    /// Notes how much of the log is in memory. What it takes the cache gives up with the next balance; what it took, if that was much, it has again at once.
     pub fn note_log(&self, log: &Log) {
-        self.budget.log.store(log.wal.unsynced_bytes(), Relaxed);
+        let now = log.wal.unsynced_bytes();
+        if self.budget.log.swap(now, Relaxed) > now + MUCH {
+            self.try_balance_memory();
+        }
     }
 
     /// As [`Engine::balance_memory`], when a queue has come to the trees: others may hold it for longer.
@@ -396,7 +402,6 @@ mod tests {
         // It is counted when the queue takes memory, not with each commit.
         assert!((log - (512 << 10)..log + (512 << 10)).contains(&counted), "{counted} of {log}");
         db.sync().unwrap();
-        engine.balance_memory();
         assert!(capacity() + queues() + (16 << 10) > whole, "it is synced");
         (12..16).for_each(|round| write(1000 * round));
         assert!(capacity() + queues() + (512 << 10) < whole);

@@ -220,7 +220,7 @@ impl Engine {
         let mut seq = first_seq;
         let durability = group.clone().map(|parcel| parcel.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
-            self.with_kept_space(|| self.begin_generation(log))?;
+            self.begin_for_promise(log)?;
         }
         let mut records = 0;
         for parcel in group.clone() {
@@ -249,6 +249,9 @@ impl Engine {
         {
             self.poison(&error);
             return Err(error);
+        }
+        if durability == Durability::Immediate {
+            self.note_log(log);
         }
         log.next_seq = seq;
         let memory = queue.memory();
@@ -312,6 +315,15 @@ impl Engine {
         self.begin_generation(log)
     }
 
+    /// Has the log's newest generation begun, and noted if there is space for the note: what is synced is found without it as well, only a lost file
+    /// would not be missed.
+    fn begin_for_promise(&self, log: &mut Log) -> Result<()> {
+        match self.with_kept_space(|| self.begin_generation(log)) {
+            Err(error) if error.is_disk_full() => Ok(()),
+            begun => begun,
+        }
+    }
+
     /// Has the log's newest generation begun and noted in the manifest, before anything in it is promised to be durable. Mostly a flush
     /// has done so.
     fn begin_generation(&self, log: &mut Log) -> Result<()> {
@@ -358,11 +370,7 @@ impl Engine {
             }
             Ok(()) => {}
         }
-        match self.with_kept_space(|| self.begin_generation(log)) {
-            // What is synced is found without the note as well; only a lost file would not be missed.
-            Err(error) if error.is_disk_full() => {}
-            begun => begun?,
-        }
+        self.begin_for_promise(log)?;
         log.wal.sync().inspect_err(|error| self.poison(error))?;
         self.note_log(log);
         Ok(())
@@ -378,6 +386,22 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::time::Duration;
+
+    /// A flush in one thread, while another closes the database and has the log already: it said that the log begins where nothing was durable.
+    #[test]
+    fn a_queue_whose_next_log_may_not_have_begun_does_not_come_to_the_trees() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("key", "value").unwrap();
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        let low = engine.state.load().version.wal_low;
+        let log = engine.log.lock().take();
+        assert!(matches!(engine.flush_now(), Err(Error::Closed)));
+        assert!(engine.state.load().frozen.is_some());
+        assert_eq!(engine.state.load().version.wal_low, low);
+        drop(log);
+    }
 
     /// Whoever waited for the log while it failed was told that all is durable.
     #[test]

@@ -138,7 +138,7 @@ impl Engine {
 
     /// Memory that cleansing takes, after a flush that has found so many bytes of leaves due, or else the collector. Logs are shorter
     /// than their leaves.
-    fn tidying(&self, leaves: u64) -> Need {
+    pub fn tidying(&self, leaves: u64) -> Need {
         let version = &self.state.load().version;
         let is_collected = version.used_bytes() > allowance(version.live_bytes());
         self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })

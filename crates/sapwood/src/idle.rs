@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
+//! nobody writes ─▶ collect what flushes have left, for which writers would have waited
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
 //! scans paid the price of blocks with log pieces ─▶ cleanse these blocks, whoever writes meanwhile
 //! ```
@@ -14,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::space::SLOTS;
+use crate::store::garbage_collection::allowance;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -87,6 +89,9 @@ impl Engine {
         if self.check_writable().is_err() {
             return;
         }
+        if quiet {
+            let _ = self.collect_the_rest();
+        }
         if quiet && missed >= MISSES && self.state.load().active.memory() >= self.shares.queue / 8 {
             self.freeze_if_nobody_writes(visible);
         } else {
@@ -103,6 +108,19 @@ impl Engine {
             && !self.works()
             && self.reclaim_some(self.slots_to_keep(true), SLOTS) > 0
         {}
+    }
+
+    /// Collects what flushes have left because writers were pressed.
+    fn collect_the_rest(&self) -> Result<()> {
+        let has_left = || {
+            let version = &self.state.load().version;
+            version.used_bytes() > allowance(version.live_bytes())
+        };
+        if !has_left() || self.state.load().frozen.is_some() || self.flush.stops() {
+            return Ok(());
+        }
+        let mut guard = self.writer(self.tidying(0))?;
+        self.or_poison(|| self.tidy_up(guard.get()?))
     }
 
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {

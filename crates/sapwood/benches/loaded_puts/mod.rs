@@ -194,10 +194,10 @@ fn measure(
     })
 }
 
-/// Into a database of its own with a memory of so many bytes, a quarter of which is the queue's: it is never full.
+/// Into a database of its own with a memory of so many bytes, a sixth of which is the queue's: it is never full.
 pub fn alone(db: &Database, memory: u64, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
     let keyspace = db.keyspace("bench")?;
-    measure((db, &keyspace), puts, None, (below, memory / 4 / QUEUED), times)
+    measure((db, &keyspace), puts, None, (below, memory / 7 / QUEUED), times)
 }
 
 /// Into a database with more data than memory. Durable puts are too slow to keep a flush at work, so a thread beside them puts batches, buffered and without

@@ -6,7 +6,7 @@
 use crate::beside::Wait;
 use crate::commit::Log;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The sync of the log that a frozen queue came from.
@@ -42,7 +42,14 @@ impl Engine {
     /// Has the generation begun that follows the frozen queue's log, before the manifest says that the log begins there. Whoever froze the
     /// queue only wrote its header, since everybody waited for him.
     pub(super) fn begin_log(&self, generation: u64) -> Result<()> {
-        let unbegun = self.log.lock().as_ref().and_then(|log| log.wal.unbegun(generation));
+        let guard = self.log.lock();
+        let Some(log) = guard.as_ref() else {
+            // While it is replayed there is none yet, and what is noted is begun. But who closes the database has taken it, and nobody can know.
+            let is_begun = self.state.load().version.wal_high >= generation;
+            return if is_begun { Ok(()) } else { Err(Error::Closed) };
+        };
+        let unbegun = log.wal.unbegun(generation);
+        drop(guard);
         let Some(unbegun) = unbegun else { return Ok(()) };
         unbegun.sync().inspect_err(|error| self.poison(error))?;
         if let Some(log) = self.log.lock().as_mut() {

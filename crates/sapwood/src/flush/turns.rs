@@ -71,15 +71,21 @@ impl Engine {
         while let Some(left) = time.checked_sub(began.elapsed())
             && self.has_time()
         {
+            let looked = Instant::now();
             self.rest(left.min(LOOK));
+            self.pace.rested(looked.elapsed());
         }
-        self.pace.rested(began.elapsed());
     }
 
     fn has_time(&self) -> bool {
         let state = self.state.load();
         let (fill, most) = self.fill(&state);
-        state.frozen.is_none() && fill < most / HARDLY_ANY && self.flush.has_time() && !self.flush.stops()
+        let is_short = self.flush.shortage.limit() != u64::MAX;
+        state.frozen.is_none()
+            && fill < most / HARDLY_ANY
+            && !is_short
+            && self.flush.has_time()
+            && !self.flush.stops()
     }
 
     /// Waits until no queue is frozen. An error if the flush failed since.

@@ -112,10 +112,13 @@ impl Maplet {
         self.words.iter().filter(move |word| word.layer() == layer).map(|word| word.hash())
     }
 
-    /// Indexes of the layers that may have a key of this hash, newest first.
+    /// Indexes of the layers that may have a key of this hash, newest first, each once.
     pub fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = usize> {
         let end = self.words.partition_point(|word| word.hash() <= hash);
-        self.words[..end].iter().rev().take_while(move |word| word.hash() == hash).map(|word| word.layer())
+        let words = self.words[..end].iter().rev().take_while(move |word| word.hash() == hash);
+        // Two keys of a layer may have one hash.
+        let mut last = None;
+        words.map(|word| word.layer()).filter(move |layer| last.replace(*layer) != Some(*layer))
     }
 }
 
@@ -123,6 +126,13 @@ impl Maplet {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_layer_with_two_keys_of_one_hash_is_named_once() {
+        let hash = KeyHash::of(b"key");
+        let maplet = Maplet::default().with(0, &[hash; 3]).with(1, &[hash; 2]);
+        assert_eq!(maplet.candidates(hash).collect::<Vec<_>>(), [1, 0]);
+    }
 
     proptest! {
         #[test]

@@ -127,7 +127,8 @@ impl Version {
             self.trees.insert(*id, tree.clone());
         }
         self.wal_low = edit.wal_low.unwrap_or(self.wal_low);
-        self.wal_high = edit.wal_high.unwrap_or(self.wal_high);
+        // Two may note it beside one another.
+        self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.segments.drop_dead(self.open_segment);

@@ -5,7 +5,8 @@
 //! 1. There is one at a time, and none of an older generation after one that succeeded. An operating system tells of a write that failed
 //!    behind one's back only once: of two syncs at the same time one would fail, and the other would be believed.
 //! 2. After one that failed all others fail, and no device is asked.
-//! 3. A generation is synced after all that are older: so what is durable is a prefix.
+//! 3. A generation with records is synced after all that are older, and what is said to be durable is a prefix. Only the newest may be begun before: its
+//!    header says no more than what was durable when it was written.
 
 use crate::error::{Error, Result};
 use parking_lot::Mutex;

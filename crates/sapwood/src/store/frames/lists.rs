@@ -160,11 +160,36 @@ impl Going {
     }
 }
 
-/// Gives so many bytes of a slab back to the operating system.
+/// Gives so many bytes of a slab back to the operating system, as far as they are whole pages of its own.
 fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
     #[cfg(all(unix, not(miri)))]
-    // SAFETY: nobody uses the frames, so nobody misses their content. If the system refuses, their memory stays.
-    let _ = unsafe { slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
+    if let Some(pages) = psync::page_size().and_then(|page| whole_pages(offset, len, page)) {
+        // SAFETY: nobody uses the frames, so nobody misses their content, and no other frame lies in these pages. If the system refuses, their memory stays.
+        let _ = unsafe {
+            slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len())
+        };
+    }
     #[cfg(not(all(unix, not(miri))))]
     let _ = (slab, offset, len);
+}
+
+/// The pages of the system's that lie wholly within so many bytes of a slab, if any does. A frame may be a part of one, where they are longer than ours: what shares a
+/// page with it would be zeros afterwards.
+#[cfg_attr(any(not(unix), miri), allow(dead_code))]
+fn whole_pages(offset: usize, len: usize, page: usize) -> Option<std::ops::Range<usize>> {
+    let (start, end) = (offset.next_multiple_of(page), (offset + len) / page * page);
+    (start < end).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_pages;
+
+    #[test]
+    fn only_whole_pages_of_the_system_go() {
+        assert_eq!(whole_pages(8192, 12288, 4096), Some(8192..20480));
+        assert_eq!(whole_pages(4096, 4096, 16384), None, "one frame of four in a page");
+        assert_eq!(whole_pages(12288, 24576, 16384), Some(16384..32768));
+        assert_eq!(whole_pages(16384, 16384, 65536), None);
+    }
 }
