@@ -12,7 +12,7 @@
 //!
 //! A buffered commit's log lies in the page cache until the system writes it, which it need not do at all if the queue comes to the trees before: then the
 //! log is removed, and was never written. But where memory is limited as a whole, as in a container, and there is too little of it, the system
-//! writes the log to have its pages. So they count: a fifth of all that updates wrote was that log. (docs/performance.md)
+//! writes the log to have its pages. So they count: a fifth of all that updates wrote was that log. (docs/design.md)
 //!
 //! What work needs is of two kinds. Nodes it takes and gives back again and again, and so does the cache: they lie in the same frames, and what
 //! the cache has given up, the work reads into. All else (buffers, and lists of what goes to the leaves) has memory of its own: frames that

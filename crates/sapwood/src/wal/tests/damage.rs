@@ -1,6 +1,6 @@
 //! Damage at every bit of the log.
 
-use super::edit_file;
+use super::{DATABASE, begin, edit_file, read};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
@@ -13,21 +13,6 @@ use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use proptest::prelude::*;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use std::sync::Arc;
-
-const DATABASE: DatabaseId = DatabaseId(*b"the right forest");
-
-fn begin(volume: &Simulated) -> WalWriter {
-    WalWriter::create(Arc::new(volume.clone()), DATABASE, &Tail::none()).unwrap()
-}
-
-fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
-    let mut records = Vec::new();
-    let tail = replay(volume, DATABASE, low, high, &mut |record| {
-        records.push(record);
-        Ok(())
-    })?;
-    Ok((records, tail))
-}
 
 /// Two whole generations, and a third whose records A and B are testified to by C, which nobody testifies to.
 /// Also tells where records begin: generation and offset.

@@ -1,7 +1,7 @@
 //! Faults at every I/O of the log.
 
 use super::edit_file;
-use crate::database_id::DatabaseId;
+use super::{DATABASE, begin};
 use crate::error::{Error, Result};
 use crate::wal::reader::list;
 use crate::wal::record::*;
@@ -9,12 +9,6 @@ use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
-
-const DATABASE: DatabaseId = DatabaseId(*b"the right forest");
-
-fn begin(volume: &Simulated) -> WalWriter {
-    WalWriter::create(Arc::new(volume.clone()), DATABASE, &Tail::none()).unwrap()
-}
 
 fn read(volume: &Simulated, high: u64) -> (Vec<Bytes>, Tail) {
     let mut bodies = Vec::new();

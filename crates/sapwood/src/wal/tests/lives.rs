@@ -1,33 +1,21 @@
 //! Lives of the log: several rounds of work, each ended by a power loss or a kill at some operation; what is found is a
 //! prefix with all that was promised.
 
-use crate::database_id::DatabaseId;
+use super::{DATABASE, read};
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
 use crate::wal::record::HEADER_LEN;
 use crate::wal::reservation::Steps;
 use crate::wal::stored::Sizes;
-use crate::wal::{Record, Tail, WalWriter, file_name, replay};
+use crate::wal::{Record, WalWriter, file_name};
 use bytes::Bytes;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 
-const DATABASE: DatabaseId = DatabaseId(*b"the right forest");
-
 fn shared(volume: &Simulated) -> Arc<dyn Volume> {
     Arc::new(volume.clone())
-}
-
-fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
-    let mut records = Vec::new();
-    let tail = replay(volume, DATABASE, low, high, &mut |record| {
-        records.push(record);
-        Ok(())
-    })?;
-    assert_eq!(tail.records, records.len() as u64);
-    Ok((records, tail))
 }
 
 /// How often the rare things happened, so that the test can see that it reached them.

@@ -1,8 +1,8 @@
 //! The zeros that are written ahead of the log: never taken for records, nor for damage, nor for something that was lost;
 //! and records that became zeros are not taken for room.
 
+use super::DATABASE;
 use super::edit_file;
-use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::wal::reader::list;
 use crate::wal::record::{HEAD_LEN, HEADER_LEN};
@@ -12,7 +12,6 @@ use bytes::Bytes;
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated};
 use std::sync::Arc;
 
-const DATABASE: DatabaseId = DatabaseId(*b"the right forest");
 const TINY: Steps = Steps { first: 300, most: 4000, unit: 64 };
 
 fn begin(volume: &Simulated) -> Result<WalWriter> {

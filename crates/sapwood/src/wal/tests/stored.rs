@@ -1,7 +1,7 @@
 //! Commits that are stored into a window of the log's file: the log is the same as if they had been written, through kills, power
 //! losses, faults and full disks; and a window is never open where the file may become shorter.
 
-use crate::database_id::DatabaseId;
+use super::DATABASE;
 use crate::error::{Error, Result};
 use crate::wal::reservation::Steps;
 use crate::wal::stored::Sizes;
@@ -10,7 +10,6 @@ use bytes::Bytes;
 use psync::{Access, Device, Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
 
-const DATABASE: DatabaseId = DatabaseId(*b"the right forest");
 const TINY: Sizes = Sizes { small: 500, after: 2, first: 300, most: 2000, unit: 64, dirty: 1000 };
 
 fn begin(volume: &Simulated) -> Result<WalWriter> {

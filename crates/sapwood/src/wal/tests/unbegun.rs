@@ -1,27 +1,11 @@
 //! A generation that is not begun: its header was written and not synced, and a power loss leaves anything of it.
 
-use crate::database_id::DatabaseId;
-use crate::error::Result;
+use super::{DATABASE, begin, read};
 use crate::wal::chain::read_header;
-use crate::wal::{Record, Tail, WalWriter, replay, window};
+use crate::wal::{Record, WalWriter, window};
 use bytes::Bytes;
 use psync::{Simulated, Volume};
 use std::sync::Arc;
-
-const DATABASE: DatabaseId = DatabaseId(*b"a log's new year");
-
-fn begin(volume: &Simulated) -> WalWriter {
-    WalWriter::create(Arc::new(volume.clone()), DATABASE, &Tail::none()).unwrap()
-}
-
-fn read(volume: &Simulated, low: u64, high: u64) -> Result<(Vec<Record>, Tail)> {
-    let mut records = Vec::new();
-    let tail = replay(volume, DATABASE, low, high, &mut |record| {
-        records.push(record);
-        Ok(())
-    })?;
-    Ok((records, tail))
-}
 
 fn body(seq: u64) -> Bytes {
     vec![seq as u8; 300].into()
