@@ -8,7 +8,7 @@
 use crate::batch::check_key;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::operation::{KeyspaceId, Operation};
+use crate::operation::KeyspaceId;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::manifest::EDIT_MAX;
@@ -70,7 +70,7 @@ impl Engine {
         }
         let base = Arc::clone(&self.state.load().version);
         let mut attempt = Attempt::begin(base, &self.pager, writer);
-        let records = records.map_while(|(key, value)| sorted.check(keyspace, key, value));
+        let records = records.map_while(|(key, value)| sorted.check(key, value));
         let mut records = records.fuse().peekable();
         if records.peek().is_some() {
             bupdate(&mut attempt, keyspace, &mut records, self.shares.node_len)?;
@@ -100,8 +100,8 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// The change that inserts the record; `None` if there is something wrong with it.
-    fn check(&mut self, keyspace: KeyspaceId, key: Bytes, value: Bytes) -> Option<Operation> {
+    /// The record; `None` if there is something wrong with it.
+    fn check(&mut self, key: Bytes, value: Bytes) -> Option<(Bytes, Bytes)> {
         self.bytes += (key.len() + value.len()) as u64;
         let checked = if let Err(error) = check_key(&key) {
             Err(error)
@@ -120,6 +120,6 @@ impl Sorted {
         }
         self.count += 1;
         self.last = Some(key.clone());
-        Some(Operation { keyspace, key, value: Some(value) })
+        Some((key, value))
     }
 }

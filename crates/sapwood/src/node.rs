@@ -416,10 +416,16 @@ impl Node {
         (&self.bytes[from..self.end(entries.end - 1)], from)
     }
 
-    /// The change of a log piece's entry; `None` for a removal.
+    /// The change of a log piece's entry, sharing the node's memory; `None` for a removal.
     pub fn change(&self, index: usize) -> Option<Bytes> {
         let (_, payload, end) = self.parts(index);
         (self.bytes[payload] == PUT).then(|| self.bytes.slice(payload + 1..end))
+    }
+
+    /// The value that a log piece's entry sets; `None` for a removal.
+    pub fn logged_value(&self, index: usize) -> Option<&[u8]> {
+        let (_, payload, end) = self.parts(index);
+        (self.bytes[payload] == PUT).then(|| &self.bytes[payload + 1..end])
     }
 
     /// Key and payload of an entry, sharing the node's memory.

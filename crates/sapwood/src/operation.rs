@@ -10,7 +10,6 @@
 //! Invariants: a decoded key has 1 to [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes; decoding never copies.
 
 use crate::bytecode::{Reader, put_varint};
-use bytes::Bytes;
 
 /// Names a keyspace in files. Given out once, never again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,15 +18,7 @@ pub(crate) struct KeyspaceId(pub u32);
 /// Counts operations since the database was created; the newest operation on a key wins.
 pub(crate) type SeqNo = u64;
 
-/// A change. `value` is `None` for a removal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Operation {
-    pub keyspace: KeyspaceId,
-    pub key: Bytes,
-    pub value: Option<Bytes>,
-}
-
-/// A change in the bytes of a batch, or in an operation queue.
+/// A change in the bytes of a batch, or in an operation queue. `value` is `None` for a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OperationRef<'a> {
     pub keyspace: KeyspaceId,

@@ -3,10 +3,11 @@
 
 pub(crate) mod bupdate;
 pub(crate) mod cleanse;
-pub(crate) mod copies;
 pub(crate) mod fan;
 pub(crate) mod held;
+pub(crate) mod incoming;
 pub(crate) mod logged;
+pub(crate) mod merge;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;

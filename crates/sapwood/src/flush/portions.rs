@@ -19,7 +19,7 @@ use crate::publish::Trees;
 use crate::space::portion;
 use crate::store::attempt::Attempt;
 use crate::tree::bupdate::bupdate;
-use crate::tree::copies::Copies;
+use crate::tree::incoming::Either;
 use crate::tree::route::{Budget, Newness, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::Sweep;
@@ -156,7 +156,6 @@ impl Engine {
             self.flush.counters.blocks_appended.fetch_add(routed.appended, Relaxed);
             self.flush.counters.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
             portion.next = routed.left.map(|key| (keyspace, key));
-            let mut copies = Copies::default();
             let tail = std::iter::from_fn(|| {
                 let is_next = |next: &OperationRef<'_>| next.keyspace == keyspace && tail_left > 0;
                 let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
@@ -164,9 +163,9 @@ impl Engine {
                 tail_left = tail_left.saturating_sub(entry_len(change.key.len(), value) as u64);
                 portion.changes += 1;
                 portion.bytes += bytes_of(&change);
-                Some(copies.copy(change))
+                Some(Either::Other(change))
             });
-            let mut to_leaves = routed.rewrite.into_iter().chain(tail).peekable();
+            let mut to_leaves = routed.rewrite.into_iter().map(Either::One).chain(tail).peekable();
             if to_leaves.peek().is_some() {
                 bupdate(attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
             }

@@ -25,11 +25,12 @@ mod rise;
 use crate::entries::Entries;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
-use crate::operation::{KeyspaceId, Operation};
+use crate::operation::KeyspaceId;
 use crate::store::attempt::Attempt;
 use crate::store::pager::Gather;
 use crate::store::version::Tree;
 use crate::tree::fan::{Touched, fence_of};
+use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
@@ -64,7 +65,7 @@ const BCNT: usize = 1024;
 const CHUNK_MAX: usize = 128 << 10;
 
 /// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
-pub(crate) fn bupdate<I: Iterator<Item = Operation>>(
+pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
@@ -132,12 +133,12 @@ impl Place {
     }
 }
 
-struct Update<'a, 'b, I: Iterator<Item = Operation>> {
+struct Update<'a, 'b, C: Incoming, I: Iterator<Item = C>> {
     view: TreeView<'b>,
     attempt: &'b mut Attempt<'a>,
     changes: &'b mut Peekable<I>,
     /// What goes down now.
-    chunk: Vec<Operation>,
+    chunk: Vec<C>,
     node_len: NodeLen,
     len: u64,
     /// Parents of the level that was worked on last, in key order.
@@ -146,19 +147,19 @@ struct Update<'a, 'b, I: Iterator<Item = Operation>> {
     top: Option<(u8, Vec<Child>)>,
 }
 
-impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
+impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     /// The next change if it is below `fence`.
-    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<Operation> {
-        self.changes.next_if(|change| fence.is_none_or(|fence| change.key < *fence))
+    fn next_change(&mut self, fence: Option<&Bytes>) -> Option<C> {
+        self.changes.next_if(|change| fence.is_none_or(|fence| change.key() < &fence[..]))
     }
 
     /// Makes the first leaves of an empty tree.
     fn plant(&mut self) -> Result<Vec<Child>> {
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
         for change in self.changes.by_ref() {
-            if let Some(value) = change.value {
+            if let Some(value) = change.value() {
                 self.len += 1;
-                packer.push(self.attempt, &change.key, &value)?;
+                packer.push(self.attempt, change.key(), value)?;
             }
         }
         packer.finish(self.attempt, true)
@@ -174,7 +175,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
                 && bytes < CHUNK_MAX
                 && let Some(change) = self.changes.next()
             {
-                bytes += change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
+                bytes += change.key().len() + change.value().map_or(0, <[u8]>::len);
                 chunk.push(change);
             }
             let end = chunk.len();
@@ -190,7 +191,7 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
     }
 
     /// Rewrites neighbouring leaves with the changes that go to them.
-    fn rewrite_leaves(&mut self, chunk: &[Operation], run: &[(Visit<Place>, Node)]) -> Result<()> {
+    fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Node)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
         let ids = run.iter().map(|(visit, _)| visit.place.id);
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, ids, first.place.separator());
@@ -213,33 +214,31 @@ impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
                     },
                     None => break,
                 };
-                let kept = old;
-                while old < leaf.count() && leaf.key(old) < &change.key[..] {
+                let (kept, key) = (old, change.key());
+                while old < leaf.count() && leaf.key(old) < key {
                     old += 1;
                 }
                 packer.extend(self.attempt, leaf, kept..old)?;
-                let exists = old < leaf.count() && leaf.key(old) == &change.key[..];
+                let exists = old < leaf.count() && leaf.key(old) == key;
                 appended &= old == leaf.count();
                 old += usize::from(exists);
                 self.len = self.len.checked_sub(u64::from(exists)).ok_or_else(|| {
                     Error::corrupt("manifest", 0, "number of records of a tree", "at least one", "none")
                 })?;
-                if let Some(value) = &change.value {
+                if let Some(value) = change.value() {
                     self.len += 1;
-                    packer.push(self.attempt, &change.key, value)?;
+                    packer.push(self.attempt, key, value)?;
                 }
             }
             packer.extend(self.attempt, leaf, old..leaf.count())?;
         }
         let mut children = first.place.index..last.place.index + 1;
-        let next_key = match chunk.get(last.keys.end) {
-            Some(change) => Some(change.key.clone()),
-            None => self.changes.peek().map(|next| next.key.clone()),
-        };
         if let Some(parent) = &first.place.parent
             && packer.is_underfull()
         {
             let is_taken = children.end < last.place.taken_to;
+            let next = chunk.get(last.keys.end).or_else(|| self.changes.peek());
+            let next_key = next.map(|change| Bytes::copy_from_slice(change.key()));
             self.join_neighbour(&mut packer, parent, 0, &mut children, &|fence| {
                 !is_taken && next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
             })?;
@@ -303,7 +302,7 @@ fn are_neighbours(a: &Place, b: &Place) -> bool {
     }
 }
 
-impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
+impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I> {
     type Place = Place;
     type Node = Node;
     type Error = Error;
@@ -312,7 +311,7 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
         if height == 0
             && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
         {
-            self.view.pager.stage.reach((self.view.keyspace, first.key.clone()));
+            self.view.pager.stage.reach((self.view.keyspace, Bytes::copy_from_slice(first.key())));
         }
         let gather = if height == 0 { Gather::Staged } else { Gather::Single };
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
@@ -327,7 +326,7 @@ impl<I: Iterator<Item = Operation>> mpsearch::Tree for Update<'_, '_, I> {
     ) -> Result<()> {
         let parent = Rc::new(Parent { node, place: visit.place });
         let node = &parent.node;
-        let touched = Touched::by(node, visit.keys, |index| &self.chunk[index].key[..]);
+        let touched = Touched::by(node, visit.keys, |index| self.chunk[index].key());
         let taken_to = touched.taken_to();
         below.extend(touched.rewritten().map(|(index, keys)| {
             let fence = fence_of(node, index, parent.place.fence.as_ref());

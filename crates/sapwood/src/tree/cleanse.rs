@@ -16,17 +16,16 @@
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
-use crate::operation::{Operation, OperationRef};
-use crate::queue::opq::Change;
+use crate::operation::OperationRef;
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LogArea;
 use crate::store::pager::Gather;
 use crate::tree::bupdate::{NodeLen, bupdate};
 use crate::tree::held::Held;
+use crate::tree::incoming::Incoming;
 use crate::tree::logged::Logged;
-use crate::tree::overlay;
+use crate::tree::merge::Merged;
 use crate::tree::view::TreeView;
-use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,18 +54,18 @@ pub(crate) fn cleanse(
     for Cleansing { block, area, changes } in blocks {
         let logged = match area {
             Some(_) => areas.next()?.unwrap_or_default(),
-            None => Vec::new(),
+            None => Merged::default(),
         };
         attempt.empty_log(block);
-        let mut logged = logged.into_iter().peekable();
+        let mut logged = logged.peekable();
         for change in changes {
-            while let Some(before) = logged.next_if(|(key, _)| &key[..] < change.key) {
-                out.push(&before.0, before.1.as_deref());
+            while let Some(before) = logged.next_if(|before| before.key() < change.key) {
+                out.push(before.key(), before.value());
             }
-            logged.next_if(|(key, _)| &key[..] == change.key);
+            logged.next_if(|same| same.key() == change.key);
             out.push(change.key, change.value);
         }
-        logged.for_each(|(key, value)| out.push(&key, value.as_deref()));
+        logged.for_each(|change| out.push(change.key(), change.value()));
     }
     Ok(())
 }
@@ -80,15 +79,15 @@ pub(crate) fn to_leaves(
 ) -> Result<()> {
     blocks.iter().for_each(|logged| attempt.empty_log(logged.block));
     let mut areas = Areas::of(view, blocks.into_iter().map(|logged| logged.area));
-    let mut changes = Vec::new().into_iter();
+    let mut changes = Merged::default();
     let failed: RefCell<Option<Error>> = RefCell::default();
     let stream = std::iter::from_fn(|| {
         loop {
-            if let Some((key, value)) = changes.next() {
-                return Some(Operation { keyspace: view.keyspace, key, value });
+            if let Some(change) = changes.next() {
+                return Some(change);
             }
             match areas.next() {
-                Ok(next) => changes = next?.into_iter(),
+                Ok(next) => changes = next?,
                 Err(error) => {
                     areas = Areas::of(view, []);
                     *failed.borrow_mut() = Some(error);
@@ -116,11 +115,11 @@ impl<'a> Areas<'a> {
     }
 
     /// The changes of the next area in key order, each key with its newest; `None` if there is no other.
-    fn next(&mut self) -> Result<Option<Vec<(Bytes, Change)>>> {
+    fn next(&mut self) -> Result<Option<Merged>> {
         if self.read.is_empty() {
             self.read()?;
         }
-        Ok(self.read.pop_front().map(|pieces| overlay::merge(&pieces)))
+        Ok(self.read.pop_front().map(Merged::of))
     }
 
     /// Reads the pieces of the next areas.

@@ -9,10 +9,10 @@
 //!
 //! Invariant: a buffer goes back as soon as its last change has been taken and let go.
 
-use crate::operation::{KeyspaceId, Operation};
-use bytes::Bytes;
+use crate::tree::incoming::Incoming;
 use psync::{AlignedBuffer, BufferPool};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// Bytes of a buffer: the pool's smallest that is not the allocator's.
 const LEN: usize = 64 << 10;
@@ -21,7 +21,6 @@ const REMOVAL: u32 = u32::MAX;
 
 /// See the module.
 pub(crate) struct Held {
-    keyspace: KeyspaceId,
     pool: BufferPool,
     /// Those that are full, and how much of each is.
     full: VecDeque<Filled>,
@@ -38,18 +37,16 @@ impl Filled {
     fn room(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len() - self.filled)
     }
-}
 
-impl AsRef<[u8]> for Filled {
-    fn as_ref(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.filled])
     }
 }
 
 impl Held {
     /// Buffers come from `pool`.
-    pub fn new(keyspace: KeyspaceId, pool: BufferPool) -> Self {
-        Self { keyspace, pool, full: VecDeque::new(), last: Filled::default() }
+    pub fn new(pool: BufferPool) -> Self {
+        Self { pool, full: VecDeque::new(), last: Filled::default() }
     }
 
     /// Bytes of changes.
@@ -76,36 +73,59 @@ impl Held {
 }
 
 impl IntoIterator for Held {
-    type Item = Operation;
+    type Item = HeldChange;
     type IntoIter = Taken;
 
     fn into_iter(self) -> Taken {
         let mut buffers = self.full;
         buffers.push_back(self.last);
-        Taken { keyspace: self.keyspace, buffers, rest: Bytes::new() }
+        Taken { buffers, now: Rc::default(), at: 0 }
+    }
+}
+
+/// A change that was held back.
+pub(crate) struct HeldChange {
+    buffer: Rc<Filled>,
+    /// Where the key begins, the value does, and it ends; `None`: a removal.
+    key: usize,
+    value: usize,
+    end: Option<usize>,
+}
+
+impl Incoming for HeldChange {
+    fn key(&self) -> &[u8] {
+        &self.buffer.bytes()[self.key..self.value]
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.end.map(|end| &self.buffer.bytes()[self.value..end])
     }
 }
 
 /// The changes, in order.
 pub(crate) struct Taken {
-    keyspace: KeyspaceId,
     buffers: VecDeque<Filled>,
-    rest: Bytes,
+    now: Rc<Filled>,
+    at: usize,
 }
 
 impl Iterator for Taken {
-    type Item = Operation;
+    type Item = HeldChange;
 
-    fn next(&mut self) -> Option<Operation> {
-        while self.rest.is_empty() {
-            self.rest = Bytes::from_owner(self.buffers.pop_front()?);
+    fn next(&mut self) -> Option<HeldChange> {
+        while self.at == self.now.filled {
+            self.now = Rc::default();
+            self.now = Rc::new(self.buffers.pop_front()?);
+            self.at = 0;
         }
-        let head = self.rest.split_to(HEAD);
+        let head = &self.now.bytes()[self.at..];
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (klen, vlen) = (number(0), number(4));
-        let key = self.rest.split_to(klen as usize);
-        let value = (vlen != REMOVAL).then(|| self.rest.split_to(vlen as usize));
-        Some(Operation { keyspace: self.keyspace, key, value })
+        let key = self.at + HEAD;
+        let value = key + klen as usize;
+        let end = (vlen != REMOVAL).then(|| value + vlen as usize);
+        self.at = end.unwrap_or(value);
+        Some(HeldChange { buffer: Rc::clone(&self.now), key, value, end })
     }
 }
 
@@ -120,7 +140,7 @@ mod tests {
             changes in prop::collection::vec((1usize..300, prop::option::of(0usize..50_000)), 0..40),
         ) {
             let pool = BufferPool::new(64 << 20);
-            let mut held = Held::new(KeyspaceId(3), pool.clone());
+            let mut held = Held::new(pool.clone());
             let of = |(index, (klen, vlen)): (usize, &(usize, Option<usize>))| {
                 (vec![index as u8; *klen], vlen.map(|len| vec![!(index as u8); len]))
             };
@@ -130,7 +150,7 @@ mod tests {
             let mut taken = held.into_iter();
             for (key, value) in changes.iter().enumerate().map(of) {
                 let next = taken.next().expect("as many as were held");
-                prop_assert_eq!((next.keyspace, &next.key[..], next.value.as_deref()), (KeyspaceId(3), &key[..], value.as_deref()));
+                prop_assert_eq!((next.key(), next.value()), (&key[..], value.as_deref()));
             }
             prop_assert!(taken.next().is_none());
             drop(taken);
@@ -141,7 +161,7 @@ mod tests {
         #[test]
         fn a_buffer_comes_back_before_the_next_is_taken(count in 1usize..2000) {
             let pool = BufferPool::new(64 << 20);
-            let mut held = Held::new(KeyspaceId(3), pool.clone());
+            let mut held = Held::new(pool.clone());
             (0..count).for_each(|_| held.push(b"key", Some(&[7; 1000])));
             let mut taken = held.into_iter();
             let buffers = count.div_ceil(LEN / 1011);

@@ -152,15 +152,3 @@ pub(crate) fn within(node: &Node, low: &Bound<Bytes>, high: &Bound<Bytes>) -> Ra
     };
     from..to.max(from)
 }
-
-/// All changes of some pieces, oldest piece first, in key order, each key with its newest.
-pub(crate) fn merge(pieces: &[Node]) -> Vec<(Bytes, Change)> {
-    let mut changes = Vec::with_capacity(pieces.iter().map(Node::count).sum());
-    for piece in pieces.iter().rev() {
-        changes.extend((0..piece.count()).map(|index| (piece.key_bytes(index), piece.change(index))));
-    }
-    // Stable, so that of equal keys the newest stays in front; and quick, since the pieces are sorted runs.
-    changes.sort_by(|(a, _), (b, _)| a.cmp(b));
-    changes.dedup_by(|(later, _), (earlier, _)| later == earlier);
-    changes
-}

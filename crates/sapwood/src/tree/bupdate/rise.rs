@@ -8,7 +8,7 @@
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
 use crate::node::{CHILD, NodeId};
-use crate::operation::Operation;
+use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ pub(super) struct Spliced {
     splices: Vec<Splice>,
 }
 
-impl<I: Iterator<Item = Operation>> Update<'_, '_, I> {
+impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     /// Notes that `children` of the parent are now `by`.
     pub(super) fn splice(
         &mut self,

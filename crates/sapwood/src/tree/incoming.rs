@@ -1,0 +1,58 @@
+//! A change on its way to the leaves, wherever it lies: in the queue, among what was held back, in a log piece, or in memory of its own. A batch update looks
+//! at its key some times, and copies it once, into the leaf.
+//!
+//! Invariant: an answer does not change.
+
+use crate::operation::OperationRef;
+use bytes::Bytes;
+
+/// See the module.
+pub(crate) trait Incoming {
+    fn key(&self) -> &[u8];
+
+    /// The new value; `None` for a removal.
+    fn value(&self) -> Option<&[u8]>;
+}
+
+impl Incoming for OperationRef<'_> {
+    fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.value
+    }
+}
+
+/// A record: key and value.
+impl Incoming for (Bytes, Bytes) {
+    fn key(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        Some(&self.1)
+    }
+}
+
+/// A change from one of two places.
+pub(crate) enum Either<A, B> {
+    One(A),
+    Other(B),
+}
+
+impl<A: Incoming, B: Incoming> Incoming for Either<A, B> {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::One(change) => change.key(),
+            Self::Other(change) => change.key(),
+        }
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        match self {
+            Self::One(change) => change.value(),
+            Self::Other(change) => change.value(),
+        }
+    }
+}

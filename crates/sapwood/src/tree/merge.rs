@@ -1,0 +1,132 @@
+//! What the pieces of a log area say together: each key with its newest change, in key order. Nothing is copied; sorted is a list of where things are, by eight
+//! bytes of each key behind what all have in common, and only those that these do not tell apart are compared as a whole.
+//!
+//! Invariant: a key comes out once, with what the newest piece says of it.
+
+use crate::node::Node;
+use crate::tree::incoming::Incoming;
+use std::rc::Rc;
+
+/// Where a change is. Ordered by rank; of equal ranks the newest piece comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot {
+    /// Eight bytes of the key, or all and zeros.
+    rank: u64,
+    /// Counted from the newest piece.
+    age: u32,
+    /// Of the piece's entry.
+    index: u32,
+}
+
+/// The changes of some pieces, in key order.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    pieces: Rc<[Node]>,
+    order: std::vec::IntoIter<Slot>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Logged {
+    pieces: Rc<[Node]>,
+    piece: usize,
+    index: usize,
+}
+
+impl Incoming for Logged {
+    fn key(&self) -> &[u8] {
+        self.pieces[self.piece].key(self.index)
+    }
+
+    fn value(&self) -> Option<&[u8]> {
+        self.pieces[self.piece].logged_value(self.index)
+    }
+}
+
+impl Merged {
+    /// Of pieces, the oldest first.
+    pub fn of(mut pieces: Vec<Node>) -> Self {
+        pieces.reverse();
+        let pieces: Rc<[Node]> = pieces.into();
+        let skip = common_prefix(&pieces);
+        let mut order = Vec::with_capacity(pieces.iter().map(Node::count).sum());
+        for (piece, age) in pieces.iter().zip(0..) {
+            let slot = |index| Slot { rank: rank(piece.key(index), skip), age, index: index as u32 };
+            order.extend((0..piece.count()).map(slot));
+        }
+        order.sort_unstable();
+        let key = |slot: &Slot| pieces[slot.age as usize].key(slot.index as usize);
+        for alike in order.chunk_by_mut(|a, b| a.rank == b.rank).filter(|alike| alike.len() > 1) {
+            alike.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(a.age.cmp(&b.age)));
+        }
+        order.dedup_by(|later, earlier| later.rank == earlier.rank && key(later) == key(earlier));
+        Self { order: order.into_iter(), pieces }
+    }
+}
+
+impl Iterator for Merged {
+    type Item = Logged;
+
+    fn next(&mut self) -> Option<Logged> {
+        let Slot { age, index, .. } = self.order.next()?;
+        Some(Logged { pieces: Rc::clone(&self.pieces), piece: age as usize, index: index as usize })
+    }
+}
+
+/// How many bytes all keys have in common: the least and the greatest have no more.
+fn common_prefix(pieces: &[Node]) -> usize {
+    let least = pieces.iter().map(|piece| piece.key(0)).min().unwrap_or_default();
+    let greatest = pieces.iter().map(|piece| piece.key(piece.count() - 1)).max().unwrap_or_default();
+    least.iter().zip(greatest).take_while(|(a, b)| a == b).count()
+}
+
+/// Eight bytes of a key behind the first `skip`: among keys that have these in common they are in the keys' order.
+fn rank(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => rest.iter().rev().fold(0, |rank, byte| rank >> 8 | u64::from(*byte) << 56),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::Entries;
+    use crate::node::{Name, NodeId, PIECE, change_payload, encode};
+    use crate::operation::KeyspaceId;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn piece(changes: &BTreeMap<Vec<u8>, Option<u8>>) -> Node {
+        let mut entries = Entries::default();
+        for (key, value) in changes {
+            entries.push(key, &change_payload(value.as_ref().map(std::slice::from_ref)));
+        }
+        let mut bytes = Vec::new();
+        let name = Name { id: NodeId(7), level: PIECE, epoch: 1, keyspace: KeyspaceId(1) };
+        encode(&mut bytes, name, &entries, entries.len());
+        Node::decode(bytes.into()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_change_of_each_key_comes_out_in_order(
+            pieces in prop::collection::vec(prop::collection::btree_map(
+                prop::collection::vec(0u8..3, 1..12), prop::option::of(any::<u8>()), 1..40), 0..6),
+            prefix in prop::collection::vec(any::<u8>(), 0..4),
+        ) {
+            let with_prefix = |(key, value): (Vec<u8>, _)| ([&prefix[..], &key].concat(), value);
+            let pieces: Vec<BTreeMap<_, _>> =
+                pieces.into_iter().map(|piece| piece.into_iter().map(with_prefix).collect()).collect();
+            let mut model = BTreeMap::new();
+            for piece in &pieces {
+                model.extend(piece.clone());
+            }
+            let merged = Merged::of(pieces.iter().map(piece).collect());
+            let found: Vec<_> =
+                merged.map(|change| (change.key().to_vec(), change.value().map(|value| value[0]))).collect();
+            prop_assert_eq!(found, model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
