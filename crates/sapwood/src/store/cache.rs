@@ -7,7 +7,8 @@
 //! ```
 //! Each side remembers as ghosts what it let go last, and as much of it as fits into the same number of bytes. When one comes
 //! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
-//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.)
+//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.) As long as all records that were asked for were too long
+//! for the records' side, nodes take its memory without ghosts.
 //!
 //! Every record that is asked for singly is kept, so that the leaf where it was found can go. A leaf or log piece that had to be
 //! read for it is not cached once the nodes' side is full, unless it comes again before as many bytes of others have as all of
@@ -222,7 +223,13 @@ impl Cache {
         match self.records.put(number, node.name().keyspace, key, value) {
             // With more memory for records the node would not have been read, if it was.
             Kept::Again if !self.holds(position) => self.lean(LEAN),
-            Kept::TooLong if !self.holds(position) => self.insert(position, node.clone()),
+            Kept::TooLong if !self.holds(position) => {
+                self.insert(position, node.clone());
+                // Memory for records that nobody has.
+                if self.is_full.load(Relaxed) && !self.records.is_used() {
+                    self.lean(-LEAN);
+                }
+            }
             _ => {}
         }
     }
@@ -287,6 +294,19 @@ mod tests {
         }
         let (nodes, records) = cache.bytes();
         assert!(records < CAPACITY / 4 && nodes > CAPACITY / 2, "{records} and {nodes} of {CAPACITY}");
+    }
+
+    #[test]
+    fn nodes_get_it_when_all_records_are_too_long_for_records() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        // Hardly any comes twice.
+        for leaf_of in 0..3000 {
+            let (position, node) = (Position(leaf_of * 8192), leaf(leaf_of));
+            cache.offer(position, &node);
+            cache.remember(0, &leaf_of.to_be_bytes(), &[1; 4000], (position, &node));
+        }
+        let (nodes, records) = cache.bytes();
+        assert!(records < CAPACITY / 8 && nodes > CAPACITY * 3 / 4, "{records} and {nodes} of {CAPACITY}");
     }
 
     #[test]

@@ -12,8 +12,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Bytes of one request of a psync write set.
-const REQUEST: usize = 256 << 10;
 /// One is filled, and the others are written or wait for it: so that the end of a portion waits for little.
 pub(crate) const BUFFERS: usize = 4;
 
@@ -52,13 +50,10 @@ struct Done {
 }
 
 impl Target {
+    /// With one request: the kernel cuts it for the device. Several at once are slower where the file has no blocks yet, since each waits for the others'
+    /// (ext4, 640 KiB into holes: 1.4 to 2.0 GB/s as one request, 0.8 to 1.5 as three).
     fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
-        let set: Vec<_> = bytes
-            .chunks(REQUEST)
-            .enumerate()
-            .map(|(index, data)| Write { file: self.file, offset: offset + (index * REQUEST) as u64, data })
-            .collect();
-        self.volume.write(&set)
+        self.volume.write(&[Write { file: self.file, offset, data: bytes }])
     }
 }
 
