@@ -69,11 +69,19 @@ pub fn drive(
     if let Some(calls) = fixed {
         return scene(limits.cap, calls).run(seed, progress);
     }
+    let mut before = (0, 0);
     if workload.level() == Level::Buffered && !limits.warm_up.is_zero() {
-        scene(limits.warm_up, u64::MAX).run(seed ^ 0x7761_726d, &mut |_| progress(0.0))?;
+        let warm_up = scene(limits.warm_up, u64::MAX).run(seed ^ 0x7761_726d, &mut |_| progress(0.0))?;
+        before = (warm_up.bytes_written, warm_up.bytes_read);
     }
     let steady = if workload == Workload::OpenKilled { limits.cap } else { limits.steady };
-    scene(steady, u64::MAX).run(seed, progress)
+    let measured = scene(steady, u64::MAX).run(seed, progress)?;
+    // The device's counters go on from the beginning of the warm-up to the end of the settling, and so do the bytes that they are divided by.
+    Ok(Outcome {
+        bytes_written: measured.bytes_written + before.0,
+        bytes_read: measured.bytes_read + before.1,
+        ..measured
+    })
 }
 
 fn choice(workload: Workload, count: u64) -> Choice {

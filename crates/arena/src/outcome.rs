@@ -53,9 +53,9 @@ pub struct Outcome {
     pub calls: u64,
     /// Seconds from the first call to the last one's end, a closing sync included where there is one.
     pub seconds: f64,
-    /// Bytes of keys and values that the calls wrote (of a removal: the record's).
+    /// Bytes of keys and values that the calls wrote (of a removal: the record's), those of the warm-up among them: the device counts its traffic as well.
     pub bytes_written: u64,
-    /// Bytes of keys and values that the calls read.
+    /// Bytes of keys and values that the calls read, likewise.
     pub bytes_read: u64,
     /// Latencies of the calls.
     pub latency: Latency,

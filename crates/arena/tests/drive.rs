@@ -128,6 +128,24 @@ fn every_workload_runs_and_counts_what_it_did() {
     assert_eq!(engine.map.read().len() as u64, held.count());
 }
 
+/// The device's counters cannot tell a warm-up's traffic from what is measured.
+#[test]
+fn bytes_of_the_warm_up_count_and_its_calls_do_not() {
+    let (held, engine) = (Held::new(RECORDS.count, 0), Memory::default());
+    drive(Workload::SortedLoad, &engine, &RECORDS, &held, &LIMITS, 1, &mut |_| ()).unwrap();
+    let record = (RECORDS.key_len + RECORDS.value_len) as u64;
+    let read = |warm_up| {
+        let limits = Limits { warm_up, ..LIMITS };
+        let outcome = drive(Workload::Get1, &engine, &RECORDS, &held, &limits, 1, &mut |_| ()).unwrap();
+        assert_eq!(outcome.calls, outcome.operations);
+        (outcome.bytes_read, outcome.operations * record)
+    };
+    let (all, measured) = read(Duration::ZERO);
+    assert_eq!(all, measured);
+    let (all, measured) = read(LIMITS.steady);
+    assert!(all > measured, "{all}, {measured} measured");
+}
+
 #[test]
 fn a_store_that_is_wrong_gets_no_figures() {
     for (fault, workloads) in [
