@@ -1,4 +1,4 @@
-//! What this system's files can do beyond the standard library: bypass the page cache, and give space back.
+//! What this system's files can do beyond the standard library: bypass the page cache, write through it, and give space back.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -114,6 +114,45 @@ pub(crate) fn ask(options: &mut OpenOptions) {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn ask(_: &mut OpenOptions) {}
+
+/// Writes `data` and makes it durable, and nothing else of the file. Says whether that can be done here; if not, nothing was done.
+///
+/// The kernel writes the pages out that hold these bytes, and what of the inode it takes to find them; of a new file that grew in the
+/// meantime the length is durable up to these pages. Bytes to the device for one rewritten header of 80 bytes with 8 MiB behind it that were
+/// not synced (ext4, Linux 6.18, the sectors of a loop device, 2026-11-22): 12 KiB without a journal and 32 KiB with one, where
+/// `fdatasync` took 8,204 and 8,224. A journal takes along what has its blocks already: with `nodelalloc` all of it, as `fdatasync` does.
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let mut done = 0;
+    while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
+        let at = offset.saturating_add(done as u64);
+        let at = i64::try_from(at).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let part = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
+        // SAFETY: the one part is of memory that is borrowed until the call returns, and only read; the file is open.
+        let moved = unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, at, libc::RWF_DSYNC) };
+        match usize::try_from(moved) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(moved) => done += moved,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                // Linux before 4.7, or a file system that does not know of it.
+                error
+                    if done == 0 && matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) =>
+                {
+                    return Ok(false);
+                }
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(crate) fn write_through(_: &File, _: &[u8], _: u64) -> io::Result<bool> {
+    Ok(false)
+}
 
 /// Gives the space of the range back, where the file system can; the length stays.
 #[cfg(target_os = "linux")]

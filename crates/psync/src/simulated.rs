@@ -228,7 +228,16 @@ impl Device for Simulated {
     fn sync(&self, file: FileId) -> Result<()> {
         let mut state = self.state.lock();
         let handle = state.handle(file)?.clone();
-        state.sync(&handle)
+        state.sync(&handle, 0..u64::MAX)
+    }
+
+    fn write_through(&self, write: Write<'_>) -> Result<()> {
+        let mut state = self.state.lock();
+        check_request(&state, write.file, write.offset, write.data)?;
+        let handle = state.writable(write.file, "write")?;
+        state.write_set(&[(handle.clone(), &write)])?;
+        let end = write.offset + write.data.len() as u64;
+        state.sync(&handle, write.offset..end)
     }
 
     fn len(&self, file: FileId) -> Result<u64> {
