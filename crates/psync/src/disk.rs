@@ -449,20 +449,17 @@ impl Device for Disk {
         file.file.sync_data().map_err(|error| Error::from_io("sync", &file.name, None, error))
     }
 
-    fn write_through(&self, write: Write<'_>) -> Result<()> {
-        let Write { file: id, offset, data } = write;
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        let Write { file: id, offset, data } = written;
         let file = self.writable(id)?;
         self.check(&file, offset, data.as_ptr() as usize, data.len())?;
-        let done = direct::write_through(&file.file, data, offset);
-        if matches!(done, Ok(false)) {
-            self.write(&[write])?;
-            return self.sync(id);
+        match direct::sync_part(&file.file, data, offset) {
+            Ok(false) => self.sync(id),
+            done => {
+                self.counted.syncs.fetch_add(1, Relaxed);
+                done.map(drop).map_err(|error| Error::from_io("sync", &file.name, Some(offset), error))
+            }
         }
-        self.counted.write_sets.fetch_add(1, Relaxed);
-        self.counted.writes.fetch_add(1, Relaxed);
-        self.counted.bytes_written.fetch_add(data.len() as u64, Relaxed);
-        self.counted.syncs.fetch_add(1, Relaxed);
-        done.map(drop).map_err(|error| Error::from_io("write", &file.name, Some(offset), error))
     }
 
     fn len(&self, file: FileId) -> Result<u64> {

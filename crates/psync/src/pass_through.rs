@@ -2,7 +2,7 @@
 //!
 //! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. There are three exceptions, so
 //! that nothing passes by the wrapper's own `read`, `write` and `sync`: what [`Device::begin`] begins is carried out at once,
-//! [`Device::write_through`] is a write and a sync, and there is no [`Window`] unless the wrapper says so.
+//! [`Device::sync_part`] is a sync, and there is no [`Window`] unless the wrapper says so.
 
 use crate::{
     Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window, Write,
@@ -31,10 +31,9 @@ pub trait PassThrough: Send + Sync {
         self.inner().sync(file)
     }
 
-    /// [`Device::write_through`].
-    fn write_through(&self, write: Write<'_>) -> Result<()> {
-        self.write(&[write])?;
-        self.sync(write.file)
+    /// [`Device::sync_part`].
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        self.sync(written.file)
     }
 
     /// [`Device::len`].
@@ -122,8 +121,8 @@ impl<P: PassThrough> Device for P {
         PassThrough::sync(self, file)
     }
 
-    fn write_through(&self, write: Write<'_>) -> Result<()> {
-        PassThrough::write_through(self, write)
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        PassThrough::sync_part(self, written)
     }
 
     fn len(&self, file: FileId) -> Result<u64> {
@@ -222,7 +221,7 @@ mod tests {
         let begun = volume.begin(vec![ReadInto { file, offset: 4096, buffer: AlignedBuffer::new(4096) }]);
         told.push(format!("{} {:?}", page[17], begun.wait().map(|found| found[0][17])));
         volume.sync(file).unwrap();
-        volume.write_through(Write { file, offset: 0, data: b"through" }).unwrap();
+        volume.sync_part(Write { file, offset: 4096, data: &[7; 10] }).unwrap();
         volume.resize(file, 12_288).unwrap();
         volume.release(file, 4096..8192).unwrap();
         told.push(format!("{:?} {:?}", volume.len(file), volume.limits()));
@@ -249,7 +248,7 @@ mod tests {
         assert_eq!(
             (front.1.load(Relaxed), front.2.load(Relaxed)),
             (2, 2),
-            "what is begun is read through it too, and what is written through synced"
+            "what is begun is read through it too, and what is synced in part by its sync"
         );
     }
 }

@@ -231,13 +231,16 @@ impl Device for Simulated {
         state.sync(&handle, 0..u64::MAX)
     }
 
-    fn write_through(&self, write: Write<'_>) -> Result<()> {
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
         let mut state = self.state.lock();
-        check_request(&state, write.file, write.offset, write.data)?;
-        let handle = state.writable(write.file, "write")?;
-        state.write_set(&[(handle.clone(), &write)])?;
-        let end = write.offset + write.data.len() as u64;
-        state.sync(&handle, write.offset..end)
+        let Write { file, offset, data } = written;
+        check_request(&state, file, offset, data)?;
+        let handle = state.writable(file, "sync")?;
+        // As a disk may do it.
+        if !state.off {
+            state.edit(handle.number, |node| node.change(Change::Write { offset, data: data.into() }));
+        }
+        state.sync(&handle, offset..offset + data.len() as u64)
     }
 
     fn len(&self, file: FileId) -> Result<u64> {

@@ -1,4 +1,4 @@
-//! Writing through: on a real directory, where the device is to get no more than what was written, and on the simulated volume, where no
+//! The sync of a part of a file: on a real directory, where the device is to get no more than that, and on the simulated volume, where no
 //! more than that survives.
 
 mod disks;
@@ -15,8 +15,8 @@ use psync::{Disk, DiskOptions};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-fn through(volume: &dyn Volume, file: FileId, offset: u64, data: &[u8]) -> psync::Result<()> {
-    volume.write_through(Write { file, offset, data })
+fn sync_part(volume: &dyn Volume, file: FileId, offset: u64, data: &[u8]) -> psync::Result<()> {
+    volume.sync_part(Write { file, offset, data })
 }
 
 fn write(volume: &dyn Volume, file: FileId, offset: u64, data: &[u8]) {
@@ -24,36 +24,27 @@ fn write(volume: &dyn Volume, file: FileId, offset: u64, data: &[u8]) {
 }
 
 #[test]
-fn it_is_a_write_like_others() {
+fn it_changes_nothing_and_is_refused_where_a_write_is() {
     with_each(8, |disk, _| {
         for access in [NEW, NEW_DIRECT] {
             let file = disk.open("a", access).unwrap();
-            disk.resize(file, 0).unwrap();
             let data = noise(1, 4 * BLOCK);
             write(disk, file, 0, &data);
             let before = disk.counters();
-            let (at, new) = (6 * BLOCK as u64, noise(2, BLOCK));
-            through(disk, file, at, &new).unwrap();
-            through(disk, file, BLOCK as u64, &new).unwrap();
+            sync_part(disk, file, BLOCK as u64, &data[BLOCK..3 * BLOCK]).unwrap();
             let done = disk.counters() - before;
-            assert_eq!((done.write_sets, done.writes, done.syncs), (2, 2, 2));
-            assert_eq!(done.bytes_written, 2 * BLOCK as u64);
-            let mut expected = data.to_vec();
-            expected.resize(7 * BLOCK, 0);
-            expected[6 * BLOCK..].copy_from_slice(&new);
-            expected[BLOCK..2 * BLOCK].copy_from_slice(&new);
-            let mut found = noise(3, expected.len());
+            assert_eq!((done.write_sets, done.writes, done.bytes_written, done.syncs), (0, 0, 0, 1));
+            let mut found = noise(3, data.len());
             disk.read(&mut [Read { file, offset: 0, buffer: &mut found }]).unwrap();
-            assert!(found[..] == expected);
+            assert!(found[..] == data[..] && disk.len(file).unwrap() == data.len() as u64);
         }
         let reader = disk.open("a", Access::default()).unwrap();
-        assert!(matches!(through(disk, reader, 0, b"no"), Err(Error::Invalid(_))));
+        assert!(matches!(sync_part(disk, reader, 0, b"no"), Err(Error::Invalid(_))));
         let file = disk.open("a", NEW).unwrap();
-        assert!(matches!(through(disk, file, 0, b""), Err(Error::Invalid(_))));
-        assert!(matches!(through(disk, file, u64::MAX, b"no"), Err(Error::Invalid(_))));
-        assert!(through(disk, file, i64::MAX as u64 - 2, b"no").is_err(), "longer than files can be here");
+        assert!(matches!(sync_part(disk, file, 0, b""), Err(Error::Invalid(_))));
+        assert!(matches!(sync_part(disk, file, u64::MAX, b"no"), Err(Error::Invalid(_))));
         disk.close(file).unwrap();
-        assert!(matches!(through(disk, file, 0, b"no"), Err(Error::Invalid(_))));
+        assert!(matches!(sync_part(disk, file, 0, b"no"), Err(Error::Invalid(_))));
     });
 }
 
@@ -68,43 +59,77 @@ fn taken(dir: &std::path::Path) -> u64 {
     stat.split_whitespace().nth(6).and_then(|sectors| sectors.parse::<u64>().ok()).expect("a number") * 512
 }
 
-/// A new file with a header and much behind it, all of it in the page cache: the device gets the header and some metadata.
+/// A new file with a header and much behind it, all of it in the page cache: the device gets the header and some metadata. The kernel may
+/// write the rest whenever it likes, and does on a busy machine: then there is another try.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_device_gets_no_more_than_that() {
-    const BEHIND: usize = 4 << 20;
+    const BEHIND: u64 = 4 << 20;
     for options in ["data=ordered", "data=writeback"] {
         let Some(mounted) = Mounted::ext4(options) else { return };
         let disk = Disk::open(mounted.path(), DiskOptions::default()).unwrap();
-        let file = disk.open("log", NEW).unwrap();
-        disk.sync_directory().unwrap();
-        let header = [7; 80];
-        write(&disk, file, 0, &header);
-        write(&disk, file, 80, &noise(1, BEHIND));
-        let before = taken(mounted.path());
-        through(&disk, file, 0, &header).unwrap();
-        disk.sync_directory().unwrap();
-        let alone = taken(mounted.path()) - before;
-        assert!((4096..512 << 10).contains(&alone), "{options}: {alone} bytes");
-        disk.sync(file).unwrap();
-        let all = taken(mounted.path()) - before;
-        assert!(all >= BEHIND as u64, "{options}: {all} bytes");
+        let attempt = || {
+            let file = disk.open("log", Access { create_new: true, ..NEW }).unwrap();
+            disk.sync_directory().unwrap();
+            let header = [7; 80];
+            write(&disk, file, 0, &header);
+            write(&disk, file, 80, &noise(1, BEHIND as usize));
+            let before = taken(mounted.path());
+            sync_part(&disk, file, 0, &header).unwrap();
+            disk.sync_directory().unwrap();
+            let part = taken(mounted.path());
+            disk.sync(file).unwrap();
+            let whole = taken(mounted.path());
+            disk.close(file).unwrap();
+            disk.remove("log").unwrap();
+            (part - before, whole - part)
+        };
+        let is_right = |(part, rest): &(u64, u64)| (1024..512 << 10).contains(part) && *rest >= BEHIND;
+        let mut tries = Vec::new();
+        while !tries.last().is_some_and(is_right) {
+            assert!(tries.len() < 10, "{options}: {tries:?}");
+            tries.push(attempt());
+        }
     }
 }
 
-/// Files that take no flags are synced. Those that the kernel makes up cannot be synced either: the write was done, and the sync tells.
+/// Where it cannot be had, all of the file is synced, which files that the kernel makes up cannot be.
 #[test]
 #[cfg(target_os = "linux")]
-fn where_it_cannot_be_had_it_is_a_write_and_a_sync() {
+fn elsewhere_the_file_is_synced() {
     let options = DiskOptions { create: false, direct: false, ..DiskOptions::default() };
     let disk = Disk::open("/proc/self", options).unwrap();
     let file = disk.open("oom_score_adj", Access { write: true, ..Access::default() }).unwrap();
-    let same = std::fs::read("/proc/self/oom_score_adj").unwrap();
     let before = disk.counters();
-    let refused = through(&disk, file, 0, &same).unwrap_err();
-    assert!(matches!(refused, Error::Io { operation: "sync", .. }), "{refused}");
-    let done = disk.counters() - before;
-    assert_eq!((done.writes, done.bytes_written, done.syncs), (1, same.len() as u64, 1));
+    let refused = sync_part(&disk, file, 0, b"not even a number").unwrap_err();
+    assert!(matches!(refused, Error::Io { operation: "sync", offset: None, .. }), "{refused}");
+    assert_eq!((disk.counters() - before).syncs, 1);
+    let Some(mounted) = Mounted::in_memory("ramfs") else { return };
+    let disk = Disk::open(mounted.path(), DiskOptions::default()).unwrap();
+    let file = disk.open("a", NEW).unwrap();
+    write(&disk, file, 0, b"in memory");
+    sync_part(&disk, file, 0, b"in memory").unwrap();
+}
+
+/// On a full disk it is done as on others.
+#[test]
+#[cfg(target_os = "linux")]
+fn it_needs_no_space() {
+    let mounted = [Mounted::ext4("defaults"), Mounted::in_memory("tmpfs")];
+    for mounted in mounted.into_iter().flatten() {
+        let disk = Disk::open(mounted.path(), DiskOptions::default()).unwrap();
+        let [log, other] = ["log", "other"].map(|name| disk.open(name, NEW).unwrap());
+        write(&disk, log, 0, &[7; 80]);
+        let chunk = noise(1, 64 << 10);
+        let mut at = 0;
+        for len in [chunk.len(), 4096, 512] {
+            while disk.write(&[Write { file: other, offset: at, data: &chunk[..len] }]).is_ok() {
+                at += len as u64;
+            }
+        }
+        sync_part(&disk, log, 0, &[7; 80]).unwrap();
+        disk.sync(log).unwrap();
+    }
 }
 
 const LEN: usize = 12 * 1024;
@@ -133,10 +158,9 @@ impl Changed {
         match rng.random_range(0..12) {
             kind @ 0..8 => {
                 let data = vec![step; end - offset];
+                write(volume, file, offset as u64, &data);
                 if kind < 4 {
-                    through(volume, file, offset as u64, &data).expect("no fault is planned");
-                } else {
-                    write(volume, file, offset as u64, &data);
+                    sync_part(volume, file, offset as u64, &data).expect("no fault is planned");
                 }
                 self.promised[offset..end].fill(kind < 4);
                 self.now.resize(self.now.len().max(end), 0);
@@ -161,7 +185,7 @@ impl Changed {
 
 /// Whatever else was done to the file before and after.
 #[test]
-fn what_was_written_through_is_there_after_power_loss_and_the_rest_may_be_gone() {
+fn the_part_is_there_after_power_loss_and_the_rest_may_be_gone() {
     let (mut gone, mut whole) = (0, 0);
     for seed in 0..300 {
         let mut rng = StdRng::seed_from_u64(seed);
@@ -199,7 +223,7 @@ fn no_more_than_that_is_sure() {
         write(&volume, file, 0, &[1; 80]);
         write(&volume, file, 80, &[2; 5000]);
         write(&volume, file, 5080, &[2; 5000]);
-        through(&volume, file, 0, &[1; 80]).unwrap();
+        sync_part(&volume, file, 0, &[1; 80]).unwrap();
         let found = volume.power_loss(loss).read_file("a").unwrap();
         assert!(found.starts_with(&[1; 80]) && found[80..].iter().all(|byte| [0, 2].contains(byte)));
         exact += u32::from(found.len() == 80);
@@ -210,24 +234,24 @@ fn no_more_than_that_is_sure() {
 }
 
 #[test]
-fn a_fault_in_either_half_fails_it() {
-    for (kind, fault) in [OperationKind::Write, OperationKind::Sync]
-        .into_iter()
-        .flat_map(|kind| [Fault::Error, Fault::NoSpace, Fault::PowerOff].map(|fault| (kind, fault)))
-    {
+fn its_faults_are_those_of_a_sync() {
+    for fault in [Fault::Error, Fault::NoSpace, Fault::PowerOff] {
         let volume = Simulated::new(1);
         let file = volume.open("a", NEW).unwrap();
-        volume.fail_nth(Filter::kinds([kind]).file("a"), 2, fault, Repeat::Once);
-        let before = volume.operations();
-        through(&volume, file, 0, b"first").unwrap();
-        assert_eq!(volume.operations() - before, 2);
-        let failed = through(&volume, file, 0, b"later").unwrap_err();
-        assert_eq!(failed.is_full(), fault == Fault::NoSpace, "{kind:?}: {failed}");
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("a"), 2, fault, Repeat::Once);
+        write(&volume, file, 0, b"header");
+        let before = (volume.operations(), volume.counters());
+        sync_part(&volume, file, 0, b"header").unwrap();
+        let done = volume.counters() - before.1;
+        assert_eq!((volume.operations() - before.0, done.syncs, done.writes), (1, 1, 0));
+        let failed = sync_part(&volume, file, 0, b"header").unwrap_err();
+        assert_eq!(failed.is_full(), fault == Fault::NoSpace, "{failed}");
         assert_eq!(volume.is_off(), fault == Fault::PowerOff);
+        assert_eq!(sync_part(&volume, file, 0, b"header").is_err(), volume.is_off());
     }
 }
 
-/// The pages that it was to write are clean then, and no later sync writes them; what is in other pages is as dirty as before.
+/// The pages that it was to write are clean then, and no later sync writes them; others are as dirty as before.
 #[test]
 fn after_a_failure_a_later_sync_saves_nothing_of_its_pages() {
     let mut lost = 0;
@@ -239,11 +263,11 @@ fn after_a_failure_a_later_sync_saves_nothing_of_its_pages() {
         volume.sync(file).unwrap();
         write(&volume, file, 0, &[2; 8192]);
         volume.fail_nth(OperationKind::Sync, 1, Fault::Error, Repeat::Once);
-        through(&volume, file, 0, &[3; 80]).unwrap_err();
+        sync_part(&volume, file, 0, &[2; 80]).unwrap_err();
         volume.sync(file).unwrap();
         let found = volume.power_loss(seed).read_file("a").unwrap();
         assert!(found[4096..].iter().all(|byte| *byte == 2));
-        assert!(found[..80] == [3; 80] || found[..80] == [1; 80]);
+        assert!(found[..4096] == [2; 4096] || found[..4096] == [1; 4096]);
         lost += u32::from(found[0] == 1);
     }
     assert!((15..45).contains(&lost), "{lost} of 60");
