@@ -127,9 +127,9 @@ pub(crate) fn ask(_: &mut OpenOptions) {}
 ///
 /// It is written again, with a flag by which the kernel syncs what it wrote: the pages that hold these bytes, and what of the inode it takes
 /// to find them; of a new file that grew in the meantime, the length up to these pages. Bytes to the device for a header of 80 bytes with
-/// 8 MiB behind it that were not synced (ext4, Linux 6.18, the sectors of a loop device, 2026-11-22): 12 KiB without a journal and
-/// 32 KiB with one, where `fdatasync` took 8,204 and 8,224. A journal takes along what has its blocks already: with
-/// `nodelalloc` that is all, as for `fdatasync`.
+/// 8 MiB behind it that were not synced (Linux 6.18, the sectors of a loop device, 2026-11-22): ext4 12 KiB without a journal and
+/// 32 KiB with one, XFS 7 KiB, where `fdatasync` took 8,204, 8,224 and 8,199. A copy of the device at that moment had a file of
+/// 4,096 bytes, with the header. A journal of ext4 takes along what has its blocks already: with `nodelalloc` that is all.
 ///
 /// Only where bytes are written to their old place, so that writing them again needs no space: a full disk is no reason for a sync to
 /// fail. Btrfs is not like that, and would sync the whole file besides.
