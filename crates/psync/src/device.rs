@@ -1,4 +1,4 @@
-//! The device boundary: seven methods that move bytes, and nothing else.
+//! The device boundary: eight methods that move bytes, and nothing else.
 //!
 //! Contract, the same for io_uring, libaio, threads and the simulated device:
 //! 1. [`Device::read`] and [`Device::write`] return when *every* member of the set has ended, whether well or not:
@@ -6,9 +6,10 @@
 //!    [`Device::begin`] returns earlier, if it can, and therefore owns its buffers.
 //! 2. A member that fails or comes up short fails the whole call, after all the others have ended. Which bytes of
 //!    a failed set reached the device is unknown.
-//! 3. A finished write is visible to every later read, and durable only after a [`Device::sync`] that began after it.
+//! 3. A finished write is visible to every later read, and durable only after a [`Device::sync`] that began after it, or a
+//!    [`Device::sync_part`] of it.
 //! 4. Sets larger than [`Limits::pio_max`] are cut into consecutive sets of at most that many; each counts.
-//! 5. After a failed sync nothing is known of the writes before it. Callers must not retry and believe.
+//! 5. After a failed sync, of a part too, nothing is known of the writes before it. Callers must not retry and believe.
 
 use crate::{FileId, InFlight, Read, ReadInto, Result, Write};
 use std::ops::Range;
@@ -35,6 +36,15 @@ pub trait Device: Send + Sync {
     /// Makes finished writes of `file` survive power loss, with as much of its metadata (length, extents) as it
     /// takes to read them back. (`fdatasync`.)
     fn sync(&self, file: FileId) -> Result<()>;
+
+    /// Makes one finished write survive power loss, as [`Device::sync`] does it, but of the file's other writes as little as the device can:
+    /// whoever syncs a file pays for all that was written to it, by others too. They are as durable afterwards as before, or more.
+    ///
+    /// `written` says what was written, and must be what the file holds there still: it may be written once more. (`RWF_DSYNC`.)
+    /// A device that cannot do so syncs the file, as this default does. Counts as a sync.
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        self.sync(written.file)
+    }
 
     /// Length of `file` in bytes.
     fn len(&self, file: FileId) -> Result<u64>;

@@ -449,6 +449,19 @@ impl Device for Disk {
         file.file.sync_data().map_err(|error| Error::from_io("sync", &file.name, None, error))
     }
 
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        let Write { file: id, offset, data } = written;
+        let file = self.writable(id)?;
+        self.check(&file, offset, data.as_ptr() as usize, data.len())?;
+        match direct::sync_part(&file.file, data, offset) {
+            Ok(false) => self.sync(id),
+            done => {
+                self.counted.syncs.fetch_add(1, Relaxed);
+                done.map(drop).map_err(|error| Error::from_io("sync", &file.name, Some(offset), error))
+            }
+        }
+    }
+
     fn len(&self, file: FileId) -> Result<u64> {
         let file = self.file(file)?;
         let metadata =

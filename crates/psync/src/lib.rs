@@ -6,7 +6,7 @@
 //! Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based
 //! Solid State Drives", VLDB 2011, section 2.3.)
 //!
-//! - [`Device`] is the boundary: seven methods that move bytes of open files.
+//! - [`Device`] is the boundary: eight methods that move bytes of open files.
 //! - [`InFlight`] is a set of reads that was begun and is waited for later.
 //! - [`Window`] is a part of a file that bytes are stored to without a system call, where that can be had.
 //! - [`Profile`] measures what a disk gives by request size and depth.

@@ -1,8 +1,8 @@
 //! A volume in front of another that has most things done there: to watch it, to give names another meaning, to cut its power.
 //!
-//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. There are two exceptions, so
-//! that nothing passes by the wrapper's own `read` and `write`: what [`Device::begin`] begins is carried out at once, and there is no
-//! [`Window`] unless the wrapper says so.
+//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. There are three exceptions, so
+//! that nothing passes by the wrapper's own `read`, `write` and `sync`: what [`Device::begin`] begins is carried out at once,
+//! [`Device::sync_part`] is a sync, and there is no [`Window`] unless the wrapper says so.
 
 use crate::{
     Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window, Write,
@@ -29,6 +29,11 @@ pub trait PassThrough: Send + Sync {
     /// [`Device::sync`].
     fn sync(&self, file: FileId) -> Result<()> {
         self.inner().sync(file)
+    }
+
+    /// [`Device::sync_part`].
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        self.sync(written.file)
     }
 
     /// [`Device::len`].
@@ -114,6 +119,10 @@ impl<P: PassThrough> Device for P {
 
     fn sync(&self, file: FileId) -> Result<()> {
         PassThrough::sync(self, file)
+    }
+
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        PassThrough::sync_part(self, written)
     }
 
     fn len(&self, file: FileId) -> Result<u64> {
@@ -212,6 +221,7 @@ mod tests {
         let begun = volume.begin(vec![ReadInto { file, offset: 4096, buffer: AlignedBuffer::new(4096) }]);
         told.push(format!("{} {:?}", page[17], begun.wait().map(|found| found[0][17])));
         volume.sync(file).unwrap();
+        volume.sync_part(Write { file, offset: 4096, data: &[7; 10] }).unwrap();
         volume.resize(file, 12_288).unwrap();
         volume.release(file, 4096..8192).unwrap();
         told.push(format!("{:?} {:?}", volume.len(file), volume.limits()));
@@ -237,8 +247,8 @@ mod tests {
         assert_eq!(Volume::list(&inner).unwrap()[0].name, "two", "{told:?}");
         assert_eq!(
             (front.1.load(Relaxed), front.2.load(Relaxed)),
-            (1, 2),
-            "what is begun is read through it too"
+            (2, 2),
+            "what is begun is read through it too, and what is synced in part by its sync"
         );
     }
 }

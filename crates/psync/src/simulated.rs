@@ -228,7 +228,19 @@ impl Device for Simulated {
     fn sync(&self, file: FileId) -> Result<()> {
         let mut state = self.state.lock();
         let handle = state.handle(file)?.clone();
-        state.sync(&handle)
+        state.sync(&handle, 0..u64::MAX)
+    }
+
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        let mut state = self.state.lock();
+        let Write { file, offset, data } = written;
+        check_request(&state, file, offset, data)?;
+        let handle = state.writable(file, "sync")?;
+        // As a disk may do it.
+        if !state.off {
+            state.edit(handle.number, |node| node.change(Change::Write { offset, data: data.into() }));
+        }
+        state.sync(&handle, offset..offset + data.len() as u64)
     }
 
     fn len(&self, file: FileId) -> Result<u64> {

@@ -14,7 +14,7 @@ pub enum OperationKind {
     Write,
     /// [`Window::store`](crate::Window::store). A fault refuses it; only the power can go in the midst of it.
     Store,
-    /// [`Device::sync`](crate::Device::sync).
+    /// [`Device::sync`](crate::Device::sync), or [`Device::sync_part`](crate::Device::sync_part).
     Sync,
     /// [`Device::len`](crate::Device::len).
     Len,
@@ -88,7 +88,7 @@ impl From<OperationKind> for Filter {
 #[non_exhaustive]
 pub enum Fault {
     /// The device fails it (EIO, [`Error::Io`](crate::Error::Io)). Of a write set an arbitrary part reached the file.
-    /// A failed sync leaves the file's dirty pages clean without being durable.
+    /// A failed sync leaves the file's dirty pages clean without being durable; of a part, those that it is in.
     Error,
     /// A read or write moves only a part ([`Error::Short`](crate::Error::Short)). Anything else fails as with `Error`.
     Short,

@@ -28,6 +28,33 @@ impl Change {
             Self::Release { range } => content.release(range.clone()),
         }
     }
+
+    /// Whether this takes bytes of `range` away, so that what is there after it cannot be durable before it is.
+    fn takes_from(&self, range: &Range<u64>) -> bool {
+        match self {
+            Self::Write { .. } => false,
+            Self::Resize { len } => *len < range.end,
+            Self::Release { range: hole } => hole.start < range.end && range.start < hole.end,
+        }
+    }
+
+    /// What is left of this, listed before `cut`, when `cut` is durable: nothing that would bring back what was taken away.
+    fn before(self, cut: &Self) -> Option<Self> {
+        let Self::Write { offset, data } = self else { return Some(self) };
+        let data = match cut {
+            Self::Resize { len } if *len <= offset => return None,
+            Self::Resize { len } => data.get(..(len - offset) as usize).map_or(data.clone(), Arc::from),
+            Self::Release { range } => {
+                // Zeros, since its length is still to come.
+                let taken = within(offset, &data, range);
+                let mut data = data.to_vec();
+                data[taken].fill(0);
+                data.into()
+            }
+            Self::Write { .. } => data,
+        };
+        Some(Self::Write { offset, data })
+    }
 }
 
 /// A file, whatever its name.
@@ -49,36 +76,65 @@ impl Node {
         self.unsynced.push(change);
     }
 
-    /// All that is listed becomes durable.
-    pub(super) fn sync(&mut self) {
+    /// All that is listed of `range` becomes durable, and of the other changes those that its content rests upon; they go through the
+    /// file system's journal, so those of their kind before them as well. What else is listed stays so, and the durable length is at
+    /// least the end of what was written in the range.
+    pub(super) fn sync(&mut self, range: &Range<u64>) {
         if self.unsynced.is_empty() {
             return;
         }
+        let journalled =
+            self.unsynced.iter().rposition(|change| change.takes_from(range)).map_or(0, |last| last + 1);
         let durable = Arc::make_mut(&mut self.durable);
-        for change in self.unsynced.drain(..) {
-            change.apply(durable);
+        let mut left: Vec<Change> = Vec::new();
+        for (index, change) in std::mem::take(&mut self.unsynced).into_iter().enumerate() {
+            if let Change::Write { offset, data } = &change {
+                let synced = within(*offset, data, range);
+                durable.write(offset + synced.start as u64, &data[synced.clone()]);
+                for part in [0..synced.start, synced.end..data.len()] {
+                    if !part.is_empty() {
+                        left.push(Change::Write {
+                            offset: offset + part.start as u64,
+                            data: data[part].into(),
+                        });
+                    }
+                }
+            } else if index < journalled {
+                change.apply(durable);
+                left = left.into_iter().filter_map(|earlier| earlier.before(&change)).collect();
+            } else {
+                left.push(change);
+            }
         }
+        self.unsynced = left;
     }
 
-    /// A sync that fails the way Linux fails it: every dirty page is marked clean, whether it reached the device
+    /// A sync of `range` that fails the way Linux fails it: every dirty page of it is marked clean, whether it reached the device
     /// or not, so that no later sync tries again.
-    pub(super) fn fail_sync(&mut self, random: &mut impl Rng) {
+    pub(super) fn fail_sync(&mut self, range: &Range<u64>, random: &mut impl Rng) {
         if self.unsynced.is_empty() {
             return;
         }
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let mut reached: BTreeMap<u64, bool> = BTreeMap::new();
         let durable = Arc::make_mut(&mut self.durable);
-        for change in self.unsynced.drain(..) {
+        let mut left = Vec::new();
+        for change in std::mem::take(&mut self.unsynced) {
             if let Change::Write { offset, data } = &change {
                 for (at, part) in pieces(*offset, data, PAGE) {
-                    if *reached.entry(at / PAGE).or_insert_with(|| random.random()) {
+                    if !pages.contains(&(at / PAGE)) {
+                        left.push(Change::Write { offset: at, data: part.into() });
+                    } else if *reached.entry(at / PAGE).or_insert_with(|| random.random()) {
                         durable.write(at, part);
                     }
                 }
+            } else if !change.takes_from(range) {
+                left.push(change);
             } else if random.random() {
                 change.apply(durable);
             }
         }
+        self.unsynced = left;
     }
 
     /// Makes the file durable as it is seen.
@@ -86,6 +142,14 @@ impl Node {
         self.unsynced.clear();
         self.durable = Arc::clone(&self.seen);
     }
+}
+
+/// The part of `data` at `offset` that is in `range`; an empty one has its place nevertheless.
+fn within(offset: u64, data: &[u8], range: &Range<u64>) -> Range<usize> {
+    let len = data.len() as u64;
+    let start = range.start.saturating_sub(offset).min(len);
+    let end = range.end.saturating_sub(offset).min(len);
+    start as usize..end.max(start) as usize
 }
 
 /// `data` at `offset`, cut where multiples of `unit` are.

@@ -285,7 +285,8 @@ impl State {
         }
     }
 
-    pub(super) fn sync(&mut self, handle: &Handle) -> Result<()> {
+    /// Makes what is in `range` of the file durable, and nothing else, if it is not to be all.
+    pub(super) fn sync(&mut self, handle: &Handle, range: Range<u64>) -> Result<()> {
         let action = self.count(OperationKind::Sync, "sync", &handle.name, true)?;
         self.counters.syncs += 1;
         let mut chance = self.chance();
@@ -295,12 +296,12 @@ impl State {
                 if fault == Fault::PowerOff {
                     self.off = true;
                 } else {
-                    node.fail_sync(&mut chance);
+                    node.fail_sync(&range, &mut chance);
                 }
                 Err(failure(fault, "sync", &handle.name, None))
             }
             _ => {
-                node.sync();
+                node.sync(&range);
                 Ok(())
             }
         }

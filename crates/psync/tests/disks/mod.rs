@@ -59,6 +59,7 @@ pub fn noise(seed: u64, len: usize) -> AlignedBuffer {
 }
 
 /// Writes it all.
+#[allow(dead_code, reason = "not every test writes to disks alone")]
 pub fn write(disk: &Disk, file: FileId, offset: u64, data: &[u8]) -> psync::Result<()> {
     disk.write(&[Write { file, offset, data }])
 }

@@ -10,6 +10,7 @@ pub struct Mounted(TempDir);
 
 impl Mounted {
     /// 2 MiB in memory, of a kind as `mount -t` calls it. `None`, said loudly, where it cannot be mounted.
+    #[allow(dead_code, reason = "not every test that mounts cares for it")]
     pub fn in_memory(kind: &str) -> Option<Self> {
         Self::by(|path| run("mount", &["-t", kind, "-o", "size=2m", "psync-test", path]))
     }

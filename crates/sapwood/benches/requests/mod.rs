@@ -49,6 +49,10 @@ impl Device for Counted {
         self.0.sync(file)
     }
 
+    fn sync_part(&self, written: Write<'_>) -> Result<()> {
+        self.0.sync_part(written)
+    }
+
     fn len(&self, file: FileId) -> Result<u64> {
         self.0.len(file)
     }

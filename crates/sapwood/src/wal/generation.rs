@@ -23,8 +23,8 @@ pub(super) struct Generation {
     pub len: u64,
     /// How many of them are durable.
     pub synced: u64,
-    /// Whether header and name are durable.
-    pub is_begun: bool,
+    /// The header, as long as it is written and nothing more; `None`: it is durable, and the file's name.
+    pub unbegun: Option<[u8; HEADER_LEN]>,
     /// What is reserved behind them.
     pub reserved: Reservation,
 }
@@ -33,17 +33,18 @@ impl Generation {
     /// One that has a durable header and nothing else.
     pub fn begun(number: u64, file: FileId, base: Lsn) -> Self {
         let empty = HEADER_LEN as u64;
-        Self { number, file, base, len: empty, synced: empty, is_begun: true, reserved: Reservation::none() }
+        Self { number, file, base, len: empty, synced: empty, unbegun: None, reserved: Reservation::none() }
     }
 
     /// One that has a written header and nothing else.
-    pub fn written(number: u64, file: FileId, base: Lsn) -> Self {
-        Self { synced: 0, is_begun: false, ..Self::begun(number, file, base) }
+    pub fn written(header: &Header, file: FileId) -> Self {
+        let unbegun = Some(header.encode());
+        Self { synced: 0, unbegun, ..Self::begun(header.generation, file, header.base) }
     }
 
     /// Header and name are durable now.
     pub fn has_begun(&mut self) {
-        self.is_begun = true;
+        self.unbegun = None;
         self.synced = self.synced.max(HEADER_LEN as u64);
     }
 

@@ -20,21 +20,21 @@ impl WalWriter {
     /// As [`WalWriter::sync`].
     pub fn begin(&mut self) -> Result<()> {
         self.usable()?;
-        if self.current.is_begun { Ok(()) } else { self.sync_current() }
+        if self.current.unbegun.is_none() { Ok(()) } else { self.sync_current() }
     }
 
     /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
     /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
-        unsynced.map(|old| self.to_be_synced(old, false)).collect()
+        unsynced.map(|old| self.to_be_synced(old, None)).collect()
     }
 
-    fn to_be_synced(&self, generation: &Generation, begins: bool) -> Unsynced {
+    fn to_be_synced(&self, generation: &Generation, header: Option<[u8; HEADER_LEN]>) -> Unsynced {
         Unsynced {
             generation: generation.number,
             file: generation.file,
-            begins,
+            header,
             syncs: Arc::clone(&self.old_syncs),
             volume: Arc::clone(&self.volume),
         }
@@ -43,8 +43,8 @@ impl WalWriter {
     /// This generation, if it is not begun yet, for a caller that sees to it without keeping commits waiting, and then calls
     /// [`WalWriter::mark_begun`].
     pub fn unbegun(&self, generation: u64) -> Option<Unsynced> {
-        let is_wanted = self.current.number == generation && !self.current.is_begun;
-        is_wanted.then(|| self.to_be_synced(&self.current, true))
+        let header = self.current.unbegun.filter(|_| self.current.number == generation);
+        header.map(|header| self.to_be_synced(&self.current, Some(header)))
     }
 
     /// Notes that somebody else has begun a generation.
@@ -100,7 +100,7 @@ impl WalWriter {
         };
         self.bytes_written += HEADER_LEN as u64;
         self.on_disk.insert(header.generation);
-        let next = Generation::written(header.generation, file, header.base);
+        let next = Generation::written(&header, file);
         self.older.push(std::mem::replace(&mut self.current, next));
         self.stored.begin();
         Ok(())

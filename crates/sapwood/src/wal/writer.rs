@@ -269,7 +269,7 @@ impl WalWriter {
 
     /// Makes the current generation durable.
     pub(super) fn sync_current(&mut self) -> Result<()> {
-        let begins = !self.current.is_begun;
+        let begins = self.current.unbegun.is_some();
         let result = self.old_syncs.sync_newest(&*self.volume, self.current.file, begins);
         result.map_err(|error| self.fail(error))?;
         self.current.has_begun();

@@ -1,10 +1,12 @@
 //! A generation that is not begun: its header was written and not synced, and a power loss leaves anything of it.
 
 use super::{DATABASE, begin, read};
+use crate::error::Error;
 use crate::wal::chain::read_header;
-use crate::wal::{Record, WalWriter, window};
+use crate::wal::record::HEADER_LEN;
+use crate::wal::{Record, WalWriter, file_name, window};
 use bytes::Bytes;
-use psync::{Simulated, Volume};
+use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
 
 fn body(seq: u64) -> Bytes {
@@ -14,13 +16,17 @@ fn body(seq: u64) -> Bytes {
 fn put(wal: &mut WalWriter, seqs: std::ops::Range<u64>) {
     for seq in seqs {
         wal.append(seq, 1, &body(seq));
-        wal.write().unwrap();
+        wal.store().unwrap();
     }
 }
 
 fn assert_prefix(records: &[Record], promised: usize, story: &str) {
+    assert_follow(1, records, promised, story);
+}
+
+fn assert_follow(first: u64, records: &[Record], promised: usize, story: &str) {
     assert!(records.len() >= promised, "{story}: {} records", records.len());
-    for (seq, record) in (1..).zip(records) {
+    for (seq, record) in (first..).zip(records) {
         assert!(record.first_seq == seq && record.body == body(seq), "{story}");
     }
 }
@@ -110,6 +116,70 @@ fn once_it_is_begun_it_is_there() {
             wal.sync().unwrap();
             let (records, _) = read(&volume.power_loss(seed), 1, 2).unwrap();
             assert_prefix(&records, 5, "synced");
+        }
+    }
+}
+
+/// A flush has the header made durable while commits go on behind it, and takes the older log away. What a power loss leaves behind the header
+/// is nothing, zeros, a torn part, or all: the log ends there, and goes on.
+#[test]
+fn a_flush_makes_no_more_than_the_header_durable() {
+    let (mut bare, mut torn, mut whole) = (0, 0, 0);
+    for seed in 0..400 {
+        let volume = Simulated::new(seed);
+        let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
+        let mut wal = begin(&volume);
+        put(&mut wal, 1..4);
+        wal.rotate().unwrap();
+        put(&mut wal, 4..30);
+        wal.unbegun(2).unwrap().sync().unwrap();
+        put(&mut wal, 30..40);
+        wal.mark_begun(2);
+        put(&mut wal, 40..50);
+        // The manifest says that the log begins here.
+        wal.remove_below(2).unwrap();
+        let found = volume.power_loss(seed);
+        let story = format!("seed {seed}");
+        assert!(!is_broken(&found, 2), "{story}");
+        let (records, tail) = read(&found, 2, 2).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert_follow(4, &records, 0, &story);
+        assert_eq!((tail.generation, tail.next_seq), (2, 4 + records.len() as u64), "{story}");
+        bare += u64::from(found.read_file(&file_name(2)).unwrap().len() == HEADER_LEN);
+        torn += u64::from(tail.truncated.is_some());
+        whole += u64::from(records.len() == 46);
+        let next = tail.next_seq;
+        let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, &tail).unwrap() {
+            Some(wal) => wal,
+            None => WalWriter::create(Arc::new(found.clone()), DATABASE, &tail).unwrap(),
+        };
+        put(&mut wal, next..next + 3);
+        wal.sync().unwrap();
+        let (records, tail) = read(&found.power_loss(seed), 2, wal.generation())
+            .unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert_follow(4, &records, (next - 4) as usize + 3, &story);
+        assert_eq!(tail.next_seq, next + 3, "{story}");
+    }
+    assert!(bare > 20 && torn > 50 && whole > 20, "{bare} {torn} {whole}");
+}
+
+/// It is a failed sync like others, for want of space too: whoever wants a sync after it is told so.
+#[test]
+fn a_header_that_could_not_be_made_durable_is_told_to_all() {
+    for fault in [Fault::Error, Fault::NoSpace] {
+        for kind in [OperationKind::Sync, OperationKind::SyncDirectory] {
+            let volume = Simulated::new(1);
+            let mut wal = begin(&volume);
+            put(&mut wal, 1..4);
+            wal.rotate().unwrap();
+            put(&mut wal, 4..6);
+            let (old, unbegun) = (wal.unsynced(), wal.unbegun(2).unwrap());
+            volume.fail_nth(Filter::kinds([kind]), 1, fault, Repeat::Once);
+            let syncs = wal.syncs();
+            for answer in [unbegun.sync(), unbegun.sync(), old[0].sync(), wal.begin(), wal.sync()] {
+                assert!(matches!(answer, Err(Error::Poisoned { .. })), "{fault:?} {kind:?}: {answer:?}");
+            }
+            assert_eq!(volume.fired(), 1);
+            assert!(wal.syncs() <= syncs + 1, "no device is asked after it");
         }
     }
 }
