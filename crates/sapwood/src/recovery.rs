@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
-//!                                              ├─▶ log (from wal_low on) ─▶ active OPQ ─▶ open
+//!                                              ├─▶ log (from wal_low on) ─▶ OPQs (`replay`) ─▶ open
 //! nothing ──▶ create: data, wal, manifest, and CURRENT last
 //! ```
 //!
@@ -11,12 +11,13 @@
 //! 2. A directory that holds anything else than a database is refused and left alone.
 //! 3. A crash at any point of opening or creating leaves something that opens.
 
+mod replay;
+
 use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
-use crate::operation::Operations;
-use crate::options::{Builder, REPLAYED_MAX};
+use crate::options::Builder;
 use crate::publish::With;
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
@@ -26,8 +27,9 @@ use crate::store::segment::Slots;
 use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
-use crate::wal::{self, Record, Tail, WalWriter};
+use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
+use replay::{Overflow, Replay, replay};
 use std::sync::Arc;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
@@ -182,7 +184,7 @@ fn start(
     // First everything is read ...
     let (low, high) = (version.wal_low, version.wal_high);
     if read_only {
-        replay_into(&engine, volume, current.database, low, high)?;
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
         return Ok(engine);
     }
     // ... and only a log that does not fit into memory is flushed meanwhile.
@@ -194,7 +196,8 @@ fn start(
     let alignment = volume.limits().alignment;
     let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
     engine.set_writer(writer);
-    let mut tail = wal::replay(&**volume, current.database, low, high, &mut |_| Ok(()))?;
+    let Replay { mut tail, is_whole } =
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     wal::settle(&**volume, &mut tail)?;
     *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
         // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
@@ -205,7 +208,14 @@ fn start(
     } else {
         Manifest::resume(Arc::clone(volume), current, &replayed)?
     });
-    replay_into(&engine, volume, current.database, low, high)?;
+    if !is_whole {
+        // What is settled is begun, and a flush wants to know.
+        let newest = Some(tail.ends_in).filter(|newest| *newest > high);
+        if newest.is_some() {
+            engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+        }
+        replay(&engine, &**volume, current.database, [low, tail.ends_in.max(high)], Overflow::Flushed)?;
+    }
     begin_log(&engine, volume, current.database, &tail)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
@@ -243,55 +253,6 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
     }
 }
 
-/// Puts what the log holds, and the trees do not, into the active queue; flushes when that is full.
-fn replay_into(
-    engine: &Engine,
-    volume: &Arc<dyn Volume>,
-    database: DatabaseId,
-    low: u64,
-    high: u64,
-) -> Result<()> {
-    let flushed = engine.state.load().version.flushed_seq;
-    let mut apply = |record: Record| {
-        let last = record.first_seq + u64::from(record.count) - 1;
-        if last <= flushed {
-            return Ok(());
-        }
-        let file = wal::file_name(record.generation);
-        let wrong = |what: &str| Error::corrupt(&file, 0, "a record of the log", "whole operations", what);
-        let state = engine.state.load_full();
-        if engine.read_only && state.active.fill() as u64 >= REPLAYED_MAX {
-            let range = format!(
-                "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
-                 them there"
-            );
-            return Err(Error::BadOption { option: "read_only", value: 1, range });
-        }
-        let mut count = 0;
-        for operation in Operations::new(&record.body) {
-            if !state.version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
-                return Err(wrong("a keyspace that does not exist"));
-            }
-            count += 1;
-        }
-        if count != record.count {
-            return Err(wrong("another number of operations than it says"));
-        }
-        state.active.insert_all(
-            Operations::new(&record.body).map_while(|operation| operation.ok()),
-            record.first_seq,
-        );
-        engine.set_visible(last);
-        if state.active.fill() >= engine.shares.queue && !engine.read_only {
-            engine.freeze_queue(state.version.wal_low, last);
-            engine.flush_now()?;
-        }
-        Ok(())
-    };
-    wal::replay(&**volume, database, low, high, &mut apply)?;
-    Ok(())
-}
-
 /// Begins a generation of the log behind what was replayed.
 fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<()> {
     let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
@@ -324,11 +285,14 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
 impl Engine {
     /// Flushes everything in this thread.
     fn flush_inline(&self) -> Result<()> {
+        // The queue that the replay froze, if it did.
+        self.flush_now()?;
         let mut guard = self.log.lock();
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        if !self.state.load().active.is_empty() {
-            self.freeze(log)?;
+        if self.state.load().active.is_empty() {
+            return Ok(());
         }
+        self.freeze(log)?;
         drop(guard);
         self.flush_now()
     }
