@@ -17,7 +17,7 @@ use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
-use crate::options::Builder;
+use crate::options::Builder as Options;
 use crate::publish::With;
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
@@ -31,12 +31,13 @@ use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use replay::{Overflow, Replay, replay};
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
 const GENERATIONS_MAX: u64 = 4;
 
 /// Opens the database on `volume`, or creates it.
-pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Options) -> Result<(Engine, Lock)> {
     let path = volume.describe();
     if !options.may_create() && !has_current(&volume.list()?) {
         return Err(missing(&*volume, &path)?);
@@ -122,7 +123,7 @@ fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
 }
 
 /// Makes a new database. `CURRENT` comes last, so that a crash before leaves only what the next try removes.
-fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
+fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Options, path: &str) -> Result<()> {
     if let Some(reason) = foreign(entries) {
         return Err(Error::NotADatabase { path: path.into(), reason });
     }
@@ -153,7 +154,7 @@ fn start(
     current: Current,
     replayed: Replayed,
     slots: Arc<Slots>,
-    options: &Builder,
+    options: &Options,
     path: String,
 ) -> Result<Engine> {
     let read_only = options.is_read_only();
@@ -198,25 +199,38 @@ fn start(
     engine.set_writer(writer);
     let Replay { mut tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
-    wal::settle(&**volume, &mut tail)?;
-    *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
+    let manifest = || {
+        if !replayed.torn && replayed.len == current.manifest_len {
+            return Manifest::resume(Arc::clone(volume), current, &replayed);
+        }
         // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
         // them (see `wal/settle.rs`). A fresh file settles both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        Manifest::create(Arc::clone(volume), next, &version)?
+        Manifest::create(Arc::clone(volume), next, &version)
+    };
+    let wal = if is_whole && options.has_background_thread() {
+        // Neither knows of the other, and both wait for the disk most of the time.
+        let (wal, manifest) =
+            both("sapwood-settle", || settled_log(volume, current.database, &tail), manifest);
+        let wal = wal?;
+        *engine.manifest.get_mut() = Some(manifest?);
+        wal
     } else {
-        Manifest::resume(Arc::clone(volume), current, &replayed)?
-    });
-    if !is_whole {
-        // What is settled is begun, and a flush wants to know.
-        let newest = Some(tail.ends_in).filter(|newest| *newest > high);
-        if newest.is_some() {
-            engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+        wal::settle(&**volume, &mut tail)?;
+        *engine.manifest.get_mut() = Some(manifest()?);
+        if !is_whole {
+            // What is settled is begun, and a flush wants to know.
+            let newest = Some(tail.ends_in).filter(|newest| *newest > high);
+            if newest.is_some() {
+                engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+            }
+            let generations = [low, tail.ends_in.max(high)];
+            replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
         }
-        replay(&engine, &**volume, current.database, [low, tail.ends_in.max(high)], Overflow::Flushed)?;
-    }
-    begin_log(&engine, volume, current.database, &tail)?;
+        settled_log(volume, current.database, &tail)?
+    };
+    begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
         engine.flush_inline()?;
@@ -253,13 +267,32 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
     }
 }
 
-/// Begins a generation of the log behind what was replayed.
-fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<()> {
-    let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
-        Some(wal) => wal,
+/// What two pieces of work come to, the first of them on a thread of its own, if the system gives one.
+fn both<A: Send, B>(
+    name: &str,
+    first: impl Fn() -> Result<A> + Copy + Send,
+    second: impl FnOnce() -> Result<B>,
+) -> (Result<A>, Result<B>) {
+    std::thread::scope(|scope| match Builder::new().name(name.into()).spawn_scoped(scope, first) {
+        Ok(thread) => {
+            let second = second();
+            (thread.join().unwrap_or(Err(Error::Closed)), second)
+        }
+        Err(_) => (first(), second()),
+    })
+}
+
+/// Makes durable what was found in the log, and begins a generation behind it.
+fn settled_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
+    match WalWriter::resume(Arc::clone(volume), database, tail)? {
+        Some(wal) => Ok(wal),
         // Generations that nothing continues are void from here on, and go with the next flush.
-        None => WalWriter::create(Arc::clone(volume), database, tail)?,
-    };
+        None => WalWriter::create(Arc::clone(volume), database, tail),
+    }
+}
+
+/// The log goes on from here.
+fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
     *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
     if engine.state.load().version.wal_high != generation {
