@@ -365,7 +365,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Database;
+    use crate::{Database, Durability};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 
     #[test]
@@ -400,13 +400,18 @@ mod tests {
 
     /// What a process leaves that was killed while its first queue could not be flushed; how many records there are, all of them in the log
     /// only; and the generation that follows the first queue's.
-    fn killed_with_two_queues(memory: u64) -> (Simulated, u32, u64) {
+    fn killed_with_two_queues(memory: u64, durability: Durability) -> (Simulated, u32, u64) {
         let volume = Simulated::new(1);
         let db = options(memory, 0).open_on(Arc::new(volume.clone())).unwrap();
         let keyspace = db.keyspace("main").unwrap();
         let to_data = Filter::kinds([OperationKind::Write]).file(pager::FILE);
         volume.fail_nth(to_data, 1, Fault::NoSpace, Repeat::Sticky);
-        let count = (0..).find(|number| keyspace.insert(name(*number), [7; 500]).is_err()).unwrap();
+        let put = |number: &u32| {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, name(*number), [7; 500]);
+            batch.durability(durability).commit()
+        };
+        let count = (0..).find(|number| put(number).is_err()).unwrap();
         let state = db.handle.engine.state.load_full();
         assert!(state.frozen.is_some() && state.version.flushed_seq == 0);
         volume.clear_faults();
@@ -425,7 +430,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_killed() {
-        let (found, count, generation) = killed_with_two_queues(8 << 20);
+        let (found, count, generation) = killed_with_two_queues(8 << 20, Durability::Buffered);
         let volume = found.crash();
         let db = options(8 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
         let state = db.handle.engine.state.load_full();
@@ -456,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_log_that_has_no_room_in_two_queues_is_flushed_when_all_of_it_is_found_sound() {
-        let (found, count, _) = killed_with_two_queues(32 << 20);
+        let (found, count, _) = killed_with_two_queues(32 << 20, Durability::Buffered);
         for background in [0, 1] {
             let volume = found.crash();
             let db = options(4 << 20, background).open_on(Arc::new(volume.clone())).unwrap();
@@ -469,10 +474,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn nothing_is_changed_before_all_of_a_long_log_is_found_sound() {
+        let (found, _, generation) = killed_with_two_queues(12 << 20, Durability::Immediate);
+        let last = wal::file_name(generation);
+        let middle = found.read_file(&last).unwrap().len() as u64 / 2;
+        found.flip_bit(&last, middle, 3).unwrap();
+        for background in [0, 1] {
+            let volume = found.crash();
+            volume.fail_nth(Filter::kinds([OperationKind::Write]), 1, Fault::Error, Repeat::Sticky);
+            let opened = options(4 << 20, background).open_on(Arc::new(volume.clone()));
+            assert!(opened.is_err_and(|error| error.is_damage()));
+            assert_eq!(volume.fired(), 0, "something was written");
+        }
+    }
+
     /// With a thread in the background the log is settled while the manifest is written.
     #[test]
     fn whatever_fails_while_a_killed_database_is_opened_it_opens_again() {
-        let (found, count, _) = killed_with_two_queues(4 << 20);
+        let (found, count, _) = killed_with_two_queues(4 << 20, Durability::Buffered);
         let (mut failures, mut nth) = (0, 0);
         loop {
             nth += 1;
