@@ -11,14 +11,13 @@
 //! 2. A directory that holds anything else than a database is refused and left alone.
 //! 3. A crash at any point of opening or creating leaves something that opens.
 
-mod replay;
-
 use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
 use crate::options::Builder as Options;
 use crate::publish::With;
+use crate::replay::{Overflow, Replay, replay};
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
@@ -29,7 +28,6 @@ use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
 use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
-use replay::{Overflow, Replay, replay};
 use std::sync::Arc;
 use std::thread::Builder;
 

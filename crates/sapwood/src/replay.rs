@@ -33,7 +33,7 @@ const ON_THE_WAY: usize = 2;
 
 /// What becomes of records that have no room in two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overflow {
+pub(crate) enum Overflow {
     /// They are for another time.
     Left,
     /// The first queue is flushed for them.
@@ -41,7 +41,7 @@ pub(super) enum Overflow {
 }
 
 /// What a replay has come to.
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// Where the log ends.
     pub tail: Tail,
     /// Whether all that it holds is in queues or trees.
@@ -49,7 +49,7 @@ pub(super) struct Replay {
 }
 
 /// Brings what the log holds from generation `low` on, and is not visible yet, to the queues.
-pub(super) fn replay(
+pub(crate) fn replay(
     engine: &Engine,
     volume: &dyn Volume,
     database: DatabaseId,
