@@ -65,6 +65,7 @@ mod options;
 mod publish;
 mod queue;
 mod recovery;
+mod replay;
 mod snapshot;
 mod source;
 mod space;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
-//!                                              ├─▶ log (from wal_low on) ─▶ active OPQ ─▶ open
+//!                                              ├─▶ log (from wal_low on) ─▶ OPQs (`replay`) ─▶ open
 //! nothing ──▶ create: data, wal, manifest, and CURRENT last
 //! ```
 //!
@@ -15,9 +15,9 @@ use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
-use crate::operation::Operations;
-use crate::options::{Builder, REPLAYED_MAX};
+use crate::options::Builder as Options;
 use crate::publish::With;
+use crate::replay::{Overflow, Replay, replay};
 use crate::store::current::{self, Current};
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
@@ -26,15 +26,16 @@ use crate::store::segment::Slots;
 use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
-use crate::wal::{self, Record, Tail, WalWriter};
+use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use std::sync::Arc;
+use std::thread::Builder;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
 const GENERATIONS_MAX: u64 = 4;
 
 /// Opens the database on `volume`, or creates it.
-pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Options) -> Result<(Engine, Lock)> {
     let path = volume.describe();
     if !options.may_create() && !has_current(&volume.list()?) {
         return Err(missing(&*volume, &path)?);
@@ -120,7 +121,7 @@ fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
 }
 
 /// Makes a new database. `CURRENT` comes last, so that a crash before leaves only what the next try removes.
-fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
+fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Options, path: &str) -> Result<()> {
     if let Some(reason) = foreign(entries) {
         return Err(Error::NotADatabase { path: path.into(), reason });
     }
@@ -151,7 +152,7 @@ fn start(
     current: Current,
     replayed: Replayed,
     slots: Arc<Slots>,
-    options: &Builder,
+    options: &Options,
     path: String,
 ) -> Result<Engine> {
     let read_only = options.is_read_only();
@@ -182,7 +183,7 @@ fn start(
     // First everything is read ...
     let (low, high) = (version.wal_low, version.wal_high);
     if read_only {
-        replay_into(&engine, volume, current.database, low, high)?;
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
         return Ok(engine);
     }
     // ... and only a log that does not fit into memory is flushed meanwhile.
@@ -194,19 +195,40 @@ fn start(
     let alignment = volume.limits().alignment;
     let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
     engine.set_writer(writer);
-    let mut tail = wal::replay(&**volume, current.database, low, high, &mut |_| Ok(()))?;
-    wal::settle(&**volume, &mut tail)?;
-    *engine.manifest.get_mut() = Some(if replayed.torn || replayed.len != current.manifest_len {
+    let Replay { mut tail, is_whole } =
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
+    let manifest = || {
+        if !replayed.torn && replayed.len == current.manifest_len {
+            return Manifest::resume(Arc::clone(volume), current, &replayed);
+        }
         // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
         // them (see `wal/settle.rs`). A fresh file settles both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        Manifest::create(Arc::clone(volume), next, &version)?
+        Manifest::create(Arc::clone(volume), next, &version)
+    };
+    let wal = if is_whole && options.has_background_thread() {
+        // Neither knows of the other, and both wait for the disk most of the time.
+        let (wal, manifest) =
+            both("sapwood-settle", || settled_log(volume, current.database, &tail), manifest);
+        let wal = wal?;
+        *engine.manifest.get_mut() = Some(manifest?);
+        wal
     } else {
-        Manifest::resume(Arc::clone(volume), current, &replayed)?
-    });
-    replay_into(&engine, volume, current.database, low, high)?;
-    begin_log(&engine, volume, current.database, &tail)?;
+        wal::settle(&**volume, &mut tail)?;
+        *engine.manifest.get_mut() = Some(manifest()?);
+        if !is_whole {
+            // What is settled is begun, and a flush wants to know.
+            let newest = Some(tail.ends_in).filter(|newest| *newest > high);
+            if newest.is_some() {
+                engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+            }
+            let generations = [low, tail.ends_in.max(high)];
+            replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
+        }
+        settled_log(volume, current.database, &tail)?
+    };
+    begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
         engine.flush_inline()?;
@@ -243,62 +265,32 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
     }
 }
 
-/// Puts what the log holds, and the trees do not, into the active queue; flushes when that is full.
-fn replay_into(
-    engine: &Engine,
-    volume: &Arc<dyn Volume>,
-    database: DatabaseId,
-    low: u64,
-    high: u64,
-) -> Result<()> {
-    let flushed = engine.state.load().version.flushed_seq;
-    let mut apply = |record: Record| {
-        let last = record.first_seq + u64::from(record.count) - 1;
-        if last <= flushed {
-            return Ok(());
+/// What two pieces of work come to, the first of them on a thread of its own, if the system gives one.
+fn both<A: Send, B>(
+    name: &str,
+    first: impl Fn() -> Result<A> + Copy + Send,
+    second: impl FnOnce() -> Result<B>,
+) -> (Result<A>, Result<B>) {
+    std::thread::scope(|scope| match Builder::new().name(name.into()).spawn_scoped(scope, first) {
+        Ok(thread) => {
+            let second = second();
+            (thread.join().unwrap_or(Err(Error::Closed)), second)
         }
-        let file = wal::file_name(record.generation);
-        let wrong = |what: &str| Error::corrupt(&file, 0, "a record of the log", "whole operations", what);
-        let state = engine.state.load_full();
-        if engine.read_only && state.active.fill() as u64 >= REPLAYED_MAX {
-            let range = format!(
-                "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
-                 them there"
-            );
-            return Err(Error::BadOption { option: "read_only", value: 1, range });
-        }
-        let mut count = 0;
-        for operation in Operations::new(&record.body) {
-            if !state.version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
-                return Err(wrong("a keyspace that does not exist"));
-            }
-            count += 1;
-        }
-        if count != record.count {
-            return Err(wrong("another number of operations than it says"));
-        }
-        state.active.insert_all(
-            Operations::new(&record.body).map_while(|operation| operation.ok()),
-            record.first_seq,
-        );
-        engine.set_visible(last);
-        if state.active.fill() >= engine.shares.queue && !engine.read_only {
-            engine.freeze_queue(state.version.wal_low, last);
-            engine.flush_now()?;
-        }
-        Ok(())
-    };
-    wal::replay(&**volume, database, low, high, &mut apply)?;
-    Ok(())
+        Err(_) => (first(), second()),
+    })
 }
 
-/// Begins a generation of the log behind what was replayed.
-fn begin_log(engine: &Engine, volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<()> {
-    let wal = match WalWriter::resume(Arc::clone(volume), database, tail)? {
-        Some(wal) => wal,
+/// Makes durable what was found in the log, and begins a generation behind it.
+fn settled_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
+    match WalWriter::resume(Arc::clone(volume), database, tail)? {
+        Some(wal) => Ok(wal),
         // Generations that nothing continues are void from here on, and go with the next flush.
-        None => WalWriter::create(Arc::clone(volume), database, tail)?,
-    };
+        None => WalWriter::create(Arc::clone(volume), database, tail),
+    }
+}
+
+/// The log goes on from here.
+fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
     *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
     if engine.state.load().version.wal_high != generation {
@@ -324,11 +316,14 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
 impl Engine {
     /// Flushes everything in this thread.
     fn flush_inline(&self) -> Result<()> {
+        // The queue that the replay froze, if it did.
+        self.flush_now()?;
         let mut guard = self.log.lock();
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        if !self.state.load().active.is_empty() {
-            self.freeze(log)?;
+        if self.state.load().active.is_empty() {
+            return Ok(());
         }
+        self.freeze(log)?;
         drop(guard);
         self.flush_now()
     }
@@ -368,8 +363,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Database;
-    use psync::Simulated;
+    use crate::{Database, Durability};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 
     #[test]
     fn a_log_that_is_too_long_to_be_replayed_for_reading_only_is_an_error() {
@@ -391,5 +386,134 @@ mod tests {
         drop(db);
         let keyspace = open(true).unwrap().keyspace("main").unwrap();
         assert_eq!(keyspace.get([5]).unwrap().unwrap().len(), value.len());
+    }
+
+    fn options(memory: u64, background: usize) -> Options {
+        Database::builder().memory(memory).segment_span(1 << 20).background_threads(background)
+    }
+
+    fn name(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    /// What a process leaves that was killed while its first queue could not be flushed; how many records there are, all of them in the log
+    /// only; and the generation that follows the first queue's.
+    fn killed_with_two_queues(memory: u64, durability: Durability) -> (Simulated, u32, u64) {
+        let volume = Simulated::new(1);
+        let db = options(memory, 0).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let to_data = Filter::kinds([OperationKind::Write]).file(pager::FILE);
+        volume.fail_nth(to_data, 1, Fault::NoSpace, Repeat::Sticky);
+        let put = |number: &u32| {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, name(*number), [7; 500]);
+            batch.durability(durability).commit()
+        };
+        let count = (0..).find(|number| put(number).is_err()).unwrap();
+        let state = db.handle.engine.state.load_full();
+        assert!(state.frozen.is_some() && state.version.flushed_seq == 0);
+        volume.clear_faults();
+        let generation = state.frozen.as_ref().unwrap().wal_low;
+        (volume.crash(), count, generation)
+    }
+
+    /// How many records there are, from the first on; and there is none behind a gap.
+    fn held(db: &Database, most: u32) -> u32 {
+        let keyspace = db.keyspace("main").unwrap();
+        let is_there = |number: &u32| keyspace.get(name(*number)).unwrap().is_some();
+        let held = (0..most).find(|number| !is_there(number)).unwrap_or(most);
+        assert!(!(held..most).any(|number| is_there(&number)), "a gap at {held} of {most}");
+        held
+    }
+
+    #[test]
+    fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_killed() {
+        let (found, count, generation) = killed_with_two_queues(8 << 20, Durability::Buffered);
+        let volume = found.crash();
+        let db = options(8 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        let state = db.handle.engine.state.load_full();
+        let frozen = state.frozen.clone().expect("the first queue is as it was");
+        assert_eq!((frozen.wal_low, state.version.flushed_seq), (generation, 0));
+        assert!(!state.active.is_empty());
+        assert_eq!((held(&db, count), db.stats().writes.data_bytes), (count, 0));
+        // What was read is durable.
+        for seed in 0..5 {
+            let lost = options(8 << 20, 0).open_on(Arc::new(volume.power_loss(seed))).unwrap();
+            assert_eq!(held(&lost, count), count);
+        }
+        // It is flushed as always, and its log goes; the other queue's does not.
+        db.handle.engine.flush_now().unwrap();
+        let state = db.handle.engine.state.load_full();
+        assert!(state.frozen.is_none() && state.version.flushed_seq == frozen.last_seq);
+        assert_eq!(state.version.wal_low, generation);
+        let oldest = volume.list().unwrap().iter().filter_map(|entry| wal::generation_of(&entry.name)).min();
+        assert_eq!(oldest, Some(generation));
+        for seed in 0..5 {
+            let lost = options(8 << 20, 1).open_on(Arc::new(volume.power_loss(seed))).unwrap();
+            assert_eq!(held(&lost, count), count);
+        }
+        let db = options(8 << 20, 1).open_on(Arc::new(found.crash())).unwrap();
+        db.flush().unwrap();
+        assert_eq!((held(&db, count), db.stats().writes.changes_queued), (count, 0));
+    }
+
+    #[test]
+    fn a_log_that_has_no_room_in_two_queues_is_flushed_when_all_of_it_is_found_sound() {
+        let (found, count, _) = killed_with_two_queues(32 << 20, Durability::Buffered);
+        for background in [0, 1] {
+            let volume = found.crash();
+            let db = options(4 << 20, background).open_on(Arc::new(volume.clone())).unwrap();
+            assert_eq!(held(&db, count), count);
+            assert!(db.stats().memory.queues <= 2 << 20, "{}", db.stats().memory.queues);
+            for seed in 0..3 {
+                let lost = options(4 << 20, 0).open_on(Arc::new(volume.power_loss(seed))).unwrap();
+                assert_eq!(held(&lost, count), count);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_before_all_of_a_long_log_is_found_sound() {
+        let (found, _, generation) = killed_with_two_queues(12 << 20, Durability::Immediate);
+        let last = wal::file_name(generation);
+        let middle = found.read_file(&last).unwrap().len() as u64 / 2;
+        found.flip_bit(&last, middle, 3).unwrap();
+        for background in [0, 1] {
+            let volume = found.crash();
+            volume.fail_nth(Filter::kinds([OperationKind::Write]), 1, Fault::Error, Repeat::Sticky);
+            let opened = options(4 << 20, background).open_on(Arc::new(volume.clone()));
+            assert!(opened.is_err_and(|error| error.is_damage()));
+            assert_eq!(volume.fired(), 0, "something was written");
+        }
+    }
+
+    /// With a thread in the background the log is settled while the manifest is written.
+    #[test]
+    fn whatever_fails_while_a_killed_database_is_opened_it_opens_again() {
+        let (found, count, _) = killed_with_two_queues(4 << 20, Durability::Buffered);
+        let (mut failures, mut nth) = (0, 0);
+        loop {
+            nth += 1;
+            let mut fired = 0;
+            for fault in [Fault::PowerOff, Fault::Error, Fault::NoSpace] {
+                let volume = found.crash();
+                volume.fail_nth(Filter::changes(), nth, fault, Repeat::Once);
+                let opened = options(4 << 20, 1).open_on(Arc::new(volume.clone()));
+                let is_open = opened.is_ok();
+                failures += u32::from(!is_open);
+                drop(opened);
+                fired += volume.fired();
+                volume.clear_faults();
+                for seed in 0..3 {
+                    let db = options(4 << 20, 1).open_on(Arc::new(volume.power_loss(seed)));
+                    let held = held(&db.unwrap_or_else(|error| panic!("{fault:?} at {nth}: {error}")), count);
+                    assert!(!is_open || held == count, "{held} of {count}: {fault:?} at {nth}");
+                }
+            }
+            if fired == 0 || nth > 40 {
+                break;
+            }
+        }
+        assert!(failures > 10, "{failures}");
     }
 }
