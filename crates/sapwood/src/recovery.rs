@@ -29,6 +29,7 @@ use crate::store::writer::Writer;
 use crate::wal::{self, Record, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
 const GENERATIONS_MAX: u64 = 4;
@@ -340,6 +341,7 @@ impl Engine {
         self.close_writer();
         *self.manifest.lock() = None;
         self.poison(&Error::Closed);
+        self.give_back_spare(Duration::ZERO);
         result
     }
 
