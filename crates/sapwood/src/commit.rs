@@ -338,7 +338,8 @@ impl Engine {
 
     /// Exchanges the queues only.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
-        let fresh: Arc<Opq> = Arc::default();
+        self.keep_spare();
+        let fresh = Arc::new(Opq::new(&self.spare));
         self.state.rcu(|state| {
             // Before anybody can flush the queue: nobody may any more keep what the trees said before.
             let number = state.number + 1;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
-//! `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time). Readers take none of them: they load
-//! the state.
+//! `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time), `spare` (the memory of queues that are gone). Readers take none of them: they load
+//! the state; but whoever is the last to let go of a queue takes the last one of them for a moment.
 //!
 //! Invariants:
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::flush::FlushControl;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::options::Shares;
+use crate::queue::map::Spare;
 use crate::queue::opq::{Change, Opq};
 use crate::store::manifest::Manifest;
 use crate::store::pager::Pager;
@@ -92,6 +93,8 @@ pub(crate) struct Engine {
     pub slots: Arc<Slots>,
     pub pager: Arc<Pager>,
     pub state: ArcSwap<State>,
+    /// What queues that are gone have left for the next.
+    pub spare: Arc<Spare>,
     visible: AtomicU64,
     pub commits: CommitQueue,
     pub flush: FlushControl,
@@ -174,7 +177,9 @@ impl Drop for Panicked<'_> {
 
 impl Engine {
     pub fn new(parts: Parts) -> Self {
-        let state = State { number: 0, active: Arc::default(), frozen: None, version: parts.version };
+        let spare = Arc::default();
+        let active = Arc::new(Opq::new(&spare));
+        let state = State { number: 0, active, frozen: None, version: parts.version };
         Self {
             path: parts.path,
             volume: parts.volume,
@@ -183,6 +188,7 @@ impl Engine {
             slots: parts.slots,
             pager: parts.pager,
             state: ArcSwap::from_pointee(state),
+            spare,
             visible: AtomicU64::new(parts.visible),
             commits: CommitQueue::default(),
             flush: FlushControl::new(parts.in_background),

@@ -1,6 +1,7 @@
 //! What the background thread does between two flushes: it makes the database better for those who read.
 //!
 //! ```text
+//! the last flush is no longer just over ─▶ give back the memory of its queue, as far as the next one has not taken it
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 /// How often the thread looks, when something happens, and when nothing does.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(64);
-/// How long nobody is to have written before the space is given back that is kept for the next flush.
-const STILL: Duration = Duration::from_millis(250);
+/// How long nobody is to have written before the space is given back that is kept for the next flush; and how long memory is kept for the next queue.
+pub(crate) const STILL: Duration = Duration::from_millis(250);
 /// How long after a flush it is given back whoever writes, since the next is far away.
 const LONG: Duration = Duration::from_secs(10);
 /// Reads from the device in a pause that are worth a flush.
@@ -51,10 +52,10 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// How long there is nothing to look for in an engine that keeps space or does not.
-    pub fn left(&self, keeps_space: bool) -> Duration {
+    /// How long there is nothing to look for in an engine that keeps something to give back or does not.
+    pub fn left(&self, keeps_something: bool) -> Duration {
         let left = self.pause.saturating_sub(self.looked.elapsed());
-        if keeps_space { left.min(STILL.saturating_sub(self.still.0.elapsed())) } else { left }
+        if keeps_something { left.min(STILL.saturating_sub(self.still.0.elapsed())) } else { left }
     }
 
     /// A flush is over.
@@ -65,10 +66,16 @@ impl Idle {
 }
 
 impl Engine {
+    /// Whether there is something to give back when nobody needs it for a moment.
+    pub fn keeps_something(&self) -> bool {
+        self.spare.is_open() || self.keeps_space()
+    }
+
     /// After a pause in which no queue was frozen. Errors have been noted where they happened.
     pub fn idle(&self, idle: &mut Idle) {
         self.recount_old_queues();
         if idle.still.0.elapsed() >= STILL {
+            self.give_back_spare(STILL);
             let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.visible()));
             if idle.still.1 == before || idle.flushed.elapsed() >= LONG {
                 self.give_back_space();

@@ -30,6 +30,7 @@ use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::Duration;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
 const GENERATIONS_MAX: u64 = 4;
@@ -335,6 +336,7 @@ impl Engine {
         self.close_writer();
         *self.manifest.lock() = None;
         self.poison(&Error::Closed);
+        self.give_back_spare(Duration::ZERO);
         result
     }
 

@@ -46,6 +46,8 @@ pub struct MemoryStats {
     pub budget: u64,
     /// Active and frozen operation queue, and those that are in the trees and that a snapshot or reader still holds.
     pub queues: u64,
+    /// What queues that are gone have left for the next: for a quarter of a second.
+    pub spare: u64,
     /// Cached nodes.
     pub cache: u64,
     /// Set aside for cached records.
@@ -183,6 +185,7 @@ impl Engine {
                 budget: self.shares.memory,
                 queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.old_queues())
                     as u64,
+                spare: self.spare.bytes() as u64,
                 cache: nodes_cached,
                 records: records_cached,
                 mapping_table: version.table.memory() as u64,
@@ -277,9 +280,10 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "memory   {} budget: queues {}, cached nodes {}, records {}, mapping table {}, log areas {}, buffers {}",
+            "memory   {} budget: queues {}, spare {}, cached nodes {}, records {}, mapping table {}, log areas {}, buffers {}",
             Size(memory.budget),
             Size(memory.queues),
+            Size(memory.spare),
             Size(memory.cache),
             Size(memory.records),
             Size(memory.mapping_table),

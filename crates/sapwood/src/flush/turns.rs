@@ -6,7 +6,7 @@ use super::control::Control;
 use crate::commit::Log;
 use crate::engine::{Engine, Panicked};
 use crate::error::{Error, Result};
-use crate::idle::Idle;
+use crate::idle::{Idle, STILL};
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Engine {
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
                     // However often it is woken in between.
-                    let left = idle.left(self.keeps_space());
+                    let left = idle.left(self.keeps_something());
                     if left.is_zero() {
                         MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
                     } else {
@@ -40,6 +40,8 @@ impl Engine {
             if let Err(error) = self.flush_now()
                 && error.is_disk_full()
             {
+                // Until there is space there may be no next queue.
+                self.give_back_spare(Duration::ZERO);
                 self.pause_for_space();
             }
             idle.flushed(self.visible());
@@ -74,6 +76,8 @@ impl Engine {
             let looked = Instant::now();
             self.rest(left.min(LOOK));
             self.pace.rested(looked.elapsed());
+            // It may be at work for long, and only then be idle.
+            self.give_back_spare(STILL);
         }
     }
 

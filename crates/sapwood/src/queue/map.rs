@@ -25,6 +25,7 @@ mod grow;
 mod memory;
 mod node;
 mod search;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,8 @@ use entry::Key;
 use memory::{CHUNK, Memory, Place, Table};
 use parking_lot::Mutex;
 use search::{Goal, Page};
+pub(crate) use spare::Spare;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 #[cfg(test)]
 pub(crate) use tests::pages_of;
@@ -48,7 +51,7 @@ pub(crate) struct Map {
     table: Table,
     /// Place of the root, and levels above the leaves.
     root: AtomicU64,
-    /// Bytes taken from the operating system.
+    /// Bytes of all that was taken.
     memory: AtomicUsize,
     /// Bytes of them that wait to be used, in whole small chunks.
     waiting: AtomicUsize,
@@ -76,15 +79,24 @@ struct Fresh {
     entry: Place,
 }
 
+/// One that shares memory with nobody.
+#[cfg(test)]
 impl Default for Map {
     fn default() -> Self {
+        Self::new(&Arc::default())
+    }
+}
+
+impl Map {
+    /// An empty one, which takes what others have left there, and leaves there what it has when it is gone.
+    pub fn new(spare: &Arc<Spare>) -> Self {
         Self {
             table: Table::default(),
             root: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             writer: Mutex::new(Writer {
-                memory: Memory::default(),
+                memory: Memory::new(Arc::clone(spare)),
                 idle: [Vec::new(), Vec::new()],
                 count: 0,
                 changes: 0,
@@ -94,9 +106,7 @@ impl Default for Map {
             }),
         }
     }
-}
 
-impl Map {
     /// Bytes of memory that the map takes.
     pub fn memory(&self) -> usize {
         self.memory.load(Relaxed)

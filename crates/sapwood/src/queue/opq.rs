@@ -11,9 +11,10 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
-use crate::queue::map::{Entry, Map};
+use crate::queue::map::{Entry, Map, Spare};
 use bytes::Bytes;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a queue says about a key: a value, or `None` for "removed".
@@ -23,7 +24,8 @@ pub(crate) type Change = Option<Bytes>;
 const PASSED_MAX: usize = 29;
 
 /// The operation queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 pub(crate) struct Opq {
     entries: Map,
     count: AtomicU64,
@@ -31,6 +33,11 @@ pub(crate) struct Opq {
 }
 
 impl Opq {
+    /// An empty one, whose memory is what others have left there as far as it goes.
+    pub fn new(spare: &Arc<Spare>) -> Self {
+        Self { entries: Map::new(spare), count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
     /// Adds changes, the first with sequence number `first_seq`. Called by one thread at a time, with growing sequence
     /// numbers. Until all are in, readers at these numbers may miss some.
     pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {

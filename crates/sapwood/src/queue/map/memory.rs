@@ -1,4 +1,4 @@
-//! The memory of a map: taken from the operating system in chunks, given out from the front, given back as a whole. A large
+//! The memory of a map: taken in chunks, from what other maps have left ([`Spare`]) or from the operating system, given out from the front, given back as a whole. A large
 //! part of the budget comes and goes this way, and an allocator would keep what others gave up. What is given out has a *place*, four
 //! bytes in place of an address.
 //!
@@ -9,23 +9,25 @@
 //!
 //! Invariants:
 //! 1. What was given out is never given out again, and stays where it is as long as the memory lives.
-//! 2. Of what a map has taken, at most a fifth or one small chunk waits to be used, and a sixteenth behind large entries.
+//! 2. Of what a map has taken, at most a fifth or one small chunk waits to be used, and a sixteenth behind large entries; of what others have left, one huge one.
 //! 3. A granule is in the table before any place in it is given out.
+//! 4. What is in a place that was given out is whatever another map has left there, until it is written.
 
+use super::spare::Spare;
 use memmap2::MmapMut;
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 
 /// What a short map takes at a time.
 pub(super) const CHUNK: usize = 256 << 10;
 /// What a longer one takes: a huge page of x86-64. A search comes to a new page with nearly every node, and a core knows the
 /// addresses of some 3000 pages; beyond them each node costs a second access, to the page table, and on a virtual machine
 /// more. (Linux aligns such a mapping since 6.7; before, or without huge pages, it is a chunk like any other.)
-const HUGE: usize = 2 << 20;
+pub(super) const HUGE: usize = 2 << 20;
 /// From here on a map is a longer one: about what 3000 small pages hold.
-const LONG: usize = 8 << 20;
+pub(super) const LONG: usize = 8 << 20;
 /// What has an allocation of its own.
 const ALONE: usize = CHUNK / 4;
 
@@ -95,16 +97,22 @@ pub(super) struct Memory {
     granule: usize,
     at: usize,
     left: usize,
+    spare: Arc<Spare>,
 }
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), granules: 1, granule: 0, at: 0, left: 0 }
+/// The map is gone: nobody looks for anything in its table any more.
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.spare.keep(std::mem::take(&mut self.chunks));
     }
 }
 
 impl Memory {
-    /// A place for `len` bytes that are all zero, aligned to 8, or as asked; `total` counts what is taken from the system.
+    pub fn new(spare: Arc<Spare>) -> Self {
+        Self { chunks: Vec::new(), granules: 1, granule: 0, at: 0, left: 0, spare }
+    }
+
+    /// A place for `len` bytes, whatever they are, aligned to 8, or as asked; `total` counts what the map has.
     #[inline]
     pub fn take(&mut self, len: usize, align: usize, table: &Table, total: &AtomicUsize) -> Place {
         debug_assert!(align.is_power_of_two() && (8..=4096).contains(&align));
@@ -124,12 +132,18 @@ impl Memory {
     fn take_more(&mut self, len: usize, table: &Table, total: &AtomicUsize) -> Place {
         // A large entry has an allocation of its own, so that at most a quarter of a chunk is wasted.
         if len > ALONE {
-            let granule = self.allocate(len, 1, table, total);
+            let chunk = self.map(len);
+            let granule = self.add(chunk, 1, table, total);
             return Place((granule as u32) << UNIT_BITS);
         }
-        let chunk = if total.load(Relaxed) < LONG { CHUNK } else { HUGE };
-        let granule = self.allocate(chunk, chunk / CHUNK, table, total);
-        (self.granule, self.at, self.left) = (granule, len, chunk - len);
+        let is_long = total.load(Relaxed) >= LONG;
+        let chunk = match self.spare.take(is_long) {
+            Some(chunk) => chunk,
+            None => self.map(if is_long { HUGE } else { CHUNK }),
+        };
+        let whole = chunk.len();
+        let granule = self.add(chunk, whole / CHUNK, table, total);
+        (self.granule, self.at, self.left) = (granule, len, whole - len);
         Place((granule as u32) << UNIT_BITS)
     }
 
@@ -138,17 +152,23 @@ impl Memory {
         self.left
     }
 
-    fn allocate(&mut self, len: usize, granules: usize, table: &Table, total: &AtomicUsize) -> usize {
-        let Ok(layout) = Layout::from_size_align(len, 8) else { unreachable!("lengths are limited") };
-        if self.granules + granules > GRANULES {
-            handle_alloc_error(layout)
-        }
-        let Ok(mut chunk) = MmapMut::map_anon(len) else { handle_alloc_error(layout) };
-        let start = chunk.as_mut_ptr();
+    /// So many bytes from the system. They are pages that nobody has touched.
+    fn map(&self, len: usize) -> MmapMut {
+        self.spare.make_way(len);
+        let Ok(chunk) = MmapMut::map_anon(len) else { no_memory(len) };
         #[cfg(all(target_os = "linux", not(miri)))]
         if len == HUGE {
             // A wish only: without it everything works as well, if slower.
             let _ = chunk.advise(memmap2::Advice::HugePage);
+        }
+        chunk
+    }
+
+    /// Brings a chunk into the table, and says which of its granules is the first.
+    fn add(&mut self, mut chunk: MmapMut, granules: usize, table: &Table, total: &AtomicUsize) -> usize {
+        let (start, len) = (chunk.as_mut_ptr(), chunk.len());
+        if self.granules + granules > GRANULES {
+            no_memory(len)
         }
         self.chunks.push(chunk);
         let first = self.granules;
@@ -160,4 +180,9 @@ impl Memory {
         total.fetch_add(len.next_multiple_of(PAGE), Relaxed);
         first
     }
+}
+
+fn no_memory(len: usize) -> ! {
+    let Ok(layout) = Layout::from_size_align(len, 8) else { unreachable!("lengths are limited") };
+    handle_alloc_error(layout)
 }

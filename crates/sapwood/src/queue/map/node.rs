@@ -106,8 +106,8 @@ impl Node {
     /// The node at a place where there is one.
     #[inline]
     pub fn at(table: &Table, place: Place) -> &Self {
-        // SAFETY: places of nodes are those that `blank` has made, whose memory is aligned, was given out for nodes alone, is all zero to
-        // begin with, which is a node, and is only accessed as the atomics that a node consists of, as long as the table lives.
+        // SAFETY: places of nodes are those that `blank` has made, whose memory is aligned, was given out for nodes alone, was zeroed
+        // there, which makes it nodes, and is only accessed as the atomics that a node consists of from then on, as long as the table lives.
         unsafe { table.at(place).cast::<Self>().as_ref() }
     }
 
@@ -118,7 +118,10 @@ impl Node {
         total: &AtomicUsize,
     ) -> impl Iterator<Item = Place> + use<> {
         let len = size_of::<Self>() * TOGETHER;
-        let Place(first) = memory.take(len, align_of::<Self>(), table, total);
+        let place @ Place(first) = memory.take(len, align_of::<Self>(), table, total);
+        // SAFETY: `take` gave us so many bytes, used by nobody else, and nobody knows the place yet. What another map has left there may
+        // even be no bytes at all, the padding of an entry.
+        unsafe { table.at(place).write_bytes(0, len) };
         (0..TOGETHER as u32).rev().map(move |number| Place(first + number * (size_of::<Self>() / 8) as u32))
     }
 

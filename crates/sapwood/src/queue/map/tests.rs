@@ -1,13 +1,15 @@
 //! The map against sorted vectors: single entries and batches, with readers beside the writer.
 
 use super::entry::compare;
-use super::node::{Node, Side, Slot, Word};
+use super::memory::{HUGE, LONG};
+use super::node::{self, Node, SLOTS, Side, Slot, Word};
 use super::*;
 use crate::operation::KeyspaceId;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 /// Fewer under Miri, which is slow.
 const COUNT: u64 = if cfg!(miri) { 100 } else { 20_000 };
@@ -308,8 +310,11 @@ proptest! {
         operations in prop::collection::vec((0u32..3, key(), prop::option::of(prop::collection::vec(any::<u8>(), 0..20))), 1..if cfg!(miri) { 40 } else { 400 }),
         spread in 1u32..4,
         batches in prop::collection::vec(1usize..120, 1..8),
+        left in 0usize..3,
     ) {
-        let map = Map::default();
+        let spare = open(1 << 20);
+        leave(&spare, left);
+        let map = Map::new(&spare);
         let mut log: Vec<Plain> = operations
             .into_iter()
             .enumerate()
@@ -564,4 +569,131 @@ fn what_waits_is_counted_when_the_nodes_have_theirs() {
     insert(&map, (KeyspaceId(1), b"long", 1), Some(&vec![7; 8 << 20]));
     assert_eq!(map.memory(), (8 << 20) + 4096 + (2 << 20), "the entry, with its last page, and a chunk");
     assert_eq!(map.fill(), (8 << 20) + 4096 + CHUNK, "of which nodes need a part");
+}
+
+/// What keeps the memory of maps that take so many bytes.
+fn open(bytes: usize) -> Arc<Spare> {
+    let spare = Arc::new(Spare::default());
+    spare.open(bytes);
+    spare
+}
+
+/// Has maps leave so many chunks there.
+fn leave(spare: &Arc<Spare>, chunks: usize) {
+    let map = Map::new(spare);
+    for n in 0..chunks as u64 * 4 {
+        // Neither are its entries whole words: there is padding between them that was never written.
+        insert(&map, (KeyspaceId(1), &[7; 2001], n), Some(&[n as u8; CHUNK / 4 - 9000]));
+    }
+    let memory = map.memory();
+    assert_eq!(memory, chunks * CHUNK);
+    drop(map);
+    assert_eq!(spare.bytes(), memory);
+}
+
+#[test]
+fn nodes_are_blank_whatever_was_in_their_memory() {
+    let spare = open(1 << 20);
+    leave(&spare, 1);
+    let (mut memory, table, total) = (Memory::new(Arc::clone(&spare)), Table::default(), AtomicUsize::new(0));
+    let places: Vec<_> = Node::blank(&mut memory, &table, &total).collect();
+    assert_eq!((spare.bytes(), places.len()), (0, node::TOGETHER));
+    for place in places {
+        let node = Node::at(&table, place);
+        assert_eq!((node.word().count(), node.low(), node.sorted()), (0, Place::NOWHERE, 0));
+        assert!((0..SLOTS).all(|index| node.slot(index) == Slot::EMPTY));
+        node.add(Slot::new(1, place));
+        assert_eq!(node.word().count(), 1);
+    }
+}
+
+/// Two at a time, as queues are, and readers of one beside the other's writer.
+#[test]
+fn what_a_map_leaves_the_next_takes_and_says_what_was_written_to_it() {
+    const MAPS: u64 = 6;
+    let count = if cfg!(miri) { 60 } else { 8_000 };
+    let spare = open(8 << 20);
+    let fill = |number: u64| {
+        let map = Map::new(&spare);
+        let mut expected = Vec::new();
+        for n in 0..count {
+            let key = (shuffled(n) ^ number).to_be_bytes();
+            let value = (n % 7 > 0).then(|| vec![(n ^ number) as u8; (shuffled(n + number) % 90) as usize]);
+            expected.push((number as u32, key[..8 - (n + number) as usize % 3].to_vec(), n, value));
+        }
+        let (before, batch) = (spare.bytes(), [1, 37, 1000][number as usize % 3]);
+        for batch in expected.chunks(batch) {
+            insert_batches(&map, batch, batch.len());
+            let all = map.memory().max(before);
+            assert_eq!(map.memory() + spare.bytes(), all, "nothing is mapped as long as there is something");
+        }
+        sort_as_the_map(&mut expected);
+        (map, expected)
+    };
+    let mut last: Option<(Map, Vec<Plain>)> = None;
+    for number in 1..=MAPS {
+        let this = std::thread::scope(|scope| {
+            let reader =
+                last.as_ref().map(|(map, expected)| scope.spawn(|| assert!(entries(map) == *expected)));
+            let this = fill(number);
+            reader.into_iter().for_each(|reader| reader.join().unwrap());
+            this
+        });
+        check_nodes(&this.0);
+        assert!(entries(&this.0) == this.1);
+        if let Some((map, _)) = last.replace(this) {
+            let memory = map.memory() + spare.bytes();
+            drop(map);
+            assert_eq!(spare.bytes(), memory);
+        }
+    }
+    assert_eq!(spare.close_after(Duration::ZERO), spare.bytes() + last.map_or(0, |(map, _)| map.memory()));
+}
+
+#[test]
+fn a_long_entry_has_what_was_left_go_to_the_system() {
+    let spare = open(1 << 20);
+    leave(&spare, 3);
+    let map = Map::new(&spare);
+    insert(&map, (KeyspaceId(1), b"long", 1), Some(&[1; CHUNK]));
+    assert_eq!(map.memory(), CHUNK + 4096 + CHUNK, "it, with its last page, and a chunk for nodes");
+    assert_eq!(spare.bytes(), 0, "two for the one, and one for the other");
+    drop(map);
+    assert_eq!(spare.bytes(), CHUNK, "the entry has a length of its own");
+}
+
+#[test]
+fn a_short_map_takes_a_huge_chunk_and_is_not_fuller_for_it() {
+    let spare = open(LONG + 1);
+    spare.keep(vec![memmap2::MmapMut::map_anon(HUGE).unwrap()]);
+    let map = Map::new(&spare);
+    insert(&map, (KeyspaceId(1), b"key", 1), Some(b"value"));
+    assert_eq!((map.memory(), map.fill(), spare.bytes()), (HUGE, CHUNK, 0));
+}
+
+#[test]
+fn after_some_long_maps_all_chunks_are_huge() {
+    const LEN: usize = 12 << 20;
+    if cfg!(miri) {
+        return;
+    }
+    let spare = open(LEN);
+    let mut last = None;
+    let (mut seq, mut steps) = (0u64, Vec::new());
+    for _ in 0..5 {
+        let map = Map::new(&spare);
+        steps.clear();
+        while map.fill() < LEN {
+            let before = map.memory();
+            map.insert_all((0..100).map(|n| ((KeyspaceId(1), &b"key"[..], seq + n), Some(&[7; 1000][..]))));
+            seq += 100;
+            if map.memory() > before {
+                steps.push(map.memory() - before);
+            }
+        }
+        let taken = |map: &Map| map.memory();
+        assert!(map.memory() + spare.bytes() + last.as_ref().map_or(0, taken) <= 2 * LEN + HUGE);
+        last = Some(map);
+    }
+    assert_eq!(steps, [HUGE; LEN / HUGE]);
 }

@@ -1,0 +1,213 @@
+//! Memory of queues that are gone, kept for the next one. A queue of 20 MiB may live for a tenth of a second, and was mapped, zeroed page by page and
+//! unmapped by the system each time: a third of what a committing thread did.
+//!
+//! ```text
+//! queue ──dropped by the last who holds it──▶ spare ──take──▶ the next queue
+//!                                               │ the next has not taken it for a while, or maps something else: to the system
+//! ```
+//! It is *open* from the freezing of a queue on, since then there is a next one, until nothing has come for some time.
+//!
+//! Invariants:
+//! 1. Whoever gives a chunk has it for himself, and so has whoever takes it: no place in it is known to anybody.
+//! 2. There is at most what one queue takes, and nothing when it is closed.
+//! 3. A queue that takes memory makes all together no more as long as there is some here: what it maps goes from here to the system.
+//! 4. Its lock is the last one that anybody takes, since a queue may be dropped anywhere; and nothing is unmapped under it.
+
+use super::memory::{CHUNK, HUGE, LONG};
+use memmap2::MmapMut;
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Spare {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Bytes, at most; 0: it is closed.
+    most: usize,
+    /// When it was opened, or got something last.
+    since: Option<Instant>,
+    huge: Vec<MmapMut>,
+    small: Vec<MmapMut>,
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.huge.len() * HUGE + self.small.len() * CHUNK
+    }
+
+    /// What goes so that it is at most so many bytes: the small ones first.
+    fn beyond(&mut self, most: usize) -> Vec<MmapMut> {
+        let mut beyond = Vec::new();
+        while self.bytes() > most {
+            beyond.extend(self.small.pop().or_else(|| self.huge.pop()));
+        }
+        beyond
+    }
+}
+
+/// Bytes of whole chunks that a queue takes which is full with so many.
+fn whole(queue: usize) -> usize {
+    queue.next_multiple_of(if queue < LONG { CHUNK } else { HUGE })
+}
+
+impl Spare {
+    /// From now on keeps what a queue gives up, as much as one takes that is full with so many bytes.
+    pub fn open(&self, queue: usize) {
+        let mut kept = self.kept.lock();
+        (kept.most, kept.since) = (whole(queue), Some(Instant::now()));
+    }
+
+    /// If it is open: a queue is full with so many bytes now.
+    pub fn limit(&self, queue: usize) {
+        let mut kept = self.kept.lock();
+        if kept.most == 0 {
+            return;
+        }
+        kept.most = whole(queue);
+        let most = kept.most;
+        let beyond = kept.beyond(most);
+        drop(kept);
+        drop(beyond);
+    }
+
+    /// Closes it if nothing has come for so long, and says how many bytes it has given to the system.
+    pub fn close_after(&self, time: Duration) -> usize {
+        let mut kept = self.kept.lock();
+        if kept.since.is_none_or(|since| since.elapsed() < time) {
+            return 0;
+        }
+        let given = std::mem::take(&mut *kept);
+        drop(kept);
+        given.bytes()
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.kept.lock().most > 0
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.kept.lock().bytes()
+    }
+
+    /// A chunk for a queue: a huge one if there is any, whatever the queue's length; a small one only for a short queue. Nobody knows what is in it.
+    pub(super) fn take(&self, is_long: bool) -> Option<MmapMut> {
+        let mut kept = self.kept.lock();
+        let kept = &mut *kept;
+        kept.huge.pop().or_else(|| if is_long { None } else { kept.small.pop() })
+    }
+
+    /// A queue will map so many bytes.
+    pub(super) fn make_way(&self, bytes: usize) {
+        let mut kept = self.kept.lock();
+        let most = kept.bytes().saturating_sub(bytes);
+        let beyond = kept.beyond(most);
+        drop(kept);
+        drop(beyond);
+    }
+
+    /// Keeps chunks of these two lengths as far as there is room. All else the system has again.
+    pub(super) fn keep(&self, chunks: Vec<MmapMut>) {
+        let mut others = Vec::new();
+        let mut kept = self.kept.lock();
+        // Those that a queue has taken last are huge, if any are.
+        for chunk in chunks.into_iter().rev() {
+            if kept.bytes() + chunk.len() > kept.most {
+                others.push(chunk);
+                continue;
+            }
+            #[cfg(test)]
+            let chunk = soiled(chunk);
+            match chunk.len() {
+                HUGE => kept.huge.push(chunk),
+                CHUNK => kept.small.push(chunk),
+                _ => {
+                    others.push(chunk);
+                    continue;
+                }
+            }
+            kept.since = Some(Instant::now());
+        }
+        drop(kept);
+        drop(others);
+    }
+}
+
+/// Such as no queue leaves behind, so that tests see who relies on zeros.
+#[cfg(test)]
+fn soiled(mut chunk: MmapMut) -> MmapMut {
+    chunk.fill(0xa5);
+    chunk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn chunks(lens: &[usize]) -> Vec<MmapMut> {
+        lens.iter().map(|len| MmapMut::map_anon(*len).unwrap()).collect()
+    }
+
+    #[test]
+    fn whole_chunks_are_kept_as_far_as_a_queue_takes_them_and_none_when_it_is_closed() {
+        let spare = Spare::default();
+        spare.keep(chunks(&[CHUNK]));
+        assert_eq!((spare.bytes(), spare.is_open()), (0, false));
+        spare.limit(CHUNK);
+        assert!(!spare.is_open(), "only whoever freezes a queue opens it");
+        spare.open(3 * CHUNK - 1);
+        spare.keep(chunks(&[CHUNK, CHUNK + 4096, CHUNK, 100]));
+        assert_eq!(spare.bytes(), 2 * CHUNK);
+        spare.keep(chunks(&[CHUNK, CHUNK, HUGE]));
+        assert_eq!(spare.bytes(), 3 * CHUNK);
+        spare.limit(CHUNK + 1);
+        assert_eq!(spare.bytes(), 2 * CHUNK);
+        assert!(spare.take(true).is_none(), "there is no huge one");
+        assert_eq!([0; 3].map(|_| spare.take(false).is_some()), [true, true, false]);
+        spare.keep(chunks(&[CHUNK]));
+        assert_eq!((spare.close_after(HOUR), spare.bytes()), (0, CHUNK));
+        assert_eq!((spare.close_after(Duration::ZERO), spare.bytes(), spare.is_open()), (CHUNK, 0, false));
+        spare.keep(chunks(&[CHUNK]));
+        assert_eq!((spare.bytes(), spare.close_after(Duration::ZERO)), (0, 0));
+    }
+
+    #[test]
+    fn huge_ones_are_taken_first_and_small_ones_make_way_first() {
+        let spare = Spare::default();
+        spare.open(LONG + 1);
+        let all = [[CHUNK; 8].as_slice(), &[HUGE]].concat();
+        spare.keep(chunks(&all));
+        for is_long in [false, true] {
+            let huge = spare.take(is_long).unwrap();
+            assert_eq!((huge.len(), spare.bytes()), (HUGE, 8 * CHUNK));
+            spare.keep(vec![huge]);
+        }
+        spare.make_way(1);
+        assert_eq!(spare.bytes(), HUGE + 7 * CHUNK);
+        spare.make_way(7 * CHUNK);
+        assert_eq!(spare.bytes(), HUGE);
+        spare.make_way(1);
+        assert_eq!(spare.bytes(), 0);
+        spare.keep(chunks(&[HUGE; 6]));
+        assert_eq!(spare.bytes(), 5 * HUGE, "a queue of more than 8 MiB may have 10");
+    }
+
+    /// Its time begins anew with each chunk that comes.
+    #[test]
+    fn what_has_just_come_is_kept_however_long_it_is_open() {
+        let spare = Spare::default();
+        let long_ago = Instant::now().checked_sub(HOUR);
+        spare.open(CHUNK);
+        assert!(long_ago.is_some());
+        spare.kept.lock().since = long_ago;
+        spare.keep(chunks(&[CHUNK]));
+        assert_eq!((spare.close_after(HOUR), spare.bytes()), (0, CHUNK));
+        spare.kept.lock().since = long_ago;
+        assert_eq!(spare.close_after(HOUR), CHUNK);
+    }
+}
