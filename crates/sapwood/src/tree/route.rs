@@ -108,7 +108,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
-            rewrite: Held::new(keyspace, view.pager.buffers().clone()),
+            rewrite: Held::new(keyspace, view.pager.reader.buffers().clone()),
             changes: 0,
             bytes: 0,
             appended: 0,

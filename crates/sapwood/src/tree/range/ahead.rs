@@ -207,7 +207,7 @@ impl Groups {
             && let Some(id) = self.path.peek_leaf(course)
         {
             let bytes = chosen.bytes + len_of(course, id);
-            if bytes > course.pager.buffers_max() && !chosen.ids.is_empty() {
+            if bytes > course.pager.reader.buffers_max() && !chosen.ids.is_empty() {
                 chosen.is_full = true;
                 return;
             }
