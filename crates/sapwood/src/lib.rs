@@ -65,6 +65,7 @@ mod options;
 mod publish;
 mod queue;
 mod recovery;
+mod rest;
 mod snapshot;
 mod source;
 mod space;

@@ -165,62 +165,9 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::budget::Need;
+    use crate::cleansing::tests::with_due;
     use crate::store::garbage_collection::{allowance, bearable};
-    use crate::tree::sweep::Due;
-    use crate::tree::view::TreeView;
-    use crate::{Database, Keyspace};
-    use bytes::Bytes;
-    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
-
-    /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
-    fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
-        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
-        let mut batch = db.batch();
-        for number in (0..records).step_by(105) {
-            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
-        }
-        batch.commit().unwrap();
-        db.flush().unwrap();
-        let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
-        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
-        let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
-        while let Some(at) = low.take() {
-            let block = view.block_at(&at).unwrap().unwrap();
-            assert!(view.log(block.id).is_some());
-            due.push(Due::new(keyspace.id(), at, 200 << 10, false));
-            low = block.fence;
-        }
-        assert!(due.len() > 15, "{} blocks", due.len());
-        (db, keyspace, due)
-    }
-
-    /// All of them were counted as work undone.
-    #[test]
-    fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
-        let mut seen = Vec::new();
-        for nth in 1..100 {
-            let volume = Simulated::new(1);
-            let (db, _, due) = with_due(&volume, 0, 80_000);
-            let engine = &db.handle.engine;
-            let writes = Filter::kinds([OperationKind::Write]).file("data");
-            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
-            let mut left = &due[..];
-            let mut guard = engine.writer(Need::default()).unwrap();
-            let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
-            let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
-            assert_eq!(left.len(), due.len() - cleansed);
-            match result {
-                Ok(()) => break,
-                Err(error) => assert!(error.is_disk_full(), "{error}"),
-            }
-            seen.push(cleansed);
-        }
-        assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
-    }
+    use psync::Simulated;
 
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
