@@ -15,7 +15,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::space::SLOTS;
-use crate::store::garbage_collection::allowance;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -112,14 +111,10 @@ impl Engine {
 
     /// Collects what flushes have left because writers were pressed.
     fn collect_the_rest(&self) -> Result<()> {
-        let has_left = || {
-            let version = &self.state.load().version;
-            version.used_bytes() > allowance(version.live_bytes())
-        };
-        if !has_left() || self.state.load().frozen.is_some() || self.flush.stops() {
+        if !self.has_to_collect() || self.state.load().frozen.is_some() || self.flush.stops() {
             return Ok(());
         }
-        let mut guard = self.writer(self.tidying(0))?;
+        let mut guard = self.writer(self.collecting_max())?;
         self.or_poison(|| self.tidy_up(guard.get()?))
     }
 
@@ -258,17 +253,13 @@ mod tests {
                 left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
             }
             drop(guard);
-            let is_too_much = || {
-                let version = &engine.state.load().version;
-                version.used_bytes() > allowance(version.live_bytes())
-            };
-            assert!(is_too_much());
+            assert!(engine.has_to_collect());
             let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
             if writes {
                 keyspace.insert("key", "value").unwrap();
             }
             engine.idle(&mut idle);
-            assert_eq!(is_too_much(), writes);
+            assert_eq!(engine.has_to_collect(), writes);
             db.check().unwrap();
         }
     }

@@ -1,6 +1,7 @@
 //! Space: how much of it a portion of work may take before the old copies die, the collector that keeps it within its target, and what goes
 //! back to the file system.
 
+use crate::budget::Need;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::publish::Trees;
@@ -44,6 +45,17 @@ impl Engine {
         portion(live).min(listed).min(held).min(self.flush.shortage.limit())
     }
 
+    /// Whether more space is dead than is left to later flushes.
+    pub fn has_to_collect(&self) -> bool {
+        let version = &self.state.load().version;
+        version.used_bytes() > garbage_collection::allowance(version.live_bytes())
+    }
+
+    /// Memory that the collector takes, at most.
+    pub fn collecting_max(&self) -> Need {
+        self.shares.work(0, 0, u64::MAX)
+    }
+
     /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while writers are
     /// pressed.
     fn collect(&self, writer: &mut Writer) -> Result<()> {
@@ -75,7 +87,7 @@ impl Engine {
     }
 
     /// Gives the space of free slots back that is not kept, some at a time, and leaves the rest for later when writers are pressed.
-    fn reclaim_by_steps(&self) {
+    pub fn reclaim_by_steps(&self) {
         while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
     }
 
@@ -104,7 +116,8 @@ impl Engine {
         self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
 
-    /// Gives the space of free slots back to the file system, all but `keep`.
+    /// Gives the space of free slots back to the file system, all but `keep`, however many they are, each with a call that takes some milliseconds: for whoever
+    /// finds the disk full, and closing. There nobody waits who could go on without it. All others go by steps.
     pub fn reclaim(&self, keep: usize) {
         self.reclaim_some(keep, usize::MAX);
     }
@@ -164,7 +177,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Need;
     use crate::cleansing::tests::with_due;
     use crate::store::garbage_collection::{allowance, bearable};
     use psync::Simulated;
