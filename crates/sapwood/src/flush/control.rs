@@ -97,6 +97,11 @@ impl FlushControl {
         }
     }
 
+    #[cfg(test)]
+    pub fn advisor_for_test(&self) -> &Mutex<Advisor> {
+        &self.advisor
+    }
+
     pub fn in_background(&self) -> bool {
         self.in_background
     }
