@@ -47,8 +47,7 @@ impl Engine {
 
     /// Whether more space is dead than is left to later flushes.
     pub fn has_to_collect(&self) -> bool {
-        let version = &self.state.load().version;
-        version.used_bytes() > garbage_collection::allowance(version.live_bytes())
+        garbage_collection::is_due(&self.state.load().version)
     }
 
     /// Memory that the collector takes, at most.
