@@ -77,7 +77,7 @@ impl Count {
 
     fn tell(&self, when: &str) {
         let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-        let [long, very_long] = self.stalls.percent(self.seconds);
+        let [long, very_long] = self.stalls.percent();
         println!(
             "{when:>8} {:>11.0} {:>9.0} {:>9.1} % {:>9.2} % {:>14.4} {long:>9.2} % {very_long:>9.2} % {:>10.1}",
             self.updates as f64 / self.seconds,
@@ -148,7 +148,9 @@ fn get(
         if began.elapsed() < length {
             continue;
         }
-        part.seconds = began.elapsed().as_secs_f64();
+        let lasted = began.elapsed();
+        part.stalls.lasted(lasted);
+        part.seconds = lasted.as_secs_f64();
         part.updates = done.load(Relaxed) - updates;
         if second > 0 {
             part.tell(&format!("{second} s"));

@@ -47,7 +47,6 @@ pub const KINDS: [Puts; 5] = [
 pub struct Measured {
     latencies: Latencies,
     seconds: f64,
-    threads: usize,
     pub flushes: u64,
     delayed: f64,
     stopped: f64,
@@ -83,7 +82,7 @@ impl Measured {
     }
 
     pub fn tell(&self, kind: &str, load: &str) {
-        let [long, very_long] = self.latencies.stalls.percent(self.seconds * self.threads as f64);
+        let [long, very_long] = self.latencies.stalls.percent();
         println!(
             "{kind:<20} {load:<10} {:>9} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {long:>8.2} % {very_long:>8.2} % {:>7} {:>8.1} {:>9.1}",
             self.latencies.count(),
@@ -126,6 +125,7 @@ fn put(
     let _ends = Ends(signals);
     let (mut latencies, mut rng, mut done) = (Latencies::default(), StdRng::seed_from_u64(seed), 0);
     let mut changes = Vec::new();
+    let mut since = None;
     while done < most && !signals.stop.load(Relaxed) {
         changes.clear();
         changes.resize_with(puts.records as usize, || {
@@ -138,6 +138,7 @@ fn put(
         }
         batch.durability(puts.durability).commit()?;
         if counts {
+            since.get_or_insert(began);
             latencies.add(began.elapsed());
         }
         done += puts.records;
@@ -145,6 +146,7 @@ fn put(
             signals.counts.store(true, Relaxed);
         }
     }
+    latencies.stalls.lasted(since.map_or(Duration::ZERO, |since| since.elapsed()));
     Ok(latencies)
 }
 
@@ -192,7 +194,6 @@ fn measure(
         Ok(Measured {
             latencies,
             seconds,
-            threads: measured,
             flushes: after.flushes - before.flushes,
             delayed: (after.delayed_us - before.delayed_us) as f64 / 1e6,
             stopped: (after.stopped_us - before.stopped_us) as f64 / 1e6,

@@ -18,6 +18,8 @@ pub const MEANING: &str =
 pub struct Stalls {
     within: [Duration; 2],
     longest: Duration,
+    /// From the first call's beginning to the last one's end, of all threads together.
+    time: Duration,
 }
 
 impl Stalls {
@@ -31,17 +33,23 @@ impl Stalls {
         self.longest = self.longest.max(took);
     }
 
+    /// What a thread has added lasted so long.
+    pub fn lasted(&mut self, time: Duration) {
+        self.time += time;
+    }
+
     /// All of another.
     pub fn merge(&mut self, other: &Self) {
         for (within, other) in self.within.iter_mut().zip(other.within) {
             *within += other;
         }
         self.longest = self.longest.max(other.longest);
+        self.time += other.time;
     }
 
-    /// Percent of so many seconds, of all threads together.
-    pub fn percent(&self, seconds: f64) -> [f64; 2] {
-        self.within.map(|within| 100.0 * within.as_secs_f64() / seconds)
+    /// Percent of the time.
+    pub fn percent(&self) -> [f64; 2] {
+        self.within.map(|within| 100.0 * within.as_secs_f64() / self.time.as_secs_f64())
     }
 
     /// The longest call of all.
