@@ -5,23 +5,20 @@
 //! `cargo bench -p sapwood --bench under_load -- --help`
 
 mod ground;
-mod latencies;
-mod loaded_gets;
-mod loaded_puts;
+mod loaded;
 mod numbered;
 mod records;
-mod requests;
 
 use clap::{Parser, ValueEnum};
 use ground::Ground;
-use loaded_gets::Updates;
-use loaded_puts::{KINDS, Measured};
+use loaded::gets::{self, Updates};
+use loaded::puts::{self, KINDS, Measured};
+use loaded::requests::Counted;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use records::{BATCH, VALUE_LEN};
-use requests::Counted;
 use sapwood::{Database, Keyspace};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,11 +32,12 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 ///
 /// gets: one thread gets uniform keys while others update single records, buffered: without pause, then at a fixed rate, and not at all after
 /// the database was closed and opened. Told for each second: how many gets asked the device for anything (the others were answered by
-/// queues and caches), how many of these more than once, and requests each. Aim: at most 1.15, whatever is read.
+/// queues and caches), how many of these more than once, and requests each; and how much of its time it stood in long calls. Aim: at most 1.15, whatever is read.
 ///
 /// puts: single ones by one thread and by four, and batches of 1000 by one, buffered; durable ones by one thread and by 16. Each into an empty
 /// database whose queue is never full, so that there is no more than the log and the queue ("log alone"), then into the loaded one ("full load"; durable
-/// ones beside a thread that puts batches of 1000, buffered, without pause, since they alone hardly make a flush due). Aims: p99.9 under full
+/// ones beside a thread that puts batches of 1000, buffered, without pause, since they alone hardly make a flush due). Each thread makes one put after
+/// the other, so that a stall is one slow put, whatever would have come meanwhile: the share of the time in long puts tells of it. Aims: p99.9 under full
 /// load at most 5 times that of the log alone, and no put above 100 ms.
 #[derive(Parser)]
 #[command(bin_name = "cargo bench -p sapwood --bench under_load --", after_help = EXAMPLES)]
@@ -121,7 +119,7 @@ fn verdict(figure: f64, most: f64) -> &'static str {
     if figure <= most { "met" } else { "missed" }
 }
 
-fn gets(path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
+fn measure_gets(path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
     let records = options.ground.records;
     let (mut db, mut keyspace) = open(path, options)?;
     let steady = options.updaters.iter().map(|threads| Updates::Steady(*threads));
@@ -134,12 +132,12 @@ fn gets(path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
             db.close()?;
             (db, keyspace) = open(path, options)?;
         }
-        let count = loaded_gets::measure(&db, &keyspace, records, updates, times)?;
+        let count = gets::measure(&db, &keyspace, records, updates, times)?;
         verdicts.push(match count.reads() {
             Some(reads) => format!(
                 "{reads:.3} reads an uncached get, {updates}; aim: {} or less: {}",
-                loaded_gets::AIM,
-                verdict(reads, loaded_gets::AIM)
+                gets::AIM,
+                verdict(reads, gets::AIM)
             ),
             None => format!("no get was uncached, {updates}: more records, or less memory"),
         });
@@ -149,7 +147,7 @@ fn gets(path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
     Ok(verdicts)
 }
 
-fn puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
+fn measure_puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Outcome<Vec<String>> {
     let (records, memory) = (options.ground.records, options.alone_mib << 20);
     let mut verdicts = Vec::new();
     Measured::head();
@@ -157,13 +155,13 @@ fn puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Outcome<Vec
         // As everybody opens one.
         let empty = dir.join("alone");
         let db = Database::builder().memory(memory).open(&empty)?;
-        let alone = loaded_puts::alone(&db, memory, kind, records, times)?;
+        let alone = puts::alone(&db, memory, kind, records, times)?;
         db.close()?;
         std::fs::remove_dir_all(&empty)?;
         alone.tell(kind.name, "log alone");
         let db = Database::builder().memory(options.ground.memory()).open(path)?;
         let keyspace = db.keyspace("bench")?;
-        let loaded = loaded_puts::loaded(&db, &keyspace, kind, records, times)?;
+        let loaded = puts::loaded(&db, &keyspace, kind, records, times)?;
         drop(keyspace);
         db.close()?;
         loaded.tell(kind.name, "full load");
@@ -176,10 +174,10 @@ fn puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Outcome<Vec
         verdicts.push(format!(
             "{}: p99.9 {ratio:.1} x that of the log alone; aim: {} or less: {}; longest {longest:.1} ms; aim: {} or less: {}{note}",
             kind.name,
-            loaded_puts::AIM,
-            verdict(ratio, loaded_puts::AIM),
-            loaded_puts::STALL_AIM_MS,
-            verdict(longest, loaded_puts::STALL_AIM_MS),
+            puts::AIM,
+            verdict(ratio, puts::AIM),
+            puts::STALL_AIM_MS,
+            verdict(longest, puts::STALL_AIM_MS),
         ));
     }
     Ok(verdicts)
@@ -204,10 +202,10 @@ fn main() -> Outcome {
     db.close()?;
     let mut verdicts = Vec::new();
     if options.only != Some(Half::Puts) {
-        verdicts.extend(gets(&path, &options, times)?);
+        verdicts.extend(measure_gets(&path, &options, times)?);
     }
     if options.only != Some(Half::Gets) {
-        verdicts.extend(puts(dir.path(), &path, &options, times)?);
+        verdicts.extend(measure_puts(dir.path(), &path, &options, times)?);
     }
     println!("\n{}", verdicts.join("\n"));
     Ok(())

@@ -16,7 +16,7 @@
 //! areas; docs/cost-model.md has prediction and measurement.)
 
 use crate::operation::KeyspaceId;
-use crate::tree::sample::Fresh;
+use crate::tree::sample::{Fresh, Seen};
 use std::collections::BTreeMap;
 
 /// Shares in percent, of bytes as they weigh: more would take too much space,
@@ -30,10 +30,37 @@ pub(crate) struct Advisor {
     share: u64,
     /// How many in a hundred of the last flush's changes were new records, of all,
     fresh: u64,
-    /// ... and of each keyspace of which the sample that saw it last could tell.
-    fresh_of: BTreeMap<KeyspaceId, u64>,
+    /// ... and of each keyspace, by what was seen of it last.
+    fresh_of: BTreeMap<KeyspaceId, Known>,
     /// Rent that nothing was cleansed for when it was asked last.
     rent: u64,
+}
+
+/// What is known of a keyspace: how many in ten thousand of its changes are new records, and how many changes say so.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    fresh: u64,
+    of: u64,
+}
+
+/// Changes of a keyspace that are remembered. Of one that has few among many others each sample sees one or two, and such a one may hold most of the
+/// data: it is judged by several samples.
+const REMEMBERED: u64 = 16;
+/// Fewer say nothing of a keyspace. Few are enough, since a log area has layers of several flushes, whose errors are of either sign.
+const ENOUGH: u64 = 4;
+
+impl Known {
+    /// What is new counts whole, and of what was known before as much as is remembered beside it.
+    fn see(&mut self, seen: Seen) {
+        let before = self.of.min(REMEMBERED.saturating_sub(seen.of));
+        let new = self.fresh * before + seen.new.min(seen.of) * 10_000;
+        self.of = before + seen.of;
+        self.fresh = new.checked_div(self.of).unwrap_or(0);
+    }
+
+    fn percent(self) -> Option<u64> {
+        (self.of >= ENOUGH).then_some((self.fresh + 50) / 100)
+    }
 }
 
 impl Default for Advisor {
@@ -58,11 +85,8 @@ impl Advisor {
     /// So many of a flush's changes were new records.
     pub fn note_fresh(&mut self, fresh: Fresh) {
         self.fresh = fresh.all.min(100);
-        for (keyspace, own) in fresh.each {
-            match own {
-                Some(own) => self.fresh_of.insert(keyspace, own.min(100)),
-                None => self.fresh_of.remove(&keyspace),
-            };
+        for (keyspace, seen) in fresh.each {
+            self.fresh_of.entry(keyspace).or_default().see(seen);
         }
     }
 
@@ -71,9 +95,9 @@ impl Advisor {
         self.fresh
     }
 
-    /// The same of the changes to a keyspace. Of one that has had few it is what is so of all.
+    /// The same of the changes to a keyspace. Of one that has hardly been seen it is what is so of all.
     pub fn fresh_of(&self, keyspace: KeyspaceId) -> u64 {
-        self.fresh_of.get(&keyspace).copied().unwrap_or(self.fresh)
+        self.fresh_of.get(&keyspace).and_then(|known| known.percent()).unwrap_or(self.fresh)
     }
 }
 
@@ -115,11 +139,47 @@ mod tests {
         let ids = [1, 2, 3, 4].map(KeyspaceId);
         let told = |advisor: &Advisor| ids.map(|id| advisor.fresh_of(id));
         assert_eq!(told(&advisor), [100; 4]);
-        advisor
-            .note_fresh(Fresh { all: 40, each: vec![(ids[0], Some(0)), (ids[1], Some(90)), (ids[2], None)] });
-        assert_eq!(told(&advisor), [0, 90, 40, 40]);
-        advisor.note_fresh(Fresh { all: 20, each: vec![(ids[1], None), (ids[3], Some(20))] });
-        assert_eq!((told(&advisor), advisor.fresh()), ([0, 20, 20, 20], 20));
+        let note = |advisor: &mut Advisor, all, each: &[(usize, u64, u64)]| {
+            let each = each.iter().map(|(at, new, of)| (ids[*at], Seen { new: *new, of: *of })).collect();
+            advisor.note_fresh(Fresh { all, each });
+        };
+        note(&mut advisor, 40, &[(0, 0, 30), (1, 27, 30), (2, 1, 2)]);
+        assert_eq!(told(&advisor), [0, 90, 40, 40], "two say nothing");
+        note(&mut advisor, 20, &[(1, 4, 40), (3, 1, 5)]);
+        assert_eq!((told(&advisor), advisor.fresh()), ([0, 10, 20, 20], 20), "many say all");
+        note(&mut advisor, 80, &[(0, 4, 4), (2, 0, 2)]);
+        assert_eq!(told(&advisor), [25, 10, 25, 20], "few say a part, and together enough");
+        for _ in 0..100 {
+            note(&mut advisor, 80, &[(0, 0, 1), (2, 1, 1)]);
+        }
+        assert!(advisor.fresh_of(ids[0]) <= 1 && advisor.fresh_of(ids[2]) >= 99, "{advisor:?}");
+    }
+
+    /// Of each queue a sample sees one or two of its changes.
+    #[test]
+    fn a_keyspace_that_has_few_changes_is_not_taken_for_the_one_beside_it() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(16 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let [old, new] = ["old", "new"].map(|name| db.keyspace(name).unwrap());
+        for keyspace in [&old, &new] {
+            keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes().to_vec(), [7; 100]))).unwrap();
+        }
+        for round in 0..6u32 {
+            let mut batch = db.batch();
+            for number in (0..20_000u32).step_by(10) {
+                let key = [number.to_be_bytes(), round.to_be_bytes()].concat();
+                batch.insert(&new, key, [7; 100]);
+                if number % 400 == 0 {
+                    batch.insert(&old, (number + round).to_be_bytes(), [8; 100]);
+                }
+            }
+            batch.commit().unwrap();
+            db.flush().unwrap();
+        }
+        let advisor = db.handle.engine.flush.advisor_for_test();
+        assert_eq!(advisor.lock().fresh_of(old.id()), 0);
+        assert!(advisor.lock().fresh_of(new.id()) > 90);
     }
 
     /// One keyspace gets new records, the other has its own overwritten.

@@ -297,7 +297,7 @@ mod tests {
             let name = Name { id: NodeId(id), level: 0, epoch: 1, keyspace: KeyspaceId(1) };
             let mut bytes = Vec::new();
             node::encode(&mut bytes, name, &entries, 1);
-            let node = Node::decode(engine.pager.copy(&bytes)).unwrap();
+            let node = Node::decode(engine.pager.reader.frames().copy(&bytes)).unwrap();
             engine.pager.admit(Position(id * PAGE), node);
         }
     }
@@ -334,7 +334,7 @@ mod tests {
         let engine = &db.handle.engine;
         let cache = || engine.pager.cache.bytes();
         fill(engine);
-        let ((before, _), (nodes_before, records_before)) = (engine.pager.frame_pages(), cache());
+        let ((before, _), (nodes_before, records_before)) = (engine.pager.reader.frames().pages(), cache());
         let need = engine.shares.work_max();
         let work = engine.work(Need { rest: 0, ..need });
         let others = engine.work(Need { nodes: 0, ..need });
@@ -343,7 +343,7 @@ mod tests {
         // Never more than one needs, and each has its part.
         let given = nodes_before + records_before - nodes - records;
         assert!(given.abs_diff(need.bytes()) < 64 << 10, "{given} of {need:?}");
-        let (used, idle) = engine.pager.frame_pages();
+        let (used, idle) = engine.pager.reader.frames().pages();
         let evicted = (before - used) as u64 * PAGE;
         let idle = idle as u64 * PAGE;
         let most = need.nodes + engine.shares.spare_frames() as u64;

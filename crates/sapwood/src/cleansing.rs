@@ -5,3 +5,5 @@
 mod all;
 mod due;
 mod paid;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -174,6 +174,7 @@ impl Handle {
         }
         // Space has time, commits have not. What is wrong with the log closing tells.
         let _ = self.engine.sync();
+        // All that can be spared, since nobody looks for it later; whoever closes has been the last.
         self.engine.reclaim(self.engine.slots_to_keep(true));
         let result = self.engine.close();
         *self.lock.lock() = None;

@@ -25,7 +25,6 @@ use crate::engine::{Engine, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
-use crate::store::garbage_collection::allowance;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::sweep::weight;
 use queue_log::SyncLog;
@@ -136,12 +135,11 @@ impl Engine {
         self.shares.work(2 * bytes, 0, 10 * bytes)
     }
 
-    /// Memory that cleansing takes, after a flush that has found so many bytes of leaves due, or else the collector. Logs are shorter
+    /// Memory that is taken after a flush which has found so many bytes of leaves due: to cleanse them, and by the collector. Logs are shorter
     /// than their leaves.
-    pub fn tidying(&self, leaves: u64) -> Need {
-        let version = &self.state.load().version;
-        let is_collected = version.used_bytes() > allowance(version.live_bytes());
-        self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, if is_collected { u64::MAX } else { 2 * leaves })
+    fn tidying(&self, leaves: u64) -> Need {
+        let written = if self.has_to_collect() { u64::MAX } else { 2 * leaves };
+        self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, written)
     }
 
     /// Tells the record cache of all that comes to the trees, before readers look there for it.

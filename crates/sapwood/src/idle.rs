@@ -16,7 +16,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::space::SLOTS;
-use crate::store::garbage_collection::allowance;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -119,14 +118,10 @@ impl Engine {
 
     /// Collects what flushes have left because writers were pressed.
     fn collect_the_rest(&self) -> Result<()> {
-        let has_left = || {
-            let version = &self.state.load().version;
-            version.used_bytes() > allowance(version.live_bytes())
-        };
-        if !has_left() || self.state.load().frozen.is_some() || self.flush.stops() {
+        if !self.has_to_collect() || self.state.load().frozen.is_some() || self.flush.stops() {
             return Ok(());
         }
-        let mut guard = self.writer(self.tidying(0))?;
+        let mut guard = self.writer(self.collecting_max())?;
         self.or_poison(|| self.tidy_up(guard.get()?))
     }
 
@@ -173,17 +168,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Need;
-    use crate::store::attempt::Attempt;
-    use crate::tree::cleanse::to_leaves;
-    use crate::tree::logged;
-    use crate::tree::sweep::Due;
-    use crate::tree::sweep_ahead::sweep_ahead;
-    use crate::tree::view::TreeView;
+    use crate::cleansing::tests::with_due;
     use crate::{Database, Keyspace};
-    use bytes::Bytes;
     use psync::{Simulated, Volume};
     use std::sync::Arc;
+
+    fn ago(time: Duration) -> Instant {
+        Instant::now().checked_sub(time).unwrap()
+    }
 
     fn overwrite(db: &Database, keyspace: &Keyspace) {
         let mut batch = db.batch();
@@ -209,7 +201,6 @@ mod tests {
 
     #[test]
     fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
-        let ago = |time| Instant::now().checked_sub(time).unwrap();
         for (writes, flushed, goes_back) in [
             (false, Duration::ZERO, true),
             (true, Duration::ZERO, false),
@@ -257,76 +248,26 @@ mod tests {
         assert!(!idle.left(true).is_zero(), "after a flush it begins anew");
         assert_eq!(idle.still.1, 7);
     }
-
+    /// A flush leaves dead bytes to the next while writers are pressed, and there may be no next.
     #[test]
-    fn it_rests_as_long_as_nobody_writes_or_waits() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
-        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let rests = |time| {
-            let began = Instant::now();
-            engine.rest_beside_readers(time);
-            began.elapsed()
-        };
-        const LONG: Duration = Duration::from_secs(20);
-        let short = Duration::from_millis(30);
-        keyspace.insert("one", "record").unwrap();
-        assert!((short..LONG).contains(&rests(short)));
-        // Nobody takes that for work.
-        engine.pace.begin();
-        rests(short);
-        assert!(engine.pace.elapsed_for_test().unwrap() < short);
-        engine.pace.end();
-        let waits = engine.flush.waits();
-        assert!(rests(LONG) < LONG / 2, "somebody waits");
-        drop(waits);
-        // Who comes while it rests, and wants to write nodes himself.
-        std::thread::scope(|scope| {
-            let held = engine.writer(crate::budget::Need::default()).unwrap();
-            scope.spawn(|| drop(engine.writer(crate::budget::Need::default())));
-            assert!(rests(LONG) < LONG / 2);
-            drop(held);
-        });
-        keyspace.insert("much", vec![1; 1 << 20]).unwrap();
-        assert!(rests(LONG) < LONG / 2, "somebody writes");
-    }
-
-    /// Of blocks that few changes go to most leaves are read ahead for nothing, and were kept until the portion was done.
-    #[test]
-    fn what_is_read_ahead_for_nothing_goes_with_its_block() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let options = Database::builder().memory(16 << 20).segment_span(1 << 20).background_threads(0);
-        let db = options.open_on(volume).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        for every in [1, 200] {
-            for from in (0..16_000u32).step_by(2000) {
-                let mut batch = db.batch();
-                for number in (from..from + 2000).step_by(every) {
-                    batch.insert(&keyspace, number.to_be_bytes(), [every as u8; 200]);
-                }
-                batch.commit().unwrap();
+    fn what_flushes_left_is_collected_when_nobody_writes() {
+        for writes in [true, false] {
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 0, 80_000);
+            let engine = &db.handle.engine;
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let mut left = &due[..];
+            while !left.is_empty() {
+                left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
             }
-            db.flush().unwrap();
+            drop(guard);
+            assert!(engine.has_to_collect());
+            let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+            if writes {
+                keyspace.insert("key", "value").unwrap();
+            }
+            engine.idle(&mut idle);
+            assert_eq!(engine.has_to_collect(), writes);
+            db.check().unwrap();
         }
-        let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
-        let keyspace = *version.trees.keys().next_back().unwrap();
-        let view = TreeView { pager: &engine.pager, version: &version, keyspace };
-        let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
-        while let Some(low) = from.take() {
-            from = view.block_at(&low).unwrap().unwrap().fence;
-            due.push(Due::new(keyspace, low, 0, false));
-        }
-        let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
-        assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
-        let stage = &engine.pager.stage;
-        let _open = stage.open(64 << 20);
-        sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 16 << 20);
-        let all = stage.bytes();
-        let mut guard = engine.writer(Need::default()).unwrap();
-        let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
-        to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
-        assert!(stage.bytes() > 0, "those of the last block");
-        assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
     }
 }

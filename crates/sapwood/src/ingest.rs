@@ -48,7 +48,8 @@ impl Engine {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
                 self.yield_to(error);
             } else {
-                self.reclaim(self.slots_to_keep(false));
+                // It may be gigabytes, and whoever writes nodes waits.
+                self.reclaim_by_steps();
             }
         });
         // Space that it has set free goes back when nobody writes.

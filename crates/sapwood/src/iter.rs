@@ -372,10 +372,14 @@ mod tests {
         let mut flights = 0;
         while walk.next().unwrap().is_some() {
             assert!(walk.spare() == 0);
-            assert!(pager.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT), "{} bytes", pager.aloft());
-            flights += usize::from(pager.aloft() > 0);
+            assert!(
+                pager.reader.aloft().is_multiple_of(AlignedBuffer::ALIGNMENT),
+                "{} bytes",
+                pager.reader.aloft()
+            );
+            flights += usize::from(pager.reader.aloft() > 0);
         }
-        assert!(flights > 10_000 && pager.aloft() == 0, "{flights}");
+        assert!(flights > 10_000 && pager.reader.aloft() == 0, "{flights}");
     }
 
     /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.

@@ -66,6 +66,7 @@ mod publish;
 mod queue;
 mod recovery;
 mod replay;
+mod rest;
 mod snapshot;
 mod source;
 mod space;

@@ -246,8 +246,8 @@ mod tests {
         keyspace: &Keyspace,
         keys: &[Vec<u8>],
     ) -> (Vec<Option<Vec<u8>>>, usize, usize) {
-        let counters = &db.handle.engine.pager.counters;
-        let counts = || (counters.reads.load(Relaxed) as usize, counters.read_sets.load(Relaxed) as usize);
+        let counters = &db.handle.engine.pager.reader.counters;
+        let counts = || (counters.requests.load(Relaxed) as usize, counters.sets.load(Relaxed) as usize);
         let (reads, sets) = counts();
         let values = keyspace.multi_get(keys).unwrap();
         let (reads, sets) = (counts().0 - reads, counts().1 - sets);

@@ -1,6 +1,7 @@
 //! Space: how much of it a portion of work may take before the old copies die, the collector that keeps it within its target, and what goes
 //! back to the file system.
 
+use crate::budget::Need;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::publish::Trees;
@@ -44,6 +45,16 @@ impl Engine {
         portion(live).min(listed).min(held).min(self.flush.shortage.limit())
     }
 
+    /// Whether more space is dead than is left to later flushes.
+    pub fn has_to_collect(&self) -> bool {
+        garbage_collection::is_due(&self.state.load().version)
+    }
+
+    /// Memory that the collector takes, at most.
+    pub fn collecting_max(&self) -> Need {
+        self.shares.work(0, 0, u64::MAX)
+    }
+
     /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while writers are
     /// pressed.
     fn collect(&self, writer: &mut Writer) -> Result<()> {
@@ -75,7 +86,7 @@ impl Engine {
     }
 
     /// Gives the space of free slots back that is not kept, some at a time, and leaves the rest for later when writers are pressed.
-    fn reclaim_by_steps(&self) {
+    pub fn reclaim_by_steps(&self) {
         while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
     }
 
@@ -104,7 +115,8 @@ impl Engine {
         self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
 
-    /// Gives the space of free slots back to the file system, all but `keep`.
+    /// Gives the space of free slots back to the file system, all but `keep`, however many they are, each with a call that takes some milliseconds: for whoever
+    /// finds the disk full, and closing. There nobody waits who could go on without it. All others go by steps.
     pub fn reclaim(&self, keep: usize) {
         self.reclaim_some(keep, usize::MAX);
     }
@@ -164,63 +176,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Need;
+    use crate::cleansing::tests::with_due;
     use crate::store::garbage_collection::{allowance, bearable};
-    use crate::tree::sweep::Due;
-    use crate::tree::view::TreeView;
-    use crate::{Database, Keyspace};
-    use bytes::Bytes;
-    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
-
-    /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
-    fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
-        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
-        let mut batch = db.batch();
-        for number in (0..records).step_by(105) {
-            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
-        }
-        batch.commit().unwrap();
-        db.flush().unwrap();
-        let engine = &db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
-        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
-        let (mut due, mut low) = (Vec::new(), Some(Bytes::new()));
-        while let Some(at) = low.take() {
-            let block = view.block_at(&at).unwrap().unwrap();
-            assert!(view.log(block.id).is_some());
-            due.push(Due::new(keyspace.id(), at, 200 << 10, false));
-            low = block.fence;
-        }
-        assert!(due.len() > 15, "{} blocks", due.len());
-        (db, keyspace, due)
-    }
-
-    /// All of them were counted as work undone.
-    #[test]
-    fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
-        let mut seen = Vec::new();
-        for nth in 1..100 {
-            let volume = Simulated::new(1);
-            let (db, _, due) = with_due(&volume, 0, 80_000);
-            let engine = &db.handle.engine;
-            let writes = Filter::kinds([OperationKind::Write]).file("data");
-            volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
-            let mut left = &due[..];
-            let mut guard = engine.writer(Need::default()).unwrap();
-            let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
-            let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
-            assert_eq!(left.len(), due.len() - cleansed);
-            match result {
-                Ok(()) => break,
-                Err(error) => assert!(error.is_disk_full(), "{error}"),
-            }
-            seen.push(cleansed);
-        }
-        assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
-    }
+    use psync::Simulated;
 
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {

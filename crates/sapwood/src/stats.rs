@@ -166,6 +166,7 @@ impl Engine {
             files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
         };
         let pager = &self.pager.counters;
+        let reads = &self.pager.reader.counters;
         let flushed = &self.flush.counters;
         let (nodes_cached, records_cached) = self.pager.cache.bytes();
         let (pieces_scanned, pieces_cached) = self.pager.rents.pieces();
@@ -190,7 +191,7 @@ impl Engine {
                 records: records_cached,
                 mapping_table: version.table.memory() as u64,
                 log_areas: version.logs.memory() as u64,
-                buffers: (self.write_buffers() + self.pager.idle_buffers()) as u64,
+                buffers: (self.write_buffers() + self.pager.reader.buffers().idle_bytes()) as u64,
             },
             space: SpaceStats {
                 live,
@@ -209,9 +210,9 @@ impl Engine {
                 record_hits: get(&pager.record_hits),
                 cache_hits: get(&pager.hits),
                 cache_misses: get(&pager.misses),
-                psync_groups: get(&pager.read_sets),
-                requests: get(&pager.reads),
-                bytes: get(&pager.bytes_read),
+                psync_groups: get(&reads.sets),
+                requests: get(&reads.requests),
+                bytes: get(&reads.bytes),
                 ahead: get(&pager.ahead),
                 pieces_scanned,
                 pieces_cached,

@@ -14,6 +14,7 @@ pub(crate) mod log_area;
 pub(crate) mod manifest;
 pub(crate) mod maplet;
 pub(crate) mod mapping_table;
+pub(crate) mod node_reader;
 pub(crate) mod pager;
 pub(crate) mod record_cache;
 pub(crate) mod rent;

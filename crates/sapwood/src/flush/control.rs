@@ -12,6 +12,7 @@ use crate::tree::logged::Paid;
 use crate::tree::sweep::Sweep;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Wakes the flushing thread, and those who wait for it.
 pub(crate) struct FlushControl {
@@ -96,6 +97,11 @@ impl FlushControl {
         }
     }
 
+    #[cfg(test)]
+    pub fn advisor_for_test(&self) -> &Mutex<Advisor> {
+        &self.advisor
+    }
+
     pub fn in_background(&self) -> bool {
         self.in_background
     }
@@ -124,6 +130,15 @@ impl FlushControl {
     pub fn stop(&self) {
         self.inner.lock().stop = true;
         self.changed.notify_all();
+    }
+
+    /// Waits for so long, or until somebody tells of something, or closes; not if there `is_work` already. Who makes some takes the lock to tell of it,
+    /// afterwards.
+    pub fn sleep(&self, time: Duration, is_work: impl FnOnce() -> bool) {
+        let mut control = self.inner.lock();
+        if !control.stop && !is_work() {
+            self.changed.wait_for(&mut control, time);
+        }
     }
 
     /// Ends a pause.

@@ -6,14 +6,9 @@ use super::control::Control;
 use crate::commit::Log;
 use crate::engine::{Engine, Panicked};
 use crate::error::{Error, Result};
-use crate::idle::{Idle, STILL};
+use crate::idle::Idle;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
-
-/// How often a thread that rests looks whether anybody waits for it.
-const LOOK: Duration = Duration::from_millis(5);
-/// It has time as long as less than such a part of the next queue is written.
-const HARDLY_ANY: usize = 8;
 
 impl Engine {
     /// What the background thread does until it is told to stop.
@@ -55,41 +50,6 @@ impl Engine {
         while !control.stop && !control.asked && Instant::now() < until {
             self.flush.changed.wait_until(&mut control, until);
         }
-    }
-
-    /// Waits for so long, or until there is something to flush.
-    pub fn rest(&self, time: Duration) {
-        let mut control = self.flush.inner.lock();
-        // Whoever freezes a queue takes this lock to tell of it, afterwards.
-        if !control.stop && self.state.load().frozen.is_none() {
-            self.flush.changed.wait_for(&mut control, time);
-        }
-    }
-
-    /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
-    /// since the last flush, and nobody waits for what is at work, or for whoever rests.
-    pub fn rest_beside_readers(&self, time: Duration) {
-        let began = Instant::now();
-        while let Some(left) = time.checked_sub(began.elapsed())
-            && self.has_time()
-        {
-            let looked = Instant::now();
-            self.rest(left.min(LOOK));
-            self.pace.rested(looked.elapsed());
-            // It may be at work for long, and only then be idle.
-            self.give_back_spare(STILL);
-        }
-    }
-
-    fn has_time(&self) -> bool {
-        let state = self.state.load();
-        let (fill, most) = self.fill(&state);
-        let is_short = self.flush.shortage.limit() != u64::MAX;
-        state.frozen.is_none()
-            && fill < most / HARDLY_ANY
-            && !is_short
-            && self.flush.has_time()
-            && !self.flush.stops()
     }
 
     /// Waits until no queue is frozen. An error if the flush failed since.

@@ -128,7 +128,7 @@ impl<'a> Attempt<'a> {
         let position = self.append(id, &encoded, crc);
         let was_cached = self.replace(id);
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
-            && let Ok(node) = Node::decode(self.pager.copy(&encoded))
+            && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
         {
             self.pager.admit(*position, node);
             self.admitted.push(*position);

@@ -34,6 +34,11 @@ pub(crate) fn bearable(live: u64) -> u64 {
     2 * allowance(live) - live
 }
 
+/// Whether a version has more than that.
+pub(crate) fn is_due(version: &Version) -> bool {
+    version.used_bytes() > allowance(version.live_bytes())
+}
+
 /// Segments to empty now, poorest first: as many as bring the space within its allowance, but no more than `budget`
 /// live bytes of them (one at least), and none that is wholly alive.
 pub(crate) fn victims(mut candidates: Vec<Candidate>, budget: u64) -> Vec<u64> {
@@ -55,7 +60,7 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, budget: u64) -> Vec<u64> {
 
 /// Segments of `version` that should be emptied now; never the one that is being written.
 pub(crate) fn choose(version: &Version, budget: u64) -> Vec<u64> {
-    if version.used_bytes() <= allowance(version.live_bytes()) {
+    if !is_due(version) {
         return Vec::new();
     }
     let candidates = version

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// where we measured, see docs/performance.md). One that comes with the same request as its neighbour pays for its length.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
 /// The same for a piece that is in the cache: to merge it with others takes 1 microsecond, and it is in the place of a leaf.
-pub(crate) const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
+const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 
 /// Most blocks that wait for their cleansing: one and a half GiB of leaves.
 const LISTED_MAX: usize = 8192;

@@ -54,7 +54,7 @@ pub(crate) fn paid(
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
         let block = pager.fetch_one(&version.segments, id, address)?;
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
-        let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+        let leaves = view.leaf_bytes(&block);
         let price = price(leaves, area.bytes());
         // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
         // the sweep.
@@ -84,7 +84,7 @@ pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(
         let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((blocks, None)) };
         if let Some(area) = view.log(id) {
             let block = view.node(id, 1)?;
-            let leaves: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            let leaves = view.leaf_bytes(&block);
             blocks.push(Logged { block: id, area: Arc::clone(area) });
             bytes += leaves + area.bytes();
         }

@@ -108,7 +108,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
-            rewrite: Held::new(view.pager.buffers().clone()),
+            rewrite: Held::new(view.pager.reader.buffers().clone()),
             changes: 0,
             bytes: 0,
             appended: 0,
@@ -228,15 +228,13 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     }
 
     /// Bytes of leaves that a cleansing would write, if there are changes for the block and pieces or none.
-    fn leaf_bytes(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
+    fn bytes_to_write(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
         if has_pieces {
-            return self.view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            return self.view.leaf_bytes(block);
         }
-        let table = &self.view.version.table;
-        let len = |child| table.address(block.child(child)).map_or(0, |leaf| u64::from(leaf.len));
         Touched::by(block, 0..changes.len(), |index| changes[index].key)
             .rewritten()
-            .map(|(child, _)| len(child))
+            .map(|(child, _)| self.view.len_of(block.child(child)))
             .sum()
     }
 
@@ -258,7 +256,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
         let log = weight(bytes, fresh) + removals * self.record_bytes;
-        let leaves = self.leaf_bytes(block, &changes, logged > 0);
+        let leaves = self.bytes_to_write(block, &changes, logged > 0);
         let is_dense = logged == 0 && self.sweep.is_dense(log, leaves);
         let urgency = if is_dense {
             Urgency::Overdue

@@ -1,6 +1,6 @@
 //! A sample of the changes that a flush routes to blocks: how many of them are records that the trees do not have. Where most are new, a database grows, and what
 //! its log areas hold takes the place of nothing. What goes behind the last key says nothing of log areas, and is not looked at. One keyspace may grow while
-//! records of another are overwritten, so each is judged by its own part of the sample, if that says something.
+//! records of another are overwritten, so each is told by itself.
 //!
 //! Invariant: at most [`SIZE`] changes, spread evenly over those that were seen; keys are copied, so that they keep nothing else in memory.
 
@@ -16,15 +16,21 @@ use bytes::Bytes;
 const SIZE: usize = 64;
 /// Fewer say nothing.
 const ENOUGH: usize = SIZE / 4;
-/// Fewer say nothing of one keyspace among others. Few are enough, since a log area has layers of several flushes, whose errors are of either sign.
-const ENOUGH_OF_ONE: usize = SIZE / 16;
 
-/// How many in a hundred changes are new records.
+/// How many changes are new records.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fresh {
+    /// In a hundred of all.
     pub all: u64,
-    /// Of each keyspace that was seen; `None` if that was too little.
-    pub each: Vec<(KeyspaceId, Option<u64>)>,
+    /// Of each keyspace that was seen.
+    pub each: Vec<(KeyspaceId, Seen)>,
+}
+
+/// So many new records were seen, of so many changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub new: u64,
+    pub of: u64,
 }
 
 /// See the module.
@@ -67,7 +73,6 @@ impl Sample {
 
     /// How many of the changes insert what `version` does not have. `None` if nothing was seen.
     pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<Fresh>> {
-        let percent = |new: usize, of: usize| (new * 100).checked_div(of).map(|percent| percent as u64);
         let (mut all, mut each) = (0, Vec::new());
         for kept in self.kept.chunk_by(|a, b| a.0 == b.0) {
             let Some((keyspace, _)) = kept.first() else { continue };
@@ -76,10 +81,9 @@ impl Sample {
             let mut new = keys.len();
             multi_get(view, None, &keys, &mut |_, _| new = new.saturating_sub(1))?;
             all += new;
-            let own = percent(new, kept.len()).filter(|_| kept.len() >= ENOUGH_OF_ONE);
-            each.push((*keyspace, own));
+            each.push((*keyspace, Seen { new: new as u64, of: kept.len() as u64 }));
         }
-        Ok(percent(all, self.kept.len()).map(|all| Fresh { all, each }))
+        Ok((all * 100).checked_div(self.kept.len()).map(|all| Fresh { all: all as u64, each }))
     }
 }
 

@@ -13,6 +13,7 @@
 //! 2. What is due is in key order.
 
 use crate::operation::KeyspaceId;
+use crate::store::stage::Mark;
 use bytes::Bytes;
 
 /// Shares of the log in the leaves, in percent of what the sweep aims at: what it passes by ...
@@ -29,6 +30,14 @@ const FRESH: u64 = 40;
 pub(crate) fn weight(bytes: u64, fresh: u64) -> u64 {
     let fresh = fresh.min(bytes);
     bytes - fresh + fresh * FRESH / 100
+}
+
+/// The place behind a block that ends below `fence`: there, or where the next keyspace begins.
+pub(crate) fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> Mark {
+    match fence {
+        Some(fence) => (keyspace, fence),
+        None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+    }
 }
 
 /// How urgently a block is to be cleansed.
@@ -67,7 +76,7 @@ pub(crate) struct Sweep {
 /// Where the sweep is.
 #[derive(Debug, Default)]
 struct Cursor {
-    at: (KeyspaceId, Bytes),
+    at: Mark,
     /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
     quota: u64,
     /// Log bytes per leaf byte that it aims at, in percent.
@@ -93,10 +102,7 @@ impl Cursor {
     /// Moves it behind a block, which ends below `fence`, and whose leaves are cleansed, so many bytes of them.
     fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
         self.quota = self.quota.saturating_sub(cleansed);
-        self.at = match fence {
-            Some(fence) => (keyspace, fence),
-            None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
-        };
+        self.at = beyond(keyspace, fence);
     }
 }
 

@@ -5,13 +5,11 @@
 //! Invariant: no version is kept from dying for longer than one batch of reads.
 
 use crate::error::Result;
-use crate::operation::KeyspaceId;
 use crate::store::pager::{Gather, Pager};
 use crate::store::stage::{Stage, Wanted};
 use crate::store::version::Version;
-use crate::tree::sweep::Due;
+use crate::tree::sweep::{Due, beyond};
 use crate::tree::view::{Block, TreeView};
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// Reads about `batch` bytes at a time until the stage is closed, all is read, or a read fails: then the flush meets the same failure, and
@@ -44,17 +42,13 @@ fn next_batch(pager: &Pager, version: &Version, due: &mut &[Due], batch: u64) ->
         let Some(area) = view.log(id) else { continue };
         let block = view.node(id, 1)?;
         let table = &version.table;
-        let leaves: Vec<_> = view.leaves_of(&block).collect();
-        let len: u64 = leaves.iter().map(|(_, address)| u64::from(address.len)).sum();
+        let len = view.leaf_bytes(&block) + area.bytes();
         // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
-        if len + area.bytes() <= 2 * batch {
+        if len <= 2 * batch {
             let pieces = area.pieces().filter_map(|piece| Some((piece, table.address(piece)?)));
-            let end = match fence {
-                Some(fence) => (*keyspace, fence),
-                None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
-            };
-            wanted.push(Wanted { end, nodes: pieces.chain(leaves).collect() });
-            bytes += len + area.bytes();
+            let nodes = pieces.chain(view.leaves_of(&block)).collect();
+            wanted.push(Wanted { end: beyond(*keyspace, fence), nodes });
+            bytes += len;
         }
     }
     Ok(wanted)

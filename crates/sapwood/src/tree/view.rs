@@ -134,6 +134,16 @@ impl TreeView<'_> {
         ids.filter_map(|id| Some((id, self.version.table.address(id)?)))
     }
 
+    /// Bytes of all leaves of a node of level 1.
+    pub fn leaf_bytes(&self, block: &Node) -> u64 {
+        self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum()
+    }
+
+    /// Bytes of one node. What has no address is told when it is asked for.
+    pub fn len_of(&self, id: NodeId) -> u64 {
+        self.version.table.address(id).map_or(0, |address| address.len.into())
+    }
+
     /// The log area of a node of level 1, if it has one.
     pub fn log(&self, block: NodeId) -> Option<&Arc<LogArea>> {
         self.version.logs.get(block)

@@ -12,4 +12,5 @@ mod power_loss_small_flushes;
 mod read_ahead;
 mod scenario;
 mod second_faults;
+mod unbegun_log;
 mod unsynced_log;

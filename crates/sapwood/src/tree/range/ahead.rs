@@ -72,11 +72,6 @@ struct Chosen {
     is_full: bool,
 }
 
-/// Bytes of a leaf. What has no address is told when it is asked for.
-fn len_of(course: &Course, leaf: NodeId) -> u64 {
-    course.version.table.address(leaf).map_or(0, |address| address.len.into())
-}
-
 impl Groups {
     pub fn new(pio_max: usize) -> Self {
         Self {
@@ -152,7 +147,7 @@ impl Groups {
             Beginning::Leaf(leaf) => leaf,
         };
         let pio_max = course.pager.pio_max();
-        self.first_len = len_of(course, leaf).max(1);
+        self.first_len = course.view().len_of(leaf).max(1);
         self.first = FIRST.div_ceil(self.first_len as usize).min(pio_max);
         self.ahead = ReadAhead::beginning_with(self.first, pio_max);
         self.ask(course)
@@ -206,8 +201,8 @@ impl Groups {
         while chosen.ids.len() < wanted
             && let Some(id) = self.path.peek_leaf(course)
         {
-            let bytes = chosen.bytes + len_of(course, id);
-            if bytes > course.pager.buffers_max() && !chosen.ids.is_empty() {
+            let bytes = chosen.bytes + course.view().len_of(id);
+            if bytes > course.pager.reader.buffers_max() && !chosen.ids.is_empty() {
                 chosen.is_full = true;
                 return;
             }
@@ -311,7 +306,7 @@ impl Groups {
             }
             self.path.next_leaf(course);
             self.asked += 1;
-            self.asked_bytes += len_of(course, id);
+            self.asked_bytes += course.view().len_of(id);
             leaves.push(leaf);
         }
         Ok(leaves)

@@ -229,17 +229,15 @@ impl Path {
             match cached {
                 Some(_) => needed.add_cached(),
                 None => {
-                    let len = view.version.table.address(*id).map_or(0, |address| address.len.into());
-                    needed.add_read(len, crossed.was_read);
+                    needed.add_read(view.len_of(*id), crossed.was_read);
                 }
             }
             crossed.was_read = cached.is_none();
         }
-        let leaves = || view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
         let begin: Option<Position> =
             view.version.table.address(block.child(0)).map(|address| address.position);
         let place = (begin, block.name().id);
-        view.pager.rents.pay(area.rent(), needed, || price(leaves(), area.bytes()), place);
+        view.pager.rents.pay(area.rent(), needed, || price(view.leaf_bytes(block), area.bytes()), place);
         Some((block.name().id, layers.len()))
     }
 

@@ -3,8 +3,10 @@
 //! A get is *uncached* if it asked the device for anything: all others were answered by the queues, by the cache of records, or by cached nodes.
 //! Counted are all requests of the thread that gets, whatever they bring: leaves, log pieces, inner nodes.
 
+use super::requests;
+use super::stalls::{MEANING, NAMES, Stalls};
 use crate::numbered::key;
-use crate::{Outcome, Times, records, requests};
+use crate::{Outcome, Times, records};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Keyspace};
@@ -46,10 +48,12 @@ pub struct Count {
     requests: u64,
     updates: u64,
     seconds: f64,
+    stalls: Stalls,
 }
 
 impl Count {
-    fn add(&mut self, caused: u64) {
+    fn add(&mut self, caused: u64, took: Duration) {
+        self.stalls.add(took);
         self.gets += 1;
         self.uncached += u64::from(caused > 0);
         self.several += u64::from(caused > 1);
@@ -63,6 +67,7 @@ impl Count {
         self.requests += other.requests;
         self.updates += other.updates;
         self.seconds += other.seconds;
+        self.stalls.merge(&other.stalls);
     }
 
     /// Reads of an uncached get; `None` if all were cached.
@@ -72,13 +77,15 @@ impl Count {
 
     fn tell(&self, when: &str) {
         let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        let [long, very_long] = self.stalls.percent();
         println!(
-            "{when:>8} {:>11.0} {:>9.0} {:>9.1} % {:>9.2} % {:>14.4}",
+            "{when:>8} {:>11.0} {:>9.0} {:>9.1} % {:>9.2} % {:>14.4} {long:>9.2} % {very_long:>9.2} % {:>10.1}",
             self.updates as f64 / self.seconds,
             self.gets as f64 / self.seconds,
             percent(self.uncached, self.gets),
             percent(self.several, self.uncached),
-            self.reads().unwrap_or(f64::NAN)
+            self.reads().unwrap_or(f64::NAN),
+            self.stalls.longest_ms()
         );
     }
 }
@@ -135,13 +142,15 @@ fn get(
     let mut length = times.warm_up;
     let mut second = 0;
     while second <= times.seconds && !stop.load(Relaxed) {
-        let before = requests::of_this_thread();
+        let (before, called) = (requests::of_this_thread(), Instant::now());
         keyspace.get(key(rng.random_range(0..records)))?.ok_or("a record is missing")?;
-        part.add(requests::of_this_thread() - before);
+        part.add(requests::of_this_thread() - before, called.elapsed());
         if began.elapsed() < length {
             continue;
         }
-        part.seconds = began.elapsed().as_secs_f64();
+        let lasted = began.elapsed();
+        part.stalls.lasted(lasted);
+        part.seconds = lasted.as_secs_f64();
         part.updates = done.load(Relaxed) - updates;
         if second > 0 {
             part.tell(&format!("{second} s"));
@@ -163,7 +172,10 @@ pub fn measure(
     times: Times,
 ) -> Outcome<Count> {
     println!("\ngets, {updates}");
-    println!("           updates/s    gets/s   uncached  of it more   reads each");
+    println!(
+        "           updates/s    gets/s   uncached  of it more     reads each  {:>10}  {:>10} longest ms",
+        NAMES[0], NAMES[1]
+    );
     let (threads, rate) = match updates {
         Updates::None => (0, None),
         Updates::Steady(threads) => (threads, None),
@@ -184,5 +196,6 @@ pub fn measure(
         count
     })?;
     count.tell("all");
+    println!("({MEANING})");
     Ok(count)
 }

@@ -1,6 +1,7 @@
 //! How long puts take: when nothing is flushed, and with flushing all the time.
 
-use crate::latencies::Latencies;
+use super::latencies::Latencies;
+use super::stalls::{MEANING, NAMES};
 use crate::numbered::key;
 use crate::{Outcome, Times, records};
 use rand::rngs::StdRng;
@@ -44,7 +45,7 @@ pub const KINDS: [Puts; 5] = [
 
 /// What one measurement came to.
 pub struct Measured {
-    pub latencies: Latencies,
+    latencies: Latencies,
     seconds: f64,
     pub flushes: u64,
     delayed: f64,
@@ -57,13 +58,13 @@ impl Measured {
     }
 
     pub fn longest_ms(&self) -> f64 {
-        self.latencies.micros(1.0) / 1e3
+        self.latencies.stalls.longest_ms()
     }
 
     /// The heading of what `tell` tells.
     pub fn head() {
         println!(
-            "\n{:<20} {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>7} {:>8} {:>9}",
+            "\n({MEANING})\n{:<20} {:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>10} {:>7} {:>8} {:>9}",
             "puts",
             "",
             "calls",
@@ -72,6 +73,8 @@ impl Measured {
             "p99 us",
             "p99.9 us",
             "longest us",
+            NAMES[0],
+            NAMES[1],
             "flushes",
             "slowed s",
             "stopped s"
@@ -79,8 +82,9 @@ impl Measured {
     }
 
     pub fn tell(&self, kind: &str, load: &str) {
+        let [long, very_long] = self.latencies.stalls.percent();
         println!(
-            "{kind:<20} {load:<10} {:>9} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {:>7} {:>8.1} {:>9.1}",
+            "{kind:<20} {load:<10} {:>9} {:>9.0} {:>9.1} {:>9.1} {:>9.1} {:>10.1} {long:>8.2} % {very_long:>8.2} % {:>7} {:>8.1} {:>9.1}",
             self.latencies.count(),
             self.latencies.count() as f64 / self.seconds,
             self.latencies.micros(0.5),
@@ -121,6 +125,7 @@ fn put(
     let _ends = Ends(signals);
     let (mut latencies, mut rng, mut done) = (Latencies::default(), StdRng::seed_from_u64(seed), 0);
     let mut changes = Vec::new();
+    let mut since = None;
     while done < most && !signals.stop.load(Relaxed) {
         changes.clear();
         changes.resize_with(puts.records as usize, || {
@@ -133,6 +138,7 @@ fn put(
         }
         batch.durability(puts.durability).commit()?;
         if counts {
+            since.get_or_insert(began);
             latencies.add(began.elapsed());
         }
         done += puts.records;
@@ -140,6 +146,7 @@ fn put(
             signals.counts.store(true, Relaxed);
         }
     }
+    latencies.stalls.lasted(since.map_or(Duration::ZERO, |since| since.elapsed()));
     Ok(latencies)
 }
 

@@ -1,0 +1,87 @@
+//! Rests between two portions of work that is in no hurry: those for whom it works read from the same device.
+//!
+//! Invariant: a queue that is frozen ends a rest at once, and so does closing.
+
+use crate::engine::Engine;
+use crate::idle::STILL;
+use std::time::{Duration, Instant};
+
+/// How often a thread that rests looks whether anybody waits for it.
+const LOOK: Duration = Duration::from_millis(5);
+/// It has time as long as less than such a part of the next queue is written.
+const HARDLY_ANY: usize = 8;
+
+impl Engine {
+    /// Waits for so long, or until there is something to flush.
+    pub fn rest(&self, time: Duration) {
+        self.flush.sleep(time, || self.state.load().frozen.is_some());
+    }
+
+    /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
+    /// since the last flush, and nobody waits for what is at work, or for whoever rests.
+    pub fn rest_beside_readers(&self, time: Duration) {
+        let began = Instant::now();
+        while let Some(left) = time.checked_sub(began.elapsed())
+            && self.has_time()
+        {
+            let looked = Instant::now();
+            self.rest(left.min(LOOK));
+            self.pace.rested(looked.elapsed());
+            // It may be at work for long, and only then be idle.
+            self.give_back_spare(STILL);
+        }
+    }
+
+    fn has_time(&self) -> bool {
+        let state = self.state.load();
+        let (fill, most) = self.fill(&state);
+        let is_short = self.flush.shortage.limit() != u64::MAX;
+        state.frozen.is_none()
+            && fill < most / HARDLY_ANY
+            && !is_short
+            && self.flush.has_time()
+            && !self.flush.stops()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::budget::Need;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    #[test]
+    fn it_rests_as_long_as_nobody_writes_or_waits() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let rests = |time| {
+            let began = Instant::now();
+            engine.rest_beside_readers(time);
+            began.elapsed()
+        };
+        const LONG: Duration = Duration::from_secs(20);
+        let short = Duration::from_millis(30);
+        keyspace.insert("one", "record").unwrap();
+        assert!((short..LONG).contains(&rests(short)));
+        // Nobody takes that for work.
+        engine.pace.begin();
+        rests(short);
+        assert!(engine.pace.elapsed_for_test().unwrap() < short);
+        engine.pace.end();
+        let waits = engine.flush.waits();
+        assert!(rests(LONG) < LONG / 2, "somebody waits");
+        drop(waits);
+        // Who comes while it rests, and wants to write nodes himself.
+        std::thread::scope(|scope| {
+            let held = engine.writer(Need::default()).unwrap();
+            scope.spawn(|| drop(engine.writer(Need::default())));
+            assert!(rests(LONG) < LONG / 2);
+            drop(held);
+        });
+        keyspace.insert("much", vec![1; 1 << 20]).unwrap();
+        assert!(rests(LONG) < LONG / 2, "somebody writes");
+    }
+}

@@ -1,0 +1,316 @@
+//! From addresses to nodes: what is read from the data file, with which requests, into which memory; nothing passes that is not what the mapping
+//! table says. What need not be read, and what becomes of a node, is for the [`pager`](super::pager) to know.
+//!
+//! ```text
+//! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ carry_out ───────────────────▶ nodes, each copied and checked
+//!                                                               └▶ begin ─ in flight ─ finish ─┘
+//! ```
+//! Invariants:
+//! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
+//!    node's bytes and an older version of the same node are all noticed.
+//! 2. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
+//!    of a walk may stay there for as long as he likes. Those that were dropped hold theirs until they are done, and are no longer counted: psync keeps few.
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeId, Refusal};
+use crate::store::frames::Frames;
+use crate::store::mapping_table::Address;
+use crate::store::segment::Segments;
+use bytes::Bytes;
+use mpsearch::{Extent, Run, runs};
+use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Name of the data file.
+pub(crate) const FILE: &str = "data";
+
+/// Longest request that brings several nodes, and how many useless bytes may lie between two of them: below these, one
+/// longer request costs less than two.
+const RUN_MAX: usize = 256 << 10;
+const GAP_MAX: usize = 16 << 10;
+
+/// See the module.
+pub(crate) struct NodeReader {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    span: u64,
+    alignment: usize,
+    pio_max: usize,
+    buffers: BufferPool,
+    /// Bytes of memory in buffers that what was begun may hold, and holds.
+    aloft_max: usize,
+    aloft: Arc<AtomicUsize>,
+    frames: Arc<Frames>,
+    pub counters: ReadCounters,
+}
+
+/// What was read since the database was opened: parallel reads, the requests in them, and bytes.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounters {
+    pub sets: AtomicU64,
+    pub requests: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// Which requests bring some of the nodes that are wanted.
+pub(crate) struct Plan {
+    /// These nodes, by where they are in the file and in what is wanted.
+    members: Vec<(u64, usize)>,
+    runs: Vec<Run>,
+}
+
+/// Reads in flight. See [`NodeReader::begin`].
+pub(crate) struct Begun {
+    reads: InFlight,
+    _allowance: Allowance,
+}
+
+impl NodeReader {
+    /// Keeps so many bytes of read buffers idle.
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        file: FileId,
+        span: u64,
+        pio_max: usize,
+        idle_buffers: usize,
+        frames: Arc<Frames>,
+    ) -> Self {
+        let alignment = volume.limits().alignment.max(1);
+        Self {
+            volume,
+            file,
+            span,
+            alignment,
+            pio_max: pio_max.max(1),
+            buffers: BufferPool::new(idle_buffers),
+            aloft_max: idle_buffers,
+            aloft: Arc::default(),
+            frames,
+            counters: ReadCounters::default(),
+        }
+    }
+
+    /// PioMax: the most nodes to ask for at once.
+    pub fn pio_max(&self) -> usize {
+        self.pio_max
+    }
+
+    /// Where buffers come from.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    /// Bytes of read buffers that may be idle.
+    pub fn buffers_max(&self) -> u64 {
+        self.aloft_max as u64
+    }
+
+    /// Where nodes have their memory.
+    pub fn frames(&self) -> &Arc<Frames> {
+        &self.frames
+    }
+
+    /// Bytes of memory in buffers that were begun to be read into.
+    #[cfg(test)]
+    pub fn aloft(&self) -> usize {
+        self.aloft.load(Relaxed)
+    }
+
+    /// One node, without the lists of a plan: a get has one node to read.
+    pub fn read_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
+        let offset = self.file_offset(segments, (id, address))?;
+        let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
+        let mut buffer = self.buffers.take(request.len);
+        let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
+        self.volume.read(&mut [read]).map_err(unread)?;
+        self.count(1, 1, request.len as u64);
+        self.node_of(&buffer, request.offset, offset, id, address)
+    }
+
+    /// Which requests bring those of the wanted nodes that are `missing`: one each, or neighbours together.
+    pub fn plan(
+        &self,
+        segments: &Segments,
+        wanted: &[(NodeId, Address)],
+        missing: Vec<usize>,
+        together: bool,
+    ) -> Result<Plan> {
+        let mut members = missing
+            .into_iter()
+            .map(|index| Ok((self.file_offset(segments, wanted[index])?, index)))
+            .collect::<Result<Vec<_>>>()?;
+        members.sort_unstable();
+        let extents: Vec<_> = members
+            .iter()
+            .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
+            .collect();
+        let (run_max, gap_max) = if together { (RUN_MAX, GAP_MAX) } else { (0, 0) };
+        let runs = runs(&extents, self.alignment, run_max, gap_max);
+        Ok(Plan { members, runs })
+    }
+
+    /// Carries out the requests, waits for them, and gives out each node beside its place in what is wanted.
+    pub fn carry_out(
+        &self,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        if plan.runs.is_empty() {
+            return Ok(());
+        }
+        let mut buffers: Vec<_> = plan.runs.iter().map(|run| self.buffers.take(run.len)).collect();
+        let requests = plan.runs.iter().zip(&mut buffers);
+        let mut set: Vec<_> =
+            requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
+        self.volume.read(&mut set).map_err(unread)?;
+        self.count_plan(plan);
+        self.take_in(plan, &buffers, wanted, node)
+    }
+
+    /// Has the device begin with the requests, into spare buffers as far as there are any. `None` if there is nothing to read, or too much was begun already.
+    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>) -> Option<Begun> {
+        if plan.runs.is_empty() {
+            return None;
+        }
+        let runs = plan.runs.iter();
+        let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
+        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max)?;
+        let reads = runs.map(|run| {
+            let capacity = AlignedBuffer::capacity_for(run.len);
+            let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
+            let mut buffer =
+                fits.map_or_else(|| self.buffers.take(run.len), |index| spare.swap_remove(index));
+            buffer.set_len(run.len);
+            ReadInto { file: self.file, offset: run.offset, buffer }
+        });
+        let reads = self.volume.begin(reads.collect());
+        self.count_plan(plan);
+        Some(Begun { reads, _allowance: allowance })
+    }
+
+    /// As [`NodeReader::carry_out`], of what was begun. Its buffers are spare then.
+    pub fn finish(
+        &self,
+        begun: Begun,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        spare: &mut Vec<AlignedBuffer>,
+        node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        let buffers = begun.reads.wait().map_err(unread)?;
+        self.take_in(plan, &buffers, wanted, node)?;
+        // The pages of a buffer that was just used need not be found anew.
+        *spare = buffers;
+        Ok(())
+    }
+
+    fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
+        segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
+            let what = format!("address of {id}");
+            Error::corrupt(FILE, address.position.0, what, "a place in a segment", "a place outside of all")
+        })
+    }
+
+    fn count_plan(&self, plan: &Plan) {
+        let sets = plan.runs.len().div_ceil(self.pio_max);
+        let bytes = plan.runs.iter().map(|run| run.len as u64).sum();
+        self.count(sets as u64, plan.runs.len() as u64, bytes);
+    }
+
+    fn count(&self, sets: u64, requests: u64, bytes: u64) {
+        self.counters.sets.fetch_add(sets, Relaxed);
+        self.counters.requests.fetch_add(requests, Relaxed);
+        self.counters.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Makes nodes of what was read.
+    fn take_in(
+        &self,
+        plan: &Plan,
+        buffers: &[AlignedBuffer],
+        wanted: &[(NodeId, Address)],
+        mut node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        for (run, buffer) in plan.runs.iter().zip(buffers) {
+            for (offset, index) in &plan.members[run.members.clone()] {
+                let (id, address) = wanted[*index];
+                node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The node at `offset` of the file, of which a buffer has the bytes from another offset on.
+    fn node_of(
+        &self,
+        buffer: &AlignedBuffer,
+        from: u64,
+        offset: u64,
+        id: NodeId,
+        address: Address,
+    ) -> Result<Node> {
+        let start = (offset - from) as usize;
+        // A copy, so that a value that a user keeps does not keep a large aligned buffer.
+        let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
+        verify(bytes, offset, id, address)
+    }
+}
+
+/// Leave to have so many bytes of buffers in flight.
+struct Allowance {
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Allowance {
+    /// One more is let go if others hold nothing.
+    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let allowance = Self { bytes, all: Arc::clone(all) };
+        // Given back by the drop, also where it was too much.
+        let before = all.fetch_add(bytes, Relaxed);
+        (before == 0 || before + bytes <= max).then_some(allowance)
+    }
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// What a failed read of nodes means.
+fn unread(error: psync::Error) -> Error {
+    match error {
+        psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
+            FILE,
+            offset,
+            "the data file ends within a node",
+            format!("{expected} bytes"),
+            format!("{found} bytes"),
+        ),
+        other => other.into(),
+    }
+}
+
+/// Checks that the bytes at `offset` of the data file are the node that they should be.
+fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+    let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
+        Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
+    })?;
+    if node.name().id != id {
+        return Err(Error::corrupt(FILE, offset + 8, "node id", id, node.name().id));
+    }
+    if node.crc() != address.crc {
+        let what = format!("{id} is an older version than the mapping table points to");
+        return Err(Error::corrupt(
+            FILE,
+            offset + 36,
+            what,
+            format!("checksum {:08x}", address.crc),
+            format!("{:08x}", node.crc()),
+        ));
+    }
+    Ok(node)
+}
