@@ -4,7 +4,7 @@
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
-//! scans paid the price of blocks with log pieces ─▶ cleanse these blocks, whoever writes meanwhile
+//! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
 //! ```
 //! What a block pays, and when that is enough, is in [`crate::store::rent`]: cleansing costs at most as much again as not doing it.
 //!
@@ -31,6 +31,7 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -157,7 +158,7 @@ impl Engine {
                     self.pager.rents.put_back(listed);
                     return cleansed;
                 }
-                self.rest(RESTS * began.elapsed());
+                self.rest((RESTS * began.elapsed()).min(REST_MAX));
             }
         }
     }

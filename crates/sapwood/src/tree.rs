@@ -7,6 +7,7 @@ pub(crate) mod copies;
 pub(crate) mod fan;
 pub(crate) mod held;
 pub(crate) mod logged;
+pub(crate) mod merge;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
