@@ -110,45 +110,39 @@ mod tests {
         let (db, keyspace) = open();
         let mut records = BTreeMap::new();
         let mut change = |numbers: &mut dyn Iterator<Item = u32>, layer: u8| {
-            let mut batch = db.batch();
             for number in numbers {
                 if (number + u32::from(layer)).is_multiple_of(9) {
-                    batch.remove(&keyspace, number.to_be_bytes());
+                    keyspace.remove(number.to_be_bytes()).unwrap();
                     records.remove(&number);
                 } else {
-                    batch.insert(&keyspace, number.to_be_bytes(), [layer; 200]);
+                    keyspace.insert(number.to_be_bytes(), [layer; 200]).unwrap();
                     records.insert(number, layer);
                 }
             }
-            batch.commit().unwrap();
             db.flush().unwrap();
         };
         change(&mut (0..RECORDS), 0);
-        // Of two layers each each has some keys.
-        (1..=6).for_each(|layer| change(&mut (u32::from(layer) / 2..RECORDS).step_by(90), layer));
+        // Some have the same keys.
+        (1..=6).for_each(|layer| change(&mut (u32::from(layer) / 2..RECORDS).step_by(91), layer));
         let snapshot = db.snapshot();
         let before = db.stats();
         let live = |db: &Database| Arc::clone(&db.handle.engine.state.load().version).logs.totals();
-        assert!(live(&db).layers >= 6 * live(&db).areas, "{before}");
+        assert!(live(&db).areas > 1 && live(&db).layers >= 4 * live(&db).areas, "{before}");
         let (merged, cleansed) = scan_until_paid(&db, &keyspace);
         let after = db.stats();
-        assert!(merged > 0 && cleansed == 0, "{after}");
-        assert_eq!(live(&db).areas, before.space.log_layers / 6);
-        assert_eq!(before.space.log_layers - after.space.log_layers, 5 * merged);
+        assert!(merged > cleansed, "{cleansed}: {after}");
+        assert!(before.space.log_layers - after.space.log_layers >= 3 * merged, "{before}\n{after}");
         assert!(after.space.logged_changes < before.space.logged_changes, "each key once");
         let written = after.writes.data_bytes - before.writes.data_bytes;
-        assert!(written <= before.space.logged, "no leaf is written: {written} bytes");
+        assert!(written <= 2 * before.space.logged, "hardly a leaf is written: {written} bytes");
         assert_holds(&keyspace, &records);
         db.check().unwrap();
         drop((snapshot, keyspace, db));
         let (db, keyspace) = open();
         assert_holds(&keyspace, &records);
-        let mut bought = (0, 0);
-        while bought.1 == 0 {
-            bought = scan_until_paid(&db, &keyspace);
-        }
-        let (layers, areas) = (live(&db).layers, live(&db).areas);
-        assert!(areas * 6 < before.space.log_layers, "{layers} layers of {areas} blocks are left");
+        let areas = live(&db).areas;
+        while scan_until_paid(&db, &keyspace).1 == 0 {}
+        assert!(live(&db).areas < areas, "what is cleansed has no log area");
         assert_holds(&keyspace, &records);
         db.check().unwrap();
     }
