@@ -5,7 +5,7 @@
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
-//! scans paid the price of blocks with log pieces ─▶ cleanse these blocks, whoever writes meanwhile
+//! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
 //! ```
 //! What a block pays, and when that is enough, is in [`crate::store::rent`]: cleansing costs at most as much again as not doing it.
 //!
@@ -31,6 +31,7 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -159,7 +160,7 @@ impl Engine {
                     self.pager.rents.put_back(listed);
                     return cleansed;
                 }
-                self.rest(RESTS * began.elapsed());
+                self.rest((RESTS * began.elapsed()).min(REST_MAX));
             }
         }
     }
@@ -171,6 +172,7 @@ mod tests {
     use crate::cleansing::tests::with_due;
     use crate::{Database, Keyspace};
     use psync::{Simulated, Volume};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     fn ago(time: Duration) -> Instant {
@@ -269,5 +271,88 @@ mod tests {
             assert_eq!(engine.has_to_collect(), writes);
             db.check().unwrap();
         }
+    }
+
+    const RECORDS: u32 = 16_000;
+
+    /// Scans everywhere until blocks have paid, and gives them what they have paid for. Says how many were merged until now, and how many cleansed.
+    fn scan_until_paid(db: &Database, keyspace: &Keyspace) -> (u64, u64) {
+        let engine = &db.handle.engine;
+        while !engine.pager.rents.has_listed() {
+            for from in (0..RECORDS).step_by(100) {
+                assert_eq!(keyspace.range(from.to_be_bytes()..).take(20).count(), 20);
+            }
+        }
+        let mut listed = engine.pager.rents.take_listed().into_iter().peekable();
+        while listed.peek().is_some() {
+            let mut guard = engine.writer(Need::default()).unwrap();
+            engine.cleanse_listed_or_poison(guard.get().unwrap(), &mut listed).unwrap();
+        }
+        let writes = db.stats().writes;
+        (writes.blocks_merged_for_scans, writes.blocks_cleansed_for_scans)
+    }
+
+    fn assert_holds(keyspace: &Keyspace, records: &BTreeMap<u32, u8>) {
+        let found = keyspace.iter().map(|item| {
+            let (key, value) = item.unwrap();
+            assert!(value.iter().all(|byte| *byte == value[0]));
+            (u32::from_be_bytes(key[..].try_into().unwrap()), value[0])
+        });
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), *records);
+        for number in (0..RECORDS).step_by(7) {
+            let found = keyspace.get(number.to_be_bytes()).unwrap();
+            assert_eq!(found.map(|value| value[0]), records.get(&number).copied(), "{number}");
+        }
+    }
+
+    /// The layers say the same when they are one, to those who open it again too; and what scans go on to pay buys the cleansing.
+    #[test]
+    fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume);
+        let open = || {
+            let options = Database::builder().memory(16 << 20).background_threads(0);
+            let db = options.open_on(Arc::clone(&shared)).unwrap();
+            let keyspace = db.keyspace("main").unwrap();
+            (db, keyspace)
+        };
+        let (db, keyspace) = open();
+        let mut records = BTreeMap::new();
+        let mut change = |numbers: &mut dyn Iterator<Item = u32>, layer: u8| {
+            for number in numbers {
+                if (number + u32::from(layer)).is_multiple_of(9) {
+                    keyspace.remove(number.to_be_bytes()).unwrap();
+                    records.remove(&number);
+                } else {
+                    keyspace.insert(number.to_be_bytes(), [layer; 200]).unwrap();
+                    records.insert(number, layer);
+                }
+            }
+            db.flush().unwrap();
+        };
+        change(&mut (0..RECORDS), 0);
+        // Some have the same keys.
+        (1..=6).for_each(|layer| change(&mut (u32::from(layer) / 2..RECORDS).step_by(91), layer));
+        let snapshot = db.snapshot();
+        let before = db.stats();
+        let live = |db: &Database| Arc::clone(&db.handle.engine.state.load().version).logs.totals();
+        assert!(live(&db).areas > 1 && live(&db).layers >= 4 * live(&db).areas, "{before}");
+        let (merged, cleansed) = scan_until_paid(&db, &keyspace);
+        let after = db.stats();
+        assert!(merged > cleansed, "{cleansed}: {after}");
+        assert!(before.space.log_layers - after.space.log_layers >= 3 * merged, "{before}\n{after}");
+        assert!(after.space.logged_changes < before.space.logged_changes, "each key once");
+        let written = after.writes.data_bytes - before.writes.data_bytes;
+        assert!(written <= 2 * before.space.logged, "hardly a leaf is written: {written} bytes");
+        assert_holds(&keyspace, &records);
+        db.check().unwrap();
+        drop((snapshot, keyspace, db));
+        let (db, keyspace) = open();
+        assert_holds(&keyspace, &records);
+        let areas = live(&db).areas;
+        while scan_until_paid(&db, &keyspace).1 == 0 {}
+        assert!(live(&db).areas < areas, "what is cleansed has no log area");
+        assert_holds(&keyspace, &records);
+        db.check().unwrap();
     }
 }

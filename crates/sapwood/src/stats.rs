@@ -138,10 +138,11 @@ pub struct WriteStats {
     pub blocks_appended: u64,
     /// Blocks whose log areas they brought to the leaves (count).
     pub blocks_cleansed: u64,
-    /// Blocks that were cleansed because range searches had paid for it (count), and leaves and log pieces that
-    /// this read and wrote (bytes).
+    /// Blocks that were cleansed because range searches had paid for it (count), ...
     pub blocks_cleansed_for_scans: u64,
-    /// See `blocks_cleansed_for_scans`.
+    /// ... those whose layers were merged for that (count), ...
+    pub blocks_merged_for_scans: u64,
+    /// ... and leaves and log pieces that both read and wrote (bytes).
     pub moved_for_scans: u64,
     /// Changes that wait in the operation queues (count).
     pub changes_queued: u64,
@@ -230,6 +231,7 @@ impl Engine {
                 blocks_appended: get(&flushed.blocks_appended),
                 blocks_cleansed: get(&flushed.blocks_cleansed),
                 blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
+                blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
                 moved_for_scans: get(&flushed.moved_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
                 delayed_us: get(&self.pace.delayed_us),

@@ -8,6 +8,7 @@ pub(crate) mod held;
 pub(crate) mod incoming;
 pub(crate) mod logged;
 pub(crate) mod merge;
+pub(crate) mod merge_layers;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;

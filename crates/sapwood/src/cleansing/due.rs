@@ -104,7 +104,7 @@ impl Engine {
                 && blocks.last().is_none_or(|last| last.block != id)
             {
                 bytes += next.leaves + area.bytes();
-                let price = price(next.leaves, area.bytes());
+                let price = price(next.leaves, area.bytes(), area.layer_count());
                 if next.is_paid && area.rent().has_reached(price) {
                     paid.push(Paid { area: Arc::clone(area), price });
                 }

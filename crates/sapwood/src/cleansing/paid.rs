@@ -1,4 +1,5 @@
-//! Cleansing of blocks that scans have paid for: a portion of those that are listed. When, is in [`crate::idle`].
+//! Cleansing of blocks that scans have paid for, and merging of their layers: a portion of those that are listed. When, is in [`crate::idle`]; what is paid, in
+//! [`crate::store::rent`].
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -8,13 +9,14 @@ use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Position;
 use crate::store::writer::Writer;
 use crate::tree::cleanse::to_leaves;
-use crate::tree::logged;
+use crate::tree::logged::{self, PaidBlocks};
+use crate::tree::merge_layers::to_one_layer;
 use crate::tree::view::TreeView;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Cleanses the first of the listed blocks, one portion of them, as far as they have paid for it. After an error other than a
+    /// Cleanses or merges the first of the listed blocks, one portion of them, as far as they have paid for it. After an error other than a
     /// full disk writes are refused.
     pub fn cleanse_listed_or_poison(
         &self,
@@ -34,16 +36,20 @@ impl Engine {
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = logged::paid(&self.pager, &base, listed, write, self.shares.hold)?;
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
-        let mut paid = Vec::new();
-        for (keyspace, blocks) in chosen {
+        let (mut paid, mut merged) = (Vec::new(), Vec::new());
+        for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.pager, version: &base, keyspace };
-            to_leaves(view, &mut attempt, blocks.blocks, self.shares.node_len)?;
-            paid.extend(blocks.paid);
+            to_leaves(view, &mut attempt, cleansed.blocks, self.shares.node_len)?;
+            to_one_layer(view, &mut attempt, &of_tree.blocks)?;
+            paid.extend(cleansed.paid);
+            merged.extend(of_tree.paid);
         }
-        if !paid.is_empty() {
+        if !paid.is_empty() || !merged.is_empty() {
             self.commit_attempt(attempt, Trees::Same)?;
-            self.flush.counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
-            self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
+            let counters = &self.flush.counters;
+            counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
+            counters.cleansed_for_scans(&self.pager.rents, &paid);
+            counters.merged_for_scans(&self.pager.rents, &merged);
             self.tidy_up(writer)?;
         }
         Ok(())

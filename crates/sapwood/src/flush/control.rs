@@ -67,6 +67,7 @@ pub(crate) struct Counters {
     pub blocks_appended: AtomicU64,
     pub blocks_cleansed: AtomicU64,
     pub blocks_cleansed_for_scans: AtomicU64,
+    pub blocks_merged_for_scans: AtomicU64,
     pub moved_for_scans: AtomicU64,
 }
 
@@ -74,6 +75,16 @@ impl Counters {
     /// These blocks are cleansed because of the rent that was paid for them.
     pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
         self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        self.settle(rents, paid);
+    }
+
+    /// The layers of these blocks are merged because of it.
+    pub fn merged_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+        self.blocks_merged_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        self.settle(rents, paid);
+    }
+
+    fn settle(&self, rents: &Rents, paid: &[Paid]) {
         for Paid { area, price } in paid {
             self.moved_for_scans.fetch_add(*price, Relaxed);
             rents.settle(area.rent());

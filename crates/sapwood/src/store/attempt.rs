@@ -16,6 +16,7 @@ use crate::node::{self, Name, Node, NodeId, PIECE};
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::store::edit::{Edit, NewLayer};
 use crate::store::log_area::Fences;
+use crate::store::log_area::LogArea;
 use crate::store::manifest::EDIT_MAX;
 use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, MappingTable, Position};
@@ -166,6 +167,22 @@ impl<'a> Attempt<'a> {
         self.keyspaces.push(keyspace);
         let is_first = self.appended.insert(block);
         debug_assert!(is_first, "a block is appended to once in an attempt");
+        Ok(())
+    }
+
+    /// Gives up the layers of a block's log area, of which these changes are all that counts: they are one layer now, of these pieces.
+    pub fn merge_layers(
+        &mut self,
+        (block, area): (NodeId, &LogArea),
+        keyspace: KeyspaceId,
+        changes: &[OperationRef<'_>],
+        pieces: &[Piece<'_>],
+    ) -> Result<()> {
+        self.empty_log(block);
+        self.append_layer(block, keyspace, changes, pieces)?;
+        if let Some((_, layer)) = self.edit.layers.last_mut() {
+            layer.fresh = area.fresh_percent();
+        }
         Ok(())
     }
 

@@ -114,6 +114,12 @@ impl LogArea {
         self.size.fresh
     }
 
+    /// The same in a hundred of all, as an edit has it. Rounded, as where that is read: it would become less with each opening.
+    pub fn fresh_percent(&self) -> u32 {
+        let bytes = self.bytes().max(1);
+        ((self.fresh() * 100 + bytes / 2) / bytes).min(100) as u32
+    }
+
     /// Removals in the pieces.
     pub fn removals(&self) -> u64 {
         self.layers().map(|layer| u64::from(layer.removals)).sum()

@@ -6,6 +6,15 @@
 //! Each block has an account of its own, so that blocks where many search are cleansed first, and those where nobody does, never.
 //! (d-IPL B+-tree: eager cleansing, there begun by a threshold of reads.)
 //!
+//! A block of many layers can have less for less: merged, they are one, and a search that has read a piece of each reads one piece. Its leaves
+//! stay as they are, so that this costs half of a cleansing or a tenth. It comes first, also where both are paid when the block has its turn: of what was
+//! paid, it spares most for its price. Then the account begins anew, and rises slowly, with what is paid for one layer. Both together spend no more than three times what a
+//! cleansing at the beginning would have cost.
+//!
+//! ```text
+//! 0 ── rent of many layers ──▶ price of merging, and 0 again ── rent of one layer ──▶ price of cleansing
+//! ```
+//!
 //! Invariant: the list of blocks that have paid is bounded; one that finds it full is noted when it has paid its price again.
 
 use crate::node::NodeId;
@@ -17,22 +26,59 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes that a device moves in long requests while it reads one log piece by itself among many (14 microseconds for 4.5 KiB and 1 GB/s
 /// where we measured, see docs/performance.md). One that comes with the same request as its neighbour pays for its length.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
+/// Of these, what the request costs and not its length.
+const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
 /// The same for a piece that is in the cache: to merge it with others takes 1 microsecond, and it is in the place of a leaf.
 const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 
 /// Most blocks that wait for their cleansing: one and a half GiB of leaves.
 const LISTED_MAX: usize = 8192;
 
-/// What it costs to cleanse a block, in bytes moved: leaves read and written again, pieces read.
-pub(crate) fn price(leaves: u64, pieces: u64) -> u64 {
-    2 * leaves + pieces
+/// Fewer layers are not merged: that has to spare three quarters of the rent.
+const MERGED_MIN: usize = 4;
+
+/// What it costs to read pieces, in bytes moved: those of a layer lie together.
+fn reading(pieces: u64, layers: usize) -> u64 {
+    pieces + layers as u64 * BYTES_A_REQUEST
+}
+
+/// What it costs to cleanse a block, in bytes moved: leaves read and written again, pieces in so many layers read.
+pub(crate) fn price(leaves: u64, pieces: u64, layers: usize) -> u64 {
+    2 * leaves + reading(pieces, layers)
+}
+
+/// What a block's rent buys next, and what that costs in bytes moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Merging(u64),
+    Cleansing(u64),
+}
+
+impl Next {
+    /// For a block of so many bytes of leaves, and of pieces in so many layers. Merging reads the pieces and writes them; it comes first, if it is to
+    /// be had for half of what a cleansing costs.
+    pub fn of(leaves: u64, pieces: u64, layers: usize) -> Self {
+        let cleansing = price(leaves, pieces, layers);
+        let merging = reading(pieces, layers) + pieces;
+        if layers >= MERGED_MIN && 2 * merging <= cleansing {
+            Self::Merging(merging)
+        } else {
+            Self::Cleansing(cleansing)
+        }
+    }
+
+    pub fn price(self) -> u64 {
+        match self {
+            Self::Merging(price) | Self::Cleansing(price) => price,
+        }
+    }
 }
 
 /// The account of one block.
 #[derive(Debug, Default)]
 pub(crate) struct Rent {
     paid: AtomicU64,
-    /// Looked up by the first who pays.
+    /// Of what is bought next; looked up by the first who pays.
     price: OnceLock<u64>,
 }
 
@@ -67,7 +113,7 @@ pub(crate) struct Rents {
     read: AtomicU64,
     cached: AtomicU64,
     paid: AtomicU64,
-    /// Rent of blocks that were cleansed because of it.
+    /// Rent of blocks that were cleansed or merged because of it.
     settled: AtomicU64,
     /// Blocks that have paid, and where their leaves begin.
     listed: Mutex<Vec<(Position, NodeId)>>,
@@ -122,7 +168,7 @@ impl Rents {
         (self.read.load(Relaxed), self.cached.load(Relaxed))
     }
 
-    /// A block was cleansed because of its rent.
+    /// A block was cleansed because of its rent, or its layers merged.
     pub fn settle(&self, rent: &Rent) {
         self.settled.fetch_add(rent.paid(), Relaxed);
     }
@@ -186,6 +232,17 @@ mod tests {
         rents.settle(&rent);
         assert_eq!(rents.unsettled(), 0);
         assert_eq!(rent.carried_over().paid(), rent.paid());
+    }
+
+    #[test]
+    fn layers_are_merged_where_they_are_many_and_short() {
+        let next = |pieces, layers| Next::of(400 << 10, pieces, layers);
+        let cleansing = |pieces, layers| Next::Cleansing(price(400 << 10, pieces, layers));
+        let requests = MERGED_MIN as u64 * BYTES_A_REQUEST;
+        assert_eq!(next(40 << 10, MERGED_MIN), Next::Merging((80 << 10) + requests), "a tenth of the leaves");
+        let few = MERGED_MIN - 1;
+        assert_eq!(next(40 << 10, few), cleansing(40 << 10, few));
+        assert_eq!(next(400 << 10, MERGED_MIN), cleansing(400 << 10, MERGED_MIN), "as long as the leaves");
     }
 
     #[test]

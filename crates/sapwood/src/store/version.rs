@@ -191,9 +191,8 @@ impl Version {
             while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
                 && let Some((block, area)) = areas.next()
             {
-                // In all together it is what it was in each. Rounded, as where it is read: it would become less with each opening.
-                let bytes = area.bytes().max(1);
-                let fresh = ((area.fresh() * 100 + bytes / 2) / bytes).min(100) as u32;
+                // In all together it is what it was in each.
+                let fresh = area.fresh_percent();
                 for (Layer { pieces, fences, removals }, hashes) in area.layers().zip(area.hashes()) {
                     let (pieces_len, count) = (pieces.len() as u32, hashes.len() as u32);
                     edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals, fresh }));

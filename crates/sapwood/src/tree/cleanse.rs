@@ -101,7 +101,7 @@ pub(crate) fn to_leaves(
 }
 
 /// What log areas hold, one after the other.
-struct Areas<'a> {
+pub(super) struct Areas<'a> {
     view: TreeView<'a>,
     /// Whose pieces are still to be read.
     rest: VecDeque<Arc<LogArea>>,
@@ -110,12 +110,12 @@ struct Areas<'a> {
 }
 
 impl<'a> Areas<'a> {
-    fn of(view: TreeView<'a>, areas: impl IntoIterator<Item = Arc<LogArea>>) -> Self {
+    pub fn of(view: TreeView<'a>, areas: impl IntoIterator<Item = Arc<LogArea>>) -> Self {
         Self { view, rest: areas.into_iter().collect(), read: VecDeque::new() }
     }
 
     /// The changes of the next area in key order, each key with its newest; `None` if there is no other.
-    fn next(&mut self) -> Result<Option<Merged>> {
+    pub fn next(&mut self) -> Result<Option<Merged>> {
         if self.read.is_empty() {
             self.read()?;
         }

@@ -7,7 +7,7 @@ use crate::node::NodeId;
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::pager::Pager;
-use crate::store::rent::price;
+use crate::store::rent::Next;
 use crate::store::version::Version;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
@@ -20,23 +20,37 @@ pub(crate) struct Logged {
     pub area: Arc<LogArea>,
 }
 
-/// A log area for which range searches have paid the price of its cleansing.
+/// A log area for which range searches have paid the price of its cleansing, or of merging its layers.
 #[derive(Debug)]
 pub(crate) struct Paid {
     pub area: Arc<LogArea>,
-    /// Bytes of leaves and pieces that its cleansing reads and writes.
+    /// Bytes that this reads and writes.
     pub price: u64,
 }
 
-/// Blocks of one tree that are cleansed together, in key order, each beside what was paid for it.
+/// Blocks of one tree that have their turn together, in key order, each beside what was paid for it.
 #[derive(Default)]
 pub(crate) struct PaidBlocks {
+    pub cleansed: Turn,
+    pub merged: Turn,
+}
+
+/// See [`PaidBlocks`].
+#[derive(Default)]
+pub(crate) struct Turn {
     pub blocks: Vec<Logged>,
     pub paid: Vec<Paid>,
 }
 
-/// Takes blocks from the front of `listed`, as long as they come to no more than `write` bytes of leaves and `hold` bytes of pieces, and says which of them are to be cleansed: those
-/// that have a log area and have paid their price for it. The others were cleansed since, or are no more. One that is listed
+impl Turn {
+    fn push(&mut self, block: NodeId, paid: Paid) {
+        self.blocks.push(Logged { block, area: Arc::clone(&paid.area) });
+        self.paid.push(paid);
+    }
+}
+
+/// Takes blocks from the front of `listed`, as long as they come to no more than `write` bytes and `hold` bytes of pieces, and says which of them are to be cleansed, and which
+/// merged: those that have a log area and have paid their price for it. The others had it since, or are no more. One that is listed
 /// twice has one turn.
 pub(crate) fn paid(
     pager: &Pager,
@@ -45,7 +59,7 @@ pub(crate) fn paid(
     write: u64,
     hold: u64,
 ) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
-    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Paid)> = BTreeMap::new();
+    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Next)> = BTreeMap::new();
     let (mut written, mut held) = (0, 0);
     while written < write
         && held < hold
@@ -54,23 +68,28 @@ pub(crate) fn paid(
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
         let block = pager.fetch_one(&version.segments, id, address)?;
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
-        let leaves = view.leaf_bytes(&block);
-        let price = price(leaves, area.bytes());
+        let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
+        let next = Next::of(leaves, pieces, area.layer_count());
         // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
         // the sweep.
         let last = block.count().saturating_sub(1);
-        if last > 0 && area.rent().has_reached(price) {
-            written += leaves + area.bytes();
-            held += area.bytes();
-            let paid = Paid { area: Arc::clone(area), price };
-            sorted.insert((view.keyspace, block.key_bytes(last)), (id, paid));
+        if last > 0 && area.rent().has_reached(next.price()) {
+            written += match next {
+                Next::Merging(_) => pieces,
+                Next::Cleansing(_) => leaves + pieces,
+            };
+            held += pieces;
+            sorted.insert((view.keyspace, block.key_bytes(last)), (id, Arc::clone(area), next));
         }
     }
     let mut blocks = BTreeMap::<_, PaidBlocks>::new();
-    for ((keyspace, _), (id, paid)) in sorted {
-        let of_tree = blocks.entry(keyspace).or_default();
-        of_tree.blocks.push(Logged { block: id, area: Arc::clone(&paid.area) });
-        of_tree.paid.push(paid);
+    for ((keyspace, _), (id, area, next)) in sorted {
+        let PaidBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
+        let turn = match next {
+            Next::Merging(_) => merged,
+            Next::Cleansing(_) => cleansed,
+        };
+        turn.push(id, Paid { area, price: next.price() });
     }
     Ok(blocks)
 }

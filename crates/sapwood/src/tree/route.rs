@@ -22,7 +22,7 @@
 //!    leaves.
 //! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
 
-mod cut;
+pub(super) mod cut;
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -261,7 +261,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let urgency = if is_dense {
             Urgency::Overdue
         } else {
-            let is_paid = area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged)));
+            let is_paid =
+                area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged, layers)));
             self.sweep.at_block(Due::new(keyspace, low, leaves, is_paid), fence, log)
         };
         if layers == LAYERS_MAX || urgency == Urgency::Overdue {

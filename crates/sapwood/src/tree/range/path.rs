@@ -11,7 +11,7 @@ use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::mapping_table::Position;
 use crate::store::pager::Pager;
-use crate::store::rent::{BYTES_A_PIECE, Needed, price};
+use crate::store::rent::{BYTES_A_PIECE, Needed, Next};
 use crate::store::scan_lengths::Kind;
 use crate::store::version::Version;
 use crate::tree::view::TreeView;
@@ -234,10 +234,11 @@ impl Path {
             }
             crossed.was_read = cached.is_none();
         }
+        let next_price = || Next::of(view.leaf_bytes(block), area.bytes(), layers.len()).price();
         let begin: Option<Position> =
             view.version.table.address(block.child(0)).map(|address| address.position);
         let place = (begin, block.name().id);
-        view.pager.rents.pay(area.rent(), needed, || price(view.leaf_bytes(block), area.bytes()), place);
+        view.pager.rents.pay(area.rent(), needed, next_price, place);
         Some((block.name().id, layers.len()))
     }
 

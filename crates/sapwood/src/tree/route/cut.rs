@@ -21,7 +21,7 @@ const PIECE_LEN: u64 = 4 << 10;
 const FENCE_SHARE: u64 = 16;
 
 /// Divides changes into log pieces of about equal length.
-pub(super) fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
+pub(in crate::tree) fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
     let total: u64 = changes.iter().map(logged_len).sum();
     // Rounded, so that no short one is left over: a flush that has 5 KiB for each block writes a piece for each.
     let count = ((total + PIECE_LEN / 2) / PIECE_LEN).max(1);

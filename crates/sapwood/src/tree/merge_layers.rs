@@ -1,0 +1,34 @@
+//! Merging: the layers of a log area become one, and a range search that had to read a piece of each reads one piece. No leaf is read or written.
+//!
+//! ```text
+//! [a c g …] [b g' …] [c' f …] [d …]  ──▶  [a b c' d f g' …]        oldest to newest; of each key the newest change
+//! ```
+//! Removals stay: a leaf may have their keys.
+//!
+//! Invariant: the area says of each key what it said before.
+
+use crate::error::Result;
+use crate::operation::OperationRef;
+use crate::store::attempt::Attempt;
+use crate::tree::cleanse::Areas;
+use crate::tree::incoming::Incoming;
+use crate::tree::logged::Logged;
+use crate::tree::route::cut::cut;
+use crate::tree::view::TreeView;
+use std::sync::Arc;
+
+/// Merges the layers of these blocks, of each its own.
+pub(crate) fn to_one_layer(view: TreeView<'_>, attempt: &mut Attempt<'_>, blocks: &[Logged]) -> Result<()> {
+    let mut areas = Areas::of(view, blocks.iter().map(|logged| Arc::clone(&logged.area)));
+    for Logged { block, area } in blocks {
+        let merged: Vec<_> = areas.next()?.unwrap_or_default().collect();
+        let changes = merged.iter().map(|change| OperationRef {
+            keyspace: view.keyspace,
+            key: change.key(),
+            value: change.value(),
+        });
+        let changes: Vec<_> = changes.collect();
+        attempt.merge_layers((*block, area), view.keyspace, &changes, &cut(&changes))?;
+    }
+    Ok(())
+}
