@@ -161,6 +161,8 @@ impl Engine {
                     return cleansed;
                 }
                 self.rest((RESTS * began.elapsed()).min(REST_MAX));
+                // It may be at this for long.
+                self.give_back_spare(STILL);
             }
         }
     }

@@ -196,7 +196,7 @@ fn start(
     let alignment = volume.limits().alignment;
     let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
     engine.set_writer(writer);
-    let Replay { mut tail, is_whole } =
+    let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
         if !replayed.torn && replayed.len == current.manifest_len {
@@ -208,27 +208,30 @@ fn start(
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
         Manifest::create(Arc::clone(volume), next, &version)
     };
-    let wal = if is_whole && options.has_background_thread() {
-        // Neither knows of the other, and both wait for the disk most of the time.
-        let (wal, manifest) =
-            both("sapwood-settle", || settled_log(volume, current.database, &tail), manifest);
-        let wal = wal?;
-        *engine.manifest.get_mut() = Some(manifest?);
-        wal
-    } else {
+    let settled = || {
+        let mut tail = tail.clone();
         wal::settle(&**volume, &mut tail)?;
-        *engine.manifest.get_mut() = Some(manifest()?);
-        if !is_whole {
-            // What is settled is begun, and a flush wants to know.
-            let newest = Some(tail.ends_in).filter(|newest| *newest > high);
-            if newest.is_some() {
-                engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
-            }
-            let generations = [low, tail.ends_in.max(high)];
-            replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
-        }
-        settled_log(volume, current.database, &tail)?
+        Ok(tail)
     };
+    // Neither knows of the other, and both wait for the disk most of the time.
+    let (settled, manifest) = if options.has_background_thread() {
+        both("sapwood-settle", settled, manifest)
+    } else {
+        (Ok(settled()?), manifest())
+    };
+    let tail = settled?;
+    *engine.manifest.get_mut() = Some(manifest?);
+    if !is_whole {
+        // What is settled is begun, and a flush wants to know.
+        let newest = Some(tail.ends_in).filter(|newest| *newest > high);
+        if newest.is_some() {
+            engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+        }
+        let generations = [low, tail.ends_in.max(high)];
+        replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
+    }
+    // Only now: the log's next file says that all before it is durable, also what was needless only by an edit that nobody had synced.
+    let wal = next_log(volume, current.database, &tail)?;
     begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
@@ -281,8 +284,8 @@ fn both<A: Send, B>(
     })
 }
 
-/// Makes durable what was found in the log, and begins a generation behind it.
-fn settled_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
+/// Begins a generation behind what was found in the log, and is durable.
+fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
     match WalWriter::resume(Arc::clone(volume), database, tail)? {
         Some(wal) => Ok(wal),
         // Generations that nothing continues are void from here on, and go with the next flush.
@@ -517,5 +520,51 @@ mod tests {
             }
         }
         assert!(failures > 10, "{failures}");
+    }
+
+    /// What a process leaves whose flush has written its edit and could not sync it; and how many records there are, all of them buffered. The edit can be
+    /// read, unless a power loss comes first.
+    fn killed_with_an_edit_that_is_not_durable(seed: u64) -> (Simulated, u32) {
+        let volume = Simulated::new(seed);
+        let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let put = |number: u32| {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, name(number), [7; 500]);
+            batch.durability(Durability::Buffered).commit()
+        };
+        (0..60).for_each(|number| put(number).unwrap());
+        let engine = &db.handle.engine;
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
+        // It comes to the log behind the queue's, and then the flush has its turn.
+        put(60).unwrap();
+        assert!(volume.fired() == 1 && put(61).is_err());
+        (volume.crash(), 61)
+    }
+
+    /// The log's next file said that the one was durable whose records only that edit had made needless.
+    #[test]
+    fn the_next_log_vouches_for_nothing_before_the_manifest_is_durable() {
+        for seed in 0..4 {
+            let (found, count) = killed_with_an_edit_that_is_not_durable(seed);
+            // What fails is the manifest's way, so that the log's has come as far as it can.
+            let plans =
+                ["manifest", "CURRENT"].into_iter().flat_map(|file| (1..6).map(move |nth| (file, nth)));
+            for (file, nth) in plans {
+                let volume = found.crash();
+                volume.fail_nth(Filter::changes().file(file), nth, Fault::Error, Repeat::Once);
+                let is_open = options(4 << 20, 1).open_on(Arc::new(volume.clone())).is_ok();
+                for loss in 0..6 {
+                    let db = options(4 << 20, 0).open_on(Arc::new(volume.power_loss(loss)));
+                    let held =
+                        held(&db.unwrap_or_else(|error| panic!("{seed} {nth} {loss}: {error}")), count);
+                    assert!(!is_open || held == count, "{held} of {count}: {seed} {nth} {loss}");
+                }
+                if is_open {
+                    break;
+                }
+            }
+        }
     }
 }

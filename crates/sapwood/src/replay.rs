@@ -94,7 +94,7 @@ impl Queues<'_> {
     fn bring(&mut self, portion: &Portion) -> Result<bool> {
         let engine = self.engine;
         let state = engine.state.load_full();
-        let fill = state.active.fill();
+        let (fill, is_behind_another) = (state.active.fill(), state.frozen.is_some());
         if engine.read_only && fill as u64 >= REPLAYED_MAX {
             let range = format!(
                 "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
@@ -105,9 +105,11 @@ impl Queues<'_> {
         let most = engine.queue_max(&state);
         // Memory comes by portions, so a queue that was just full when it was frozen may be so a little earlier now.
         let is_full = fill >= most + most / 8;
-        let is_over = portion.generation != self.generation && state.frozen.is_none() && fill >= most / 2;
+        let is_over = portion.generation != self.generation && !is_behind_another && fill >= most / 2;
+        // Or the queue that is flushed would be taken for one that somebody holds.
+        drop(state);
         if !engine.read_only && (is_full || is_over) {
-            if state.frozen.is_some() {
+            if is_behind_another {
                 if self.overflow == Overflow::Left {
                     return Ok(false);
                 }
@@ -117,7 +119,6 @@ impl Queues<'_> {
         }
         self.generation = portion.generation;
         let active = Arc::clone(&engine.state.load().active);
-        drop(state);
         active.insert_all(
             Operations::new(&portion.body).map_while(|operation| operation.ok()),
             portion.first_seq,

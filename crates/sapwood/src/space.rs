@@ -55,15 +55,19 @@ impl Engine {
         self.shares.work(0, 0, u64::MAX)
     }
 
-    /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while writers are
-    /// pressed.
+    /// Whether somebody waits for what collects: a writer, or who closes the database.
+    fn is_hurried(&self) -> bool {
+        self.flush.stops() || self.are_writers_pressed()
+    }
+
+    /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while somebody waits.
     fn collect(&self, writer: &mut Writer) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
             let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
             let victims = garbage_collection::choose(&base, budget);
             let is_bearable = || base.used_bytes() <= garbage_collection::bearable(base.live_bytes());
-            if victims.is_empty() || (self.are_writers_pressed() && is_bearable()) {
+            if victims.is_empty() || (self.is_hurried() && is_bearable()) {
                 return Ok(());
             }
             let mut attempt = Attempt::begin(base, &self.pager, writer);

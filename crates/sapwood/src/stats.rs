@@ -142,7 +142,7 @@ pub struct WriteStats {
     pub blocks_cleansed_for_scans: u64,
     /// ... those whose layers were merged for that (count), ...
     pub blocks_merged_for_scans: u64,
-    /// ... and leaves and log pieces that both read and wrote (bytes).
+    /// ... and what both cost: leaves and log pieces that they read and wrote, and 10 KiB for each layer's request (bytes).
     pub moved_for_scans: u64,
     /// Changes that wait in the operation queues (count).
     pub changes_queued: u64,

@@ -39,7 +39,9 @@ impl Engine {
         let (mut paid, mut merged) = (Vec::new(), Vec::new());
         for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.pager, version: &base, keyspace };
-            to_leaves(view, &mut attempt, cleansed.blocks, self.shares.node_len)?;
+            if !cleansed.blocks.is_empty() {
+                to_leaves(view, &mut attempt, cleansed.blocks, self.shares.node_len)?;
+            }
             to_one_layer(view, &mut attempt, &of_tree.blocks)?;
             paid.extend(cleansed.paid);
             merged.extend(of_tree.paid);

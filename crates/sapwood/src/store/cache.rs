@@ -44,6 +44,11 @@ const LEAST: u64 = 16;
 /// Ghosts count that fit into this share of what records may take.
 const WINDOW: u64 = 8;
 
+/// What records may have of a capacity who want so much.
+fn within(capacity: u64, records: u64) -> u64 {
+    records.clamp(capacity / LEAST, capacity - capacity / LEAST)
+}
+
 fn memory_of(node: &Node) -> u64 {
     (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
 }
@@ -138,7 +143,7 @@ impl Cache {
 
     /// Gives records so much of the capacity. The side that shrinks goes first.
     fn divide(&self, capacity: u64, records: u64) {
-        let records = records.clamp(capacity / LEAST, capacity - capacity / LEAST);
+        let records = within(capacity, records);
         let before = self.records_bytes.swap(records, Relaxed);
         if records < before {
             self.records.set_capacity(records);
@@ -161,8 +166,12 @@ impl Cache {
             && let Some(_border) = self.border.try_lock()
         {
             let lean = self.lean.swap(0, Relaxed);
-            let records = self.records_bytes.load(Relaxed);
-            self.divide(self.capacity.load(Relaxed), records.saturating_add_signed(lean));
+            let (capacity, records) = (self.capacity.load(Relaxed), self.records_bytes.load(Relaxed));
+            let wanted = within(capacity, records.saturating_add_signed(lean));
+            // Where one side has all that it may have, it goes on to be asked for.
+            if wanted != records {
+                self.divide(capacity, wanted);
+            }
         }
     }
 

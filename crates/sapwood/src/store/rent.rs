@@ -7,9 +7,9 @@
 //! (d-IPL B+-tree: eager cleansing, there begun by a threshold of reads.)
 //!
 //! A block of many layers can have less for less: merged, they are one, and a search that has read a piece of each reads one piece. Its leaves
-//! stay as they are, so that this costs half of a cleansing or a tenth. It comes first, also where both are paid when the block has its turn: of what was
-//! paid, it spares most for its price. Then the account begins anew, and rises slowly, with what is paid for one layer. Both together spend no more than three times what a
-//! cleansing at the beginning would have cost.
+//! stay as they are, so that this costs half of a cleansing or a tenth. It comes first, also where both are paid when the block has its turn between two flushes: of what was
+//! paid, it spares most for its price. Then the account begins anew, and rises slowly, with what is paid for one layer. As long as no flush adds layers, both together spend no more than
+//! three times what a cleansing at the beginning would have cost.
 //!
 //! ```text
 //! 0 ── rent of many layers ──▶ price of merging, and 0 again ── rent of one layer ──▶ price of cleansing

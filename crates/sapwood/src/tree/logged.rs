@@ -24,7 +24,7 @@ pub(crate) struct Logged {
 #[derive(Debug)]
 pub(crate) struct Paid {
     pub area: Arc<LogArea>,
-    /// Bytes that this reads and writes.
+    /// What it costs: see [`Next`].
     pub price: u64,
 }
 
