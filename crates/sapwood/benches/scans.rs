@@ -7,6 +7,7 @@
 mod ground;
 mod numbered;
 mod records;
+mod workload_e;
 mod zipfian;
 
 use clap::Parser;
@@ -14,9 +15,10 @@ use ground::Ground;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace};
+use sapwood::{Database, Keyspace};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use workload_e::{GAP, scan, scan_or_insert};
 use zipfian::Zipfian;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -42,9 +44,6 @@ struct Options {
     threads: u64,
 }
 
-/// Room between the keys of two neighbours, for inserts.
-const GAP: u64 = 1 << 20;
-
 /// Writes `count` records, whose numbers `next` says.
 fn write(
     db: &Database,
@@ -63,16 +62,6 @@ fn write(
         |_, _| {},
     )?;
     Ok(())
-}
-
-fn scan(keyspace: &Keyspace, from: u64, len: usize) {
-    let from = key(from * GAP);
-    let mut found = 0;
-    for item in keyspace.range(&from[..]..).take(len) {
-        item.expect("reads");
-        found += 1;
-    }
-    assert!(found > 0, "nothing is there");
 }
 
 /// Runs `work` on some threads for so many seconds and prints what each slice of time came to. `work` says whether it
@@ -156,16 +145,7 @@ fn main() -> Outcome {
     );
     in_memory("with log pieces", &keyspace, records);
     measure("zipfian", &db, &options, options.threads, |rng| {
-        let is_scan = rng.random_range(0..20) > 0;
-        if is_scan {
-            scan(&keyspace, zipfian.number(rng), rng.random_range(1..=100));
-        } else {
-            let mut batch = db.batch();
-            let number = rng.random_range(0..records) * GAP + rng.random_range(1..GAP);
-            batch.insert(&keyspace, key(number), records::value(rng));
-            batch.durability(Durability::Buffered).commit().expect("commits");
-        }
-        is_scan
+        scan_or_insert(&db, &keyspace, &zipfian, records::VALUE_LEN, rng)
     });
     measure("uniform", &db, &options, 1, |rng| {
         scan(&keyspace, rng.random_range(0..records), 100);

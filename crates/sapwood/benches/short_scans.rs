@@ -8,6 +8,7 @@ mod coprime;
 mod ground;
 mod numbered;
 mod records;
+mod workload_e;
 mod zipfian;
 
 use clap::Parser;
@@ -15,7 +16,8 @@ use ground::Ground;
 use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace, Stats};
+use sapwood::{Database, Keyspace, Stats};
+use workload_e::{GAP, scan, scan_or_insert};
 use zipfian::Zipfian;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -57,42 +59,13 @@ Examples:
   cargo bench -p sapwood --bench short_scans -- --dir /mnt/disk
   cargo bench -p sapwood --bench short_scans -- --still --threads 1 --value-len 16 --records 4000000 --updates 0 --uniform 100";
 
-/// Room between the keys of two neighbours, for inserts.
-const GAP: u64 = 1 << 20;
-
-fn scan(keyspace: &Keyspace, from: u64, len: usize) {
-    let from = key(from * GAP);
-    let mut found = 0;
-    for item in keyspace.range(&from[..]..).take(len) {
-        item.expect("reads");
-        found += 1;
-    }
-    assert!(found > 0, "nothing is there");
-}
-
-/// One scan, or now and then an insert. Says whether it was a scan.
-fn scan_or_insert(
-    db: &Database,
-    keyspace: &Keyspace,
-    options: &Options,
-    zipfian: &Zipfian,
-    rng: &mut StdRng,
-) -> bool {
-    let records = options.ground.records;
-    if let Some(len) = options.uniform {
-        scan(keyspace, rng.random_range(0..records), len);
-        return true;
-    }
-    let is_scan = rng.random_range(0..20) > 0;
-    if is_scan {
-        scan(keyspace, zipfian.number(rng), rng.random_range(1..=100));
-    } else {
-        let mut batch = db.batch();
-        let number = rng.random_range(0..records) * GAP + rng.random_range(1..GAP);
-        batch.insert(keyspace, key(number), vec![7; options.value_len]);
-        batch.durability(Durability::Buffered).commit().expect("commits");
-    }
-    is_scan
+/// One scan from a uniform start, if the options say so, and otherwise a call of workload E. Says whether it was a scan.
+fn call(db: &Database, keyspace: &Keyspace, options: &Options, zipfian: &Zipfian, rng: &mut StdRng) -> bool {
+    let Some(len) = options.uniform else {
+        return scan_or_insert(db, keyspace, zipfian, options.value_len, rng);
+    };
+    scan(keyspace, rng.random_range(0..options.ground.records), len);
+    true
 }
 
 fn print_row(scans: u64, before: &Stats, after: &Stats, each_of: f64) {
@@ -182,7 +155,7 @@ fn main() -> Outcome {
                     let mut rng = StdRng::seed_from_u64(1000 * row + thread);
                     let mut scans = 0;
                     while scans < share {
-                        scans += u64::from(scan_or_insert(db, keyspace, options, zipfian, &mut rng));
+                        scans += u64::from(call(db, keyspace, options, zipfian, &mut rng));
                     }
                 });
             }

@@ -31,7 +31,6 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
-const REST_MAX: Duration = Duration::from_secs(1);
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -160,7 +159,7 @@ impl Engine {
                     self.pager.rents.put_back(listed);
                     return cleansed;
                 }
-                self.rest((RESTS * began.elapsed()).min(REST_MAX));
+                self.rest(Self::rest_after(RESTS, began.elapsed()));
                 // It may be at this for long.
                 self.give_back_spare(STILL);
             }

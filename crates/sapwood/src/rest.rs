@@ -6,12 +6,19 @@ use crate::engine::Engine;
 use crate::idle::STILL;
 use std::time::{Duration, Instant};
 
+/// No rest between two portions is longer, however long one took.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// How often a thread that rests looks whether anybody waits for it.
 const LOOK: Duration = Duration::from_millis(5);
 /// It has time as long as less than such a part of the next queue is written.
 const HARDLY_ANY: usize = 8;
 
 impl Engine {
+    /// How long to rest after a portion that took so long: so many times as long, within bounds.
+    pub fn rest_after(times: u32, took: Duration) -> Duration {
+        (times * took).min(REST_MAX)
+    }
+
     /// Waits for so long, or until there is something to flush.
     pub fn rest(&self, time: Duration) {
         self.flush.sleep(time, || self.state.load().frozen.is_some());

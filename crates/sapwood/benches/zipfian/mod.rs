@@ -21,6 +21,11 @@ impl Zipfian {
         Self { records, zeta, eta }
     }
 
+    /// Over how many.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
     pub fn number(&self, rng: &mut StdRng) -> u64 {
         let (at, n) = (rng.random::<f64>(), self.records as f64);
         let rank = match at * self.zeta {

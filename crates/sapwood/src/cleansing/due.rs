@@ -18,11 +18,10 @@ use crate::tree::sweep_ahead::sweep_ahead;
 use crate::tree::view::{Block, TreeView};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// While hardly anybody writes, it rests between two portions for so many times as long as one took.
 const RESTS: u32 = 4;
-const REST_MAX: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. `written` is what the
@@ -74,7 +73,7 @@ impl Engine {
             let took = began.elapsed();
             self.tidy_up(writer)?;
             if self.flush.in_background() && !due.is_empty() {
-                self.rest_beside_readers((RESTS * took).min(REST_MAX));
+                self.rest_beside_readers(Self::rest_after(RESTS, took));
             }
         }
         Ok(())
