@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use std::thread::{Builder, Scope};
 
 /// Waits for what was begun, and says how it went. If it panicked: [`Error::Closed`].
-pub(crate) type Wait<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
+pub(crate) type Wait<'a, T = ()> = Box<dyn FnOnce() -> Result<T> + 'a>;
 
 /// Begins `work`.
-pub(crate) fn beside<'scope>(
+pub(crate) fn beside<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
-    work: impl Fn() -> Result<()> + Copy + Send + 'scope,
-) -> Wait<'scope> {
+    work: impl Fn() -> Result<T> + Copy + Send + 'scope,
+) -> Wait<'scope, T> {
     match Builder::new().name(name.into()).spawn_scoped(scope, work) {
         Ok(thread) => Box::new(move || thread.join().unwrap_or(Err(Error::Closed))),
         Err(_) => Box::new(work),

@@ -11,11 +11,12 @@
 //! 2. A directory that holds anything else than a database is refused and left alone.
 //! 3. A crash at any point of opening or creating leaves something that opens.
 
+use crate::beside::beside;
 use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::engine::{Engine, Parts};
 use crate::error::{Error, Result};
-use crate::options::Builder as Options;
+use crate::options::Builder;
 use crate::publish::With;
 use crate::replay::{Overflow, Replay, replay};
 use crate::store::current::{self, Current};
@@ -29,14 +30,13 @@ use crate::store::writer::Writer;
 use crate::wal::{self, Tail, WalWriter};
 use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use std::sync::Arc;
-use std::thread::Builder;
 use std::time::Duration;
 
 /// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
 const GENERATIONS_MAX: u64 = 4;
 
 /// Opens the database on `volume`, or creates it.
-pub(crate) fn open(volume: Arc<dyn Volume>, options: &Options) -> Result<(Engine, Lock)> {
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
     let path = volume.describe();
     if !options.may_create() && !has_current(&volume.list()?) {
         return Err(missing(&*volume, &path)?);
@@ -122,7 +122,7 @@ fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
 }
 
 /// Makes a new database. `CURRENT` comes last, so that a crash before leaves only what the next try removes.
-fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Options, path: &str) -> Result<()> {
+fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
     if let Some(reason) = foreign(entries) {
         return Err(Error::NotADatabase { path: path.into(), reason });
     }
@@ -153,7 +153,7 @@ fn start(
     current: Current,
     replayed: Replayed,
     slots: Arc<Slots>,
-    options: &Options,
+    options: &Builder,
     path: String,
 ) -> Result<Engine> {
     let read_only = options.is_read_only();
@@ -215,7 +215,11 @@ fn start(
     };
     // Neither knows of the other, and both wait for the disk most of the time.
     let (settled, manifest) = if options.has_background_thread() {
-        both("sapwood-settle", settled, manifest)
+        std::thread::scope(|scope| {
+            let settled = beside(scope, "sapwood-settle", settled);
+            let manifest = manifest();
+            (settled(), manifest)
+        })
     } else {
         (Ok(settled()?), manifest())
     };
@@ -267,21 +271,6 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
         Ok(()) | Err(psync::Error::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// What two pieces of work come to, the first of them on a thread of its own, if the system gives one.
-fn both<A: Send, B>(
-    name: &str,
-    first: impl Fn() -> Result<A> + Copy + Send,
-    second: impl FnOnce() -> Result<B>,
-) -> (Result<A>, Result<B>) {
-    std::thread::scope(|scope| match Builder::new().name(name.into()).spawn_scoped(scope, first) {
-        Ok(thread) => {
-            let second = second();
-            (thread.join().unwrap_or(Err(Error::Closed)), second)
-        }
-        Err(_) => (first(), second()),
-    })
 }
 
 /// Begins a generation behind what was found in the log, and is durable.
@@ -393,7 +382,7 @@ mod tests {
         assert_eq!(keyspace.get([5]).unwrap().unwrap().len(), value.len());
     }
 
-    fn options(memory: u64, background: usize) -> Options {
+    fn options(memory: u64, background: usize) -> Builder {
         Database::builder().memory(memory).segment_span(1 << 20).background_threads(background)
     }
 

@@ -3,6 +3,7 @@
 //! A get is *uncached* if it asked the device for anything: all others were answered by the queues, by the cache of records, or by cached nodes.
 //! Counted are all requests of the thread that gets, whatever they bring: leaves, log pieces, inner nodes.
 
+use super::ends::Ends;
 use super::requests;
 use super::stalls::{MEANING, NAMES, Stalls};
 use crate::numbered::key;
@@ -87,15 +88,6 @@ impl Count {
             self.reads().unwrap_or(f64::NAN),
             self.stalls.longest_ms()
         );
-    }
-}
-
-/// Tells the others to end, however the thread that has it does.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 

@@ -1,5 +1,6 @@
 //! How long puts take: when nothing is flushed, and with flushing all the time.
 
+use super::ends::Ends;
 use super::latencies::Latencies;
 use super::stalls::{MEANING, NAMES};
 use crate::numbered::key;
@@ -105,15 +106,6 @@ struct Signals {
     stop: AtomicBool,
 }
 
-/// Tells the others to end, however the thread that has it does.
-struct Ends<'a>(&'a Signals);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.stop.store(true, Relaxed);
-    }
-}
-
 /// Puts at uniform keys below `below` until told to stop, or until `most` records are put; a quarter of them is enough to warm up.
 fn put(
     (db, keyspace): (&Database, &Keyspace),
@@ -122,7 +114,7 @@ fn put(
     seed: u64,
     signals: &Signals,
 ) -> Outcome<Latencies> {
-    let _ends = Ends(signals);
+    let _ends = Ends(&signals.stop);
     let (mut latencies, mut rng, mut done) = (Latencies::default(), StdRng::seed_from_u64(seed), 0);
     let mut changes = Vec::new();
     let mut since = None;
