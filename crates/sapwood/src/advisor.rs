@@ -9,25 +9,38 @@
 //! ```text
 //! cost(s) = 2 F / s  +  R s / s₀            least at  s = √(2 F s₀ / R)
 //! ```
-//! Space grows by `s/2`, which bounds it from above. A new record takes no space twice while it lies in a piece, and so weighs less there than a record that
-//! hides another ([`crate::tree::sweep::weight`]): where a database grows, log areas become two and a half times as long, and later changes to it find room
-//! beside what is new. That it grows is found out from a sample of each queue ([`crate::tree::sample`]).
+//! Space grows by `s/2`, which bounds it from above. A new record takes no space twice while it lies in a piece. What bounds the share of these is memory: of each
+//! change in a log area there is a hash, and of each piece a fence. So the two have shares of their own, and a new record weighs less than a record that
+//! hides another, by their ratio ([`crate::tree::sweep::Log`]): where a database grows and nobody scans, log areas become some times as long, and later changes to it find room
+//! beside what is new; and when nobody writes, what is so long is cleansed ([`crate::cleansing`]). That it grows is found out from a sample of each queue ([`crate::tree::sample`]).
 //! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
 //! areas; docs/cost-model.md has prediction and measurement.)
 
 use crate::operation::KeyspaceId;
+use crate::store::version::Version;
 use crate::tree::sample::{Fresh, Seen};
+use crate::tree::sweep::Lengths;
 use std::collections::BTreeMap;
 
 /// Shares in percent, of bytes as they weigh: more would take too much space,
 const SHARE_MAX: u64 = 26;
 /// ... less would be no log area.
 const SHARE_MIN: u64 = 6;
+/// The most of new records, in percent of the leaves, in a database that is small beside its memory: more would save little, and a scan would have many pieces to read;
+const NEW_MAX: u64 = 200;
+/// ... and in one that is large.
+const NEW_MAX_IF_LARGE: u64 = 65;
+/// Of the budget, what the tables of log areas are to take at most because of new records.
+const TABLES: u64 = 8;
+/// Bytes of tables for a thousand of log, until something is known.
+const TABLES_OF_LOG: u64 = 60;
 
 /// Follows the workload from flush to flush.
 #[derive(Debug)]
 pub(crate) struct Advisor {
     share: u64,
+    /// That of new records.
+    new_share: u64,
     /// How many in a hundred of the last flush's changes were new records, of all,
     fresh: u64,
     /// ... and of each keyspace, by what was seen of it last.
@@ -66,20 +79,24 @@ impl Known {
 impl Default for Advisor {
     fn default() -> Self {
         // Until something is known: a young database grows.
-        Self { share: SHARE_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
+        Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
     }
 }
 
 impl Advisor {
-    /// The share in percent for a flush of `flushed` bytes, when range searches have paid so much rent since the database was
-    /// opened that nothing was cleansed for. It goes half of the way at a time, since one flush says little.
-    pub fn share(&mut self, flushed: u64, rent: u64) -> u64 {
+    /// How long log areas are to be for a flush of `flushed` bytes, when range searches have paid so much rent since the database was
+    /// opened that nothing was cleansed for, and new records may have `new_max` percent of their leaves. It goes half of the way at a time, since one flush says little.
+    pub fn lengths(&mut self, flushed: u64, rent: u64, new_max: u64) -> Lengths {
         // What was paid before may have been settled since.
         let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
-        let best = best(flushed, paid, self.share);
-        // Rounded towards the new one.
-        self.share = (self.share + best + u64::from(best > self.share)) / 2;
-        self.share
+        let [hiding, new] = [(self.share, SHARE_MAX), (self.new_share, new_max)].map(|(before, most)| {
+            let best = best(flushed, paid, before, most);
+            // Rounded towards the new one.
+            (before + best + u64::from(best > before)) / 2
+        });
+        self.new_share = new.min(new_max);
+        self.share = hiding;
+        Lengths { share: hiding, fresh: (hiding * 100 / self.new_share.max(1)).min(100) }
     }
 
     /// So many of a flush's changes were new records.
@@ -101,11 +118,22 @@ impl Advisor {
     }
 }
 
-/// The share that would have cost least, within what space allows.
-fn best(flushed: u64, rent: u64, share: u64) -> u64 {
+/// The share that would have cost least, up to `most`.
+fn best(flushed: u64, rent: u64, share: u64, most: u64) -> u64 {
     let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(rent));
-    let share = square.map_or(SHARE_MAX, |square| square.isqrt().min(u128::from(SHARE_MAX)) as u64);
+    let share = square.map_or(most, |square| square.isqrt().min(u128::from(most)) as u64);
     share.max(SHARE_MIN)
+}
+
+/// The most that new records may have of their leaves, in percent, in a database with such a version and so much memory. While log areas fill, their tables take on average what
+/// half as much does.
+pub(crate) fn new_max(version: &Version, memory: u64) -> u64 {
+    let (logged, live) = (version.logs.totals().bytes, version.live_bytes());
+    let known = (version.logs.memory() as u64 * 1000).checked_div(logged).filter(|_| logged > memory / 64);
+    let tables_of_all = live * known.unwrap_or(TABLES_OF_LOG).max(1) / 1000;
+    // Of all that lives, in percent.
+    let logged_max = (memory / TABLES * 100).checked_div(tables_of_all).unwrap_or(100).min(80);
+    (2 * logged_max * 100 / (100 - logged_max)).clamp(NEW_MAX_IF_LARGE, NEW_MAX)
 }
 
 #[cfg(test)]
@@ -126,7 +154,7 @@ mod tests {
                 let share = share as f64 / 100.0;
                 2.0 * flushed as f64 / share + rent as f64 * share / (before as f64 / 100.0)
             };
-            let chosen = best(flushed, rent, before);
+            let chosen = best(flushed, rent, before, SHARE_MAX);
             let least = (SHARE_MIN..=SHARE_MAX).map(cost).fold(f64::INFINITY, f64::min);
             // Whole percents, of at least six.
             prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
@@ -220,15 +248,16 @@ mod tests {
     fn it_follows_a_workload_that_changes() {
         let mut advisor = Advisor::default();
         let (mut rent, flushed) = (0, 16 << 20);
-        assert_eq!(advisor.share(flushed, rent), SHARE_MAX, "nobody scans");
-        for _ in 0..12 {
-            rent += 1 << 30;
-            advisor.share(flushed, rent);
-        }
-        assert_eq!(advisor.share, SHARE_MIN, "everybody does");
-        for _ in 0..12 {
-            advisor.share(flushed, rent);
-        }
-        assert_eq!(advisor.share, SHARE_MAX, "nobody does any more");
+        let mut ask = |times, more: u64, new_max| {
+            let lengths = (0..times).map(|_| {
+                rent += more;
+                advisor.lengths(flushed, rent, new_max)
+            });
+            lengths.last().unwrap()
+        };
+        assert_eq!(ask(1, 0, NEW_MAX), Lengths { share: SHARE_MAX, fresh: 13 }, "nobody scans");
+        assert_eq!(ask(12, 1 << 30, NEW_MAX), Lengths { share: SHARE_MIN, fresh: 100 }, "everybody does");
+        assert_eq!(ask(12, 0, NEW_MAX), Lengths { share: SHARE_MAX, fresh: 13 }, "nobody does any more");
+        assert_eq!(ask(1, 0, NEW_MAX_IF_LARGE), Lengths { share: SHARE_MAX, fresh: 40 }, "memory is short");
     }
 }

@@ -19,6 +19,7 @@ mod turns;
 
 pub(crate) use control::FlushControl;
 
+use crate::advisor::new_max;
 use crate::beside::beside;
 use crate::budget::Need;
 use crate::engine::{Engine, WriterAtWork};
@@ -26,7 +27,7 @@ use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::tree::cleanse::ON_THE_WAY;
-use crate::tree::sweep::weight;
+use crate::tree::sweep::Log;
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -63,8 +64,9 @@ impl Engine {
         // Of a key that was changed several times only the newest version comes to the trees.
         let bytes = frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed);
         let mut advisor = self.flush.advisor.lock();
-        let weight = weight(bytes, bytes / 100 * advisor.fresh());
-        sweep.begin(weight, advisor.share(weight, rent));
+        let new_max = new_max(&self.state.load().version, self.shares.memory);
+        let lengths = advisor.lengths(bytes, rent, new_max);
+        sweep.begin(Log { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
         drop(advisor);
         let wal_low = frozen.wal_low;
         let expected = bytes + sweep.expected();

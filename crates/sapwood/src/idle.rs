@@ -5,6 +5,7 @@
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
+//! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
 //! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
 //! ```
 //! What a block pays, and when that is enough, is in [`crate::store::rent`]: cleansing costs at most as much again as not doing it.
@@ -12,6 +13,7 @@
 //! Invariant: a queue that is full ends all of it, at the next portion at the latest.
 
 use crate::budget::Need;
+use crate::cleansing::Growth;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
@@ -41,12 +43,21 @@ pub(crate) struct Idle {
     still: (Instant, SeqNo),
     visible: SeqNo,
     misses: u64,
+    growth: Growth,
 }
 
 impl Default for Idle {
     fn default() -> Self {
         let now = Instant::now();
-        Self { pause: PAUSE, looked: now, flushed: now, still: (now, 0), visible: 0, misses: 0 }
+        Self {
+            pause: PAUSE,
+            looked: now,
+            flushed: now,
+            still: (now, 0),
+            visible: 0,
+            misses: 0,
+            growth: Growth::default(),
+        }
     }
 }
 
@@ -84,7 +95,7 @@ impl Engine {
             return;
         }
         idle.looked = Instant::now();
-        let (visible, misses) = (self.visible(), self.pager.counters.misses.load(Relaxed));
+        let (visible, misses) = (self.visible(), self.pager.counters.waited_for.load(Relaxed));
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
         idle.pause = if quiet && missed == 0 && !self.pager.rents.has_listed() {
@@ -100,9 +111,12 @@ impl Engine {
         }
         if quiet && missed >= MISSES && self.state.load().active.memory() >= self.shares.queue / 8 {
             self.freeze_if_nobody_writes(visible);
-        } else {
-            // What it cannot do for an error is told to whoever writes next.
-            let _ = self.cleanse_for_scans();
+            return;
+        }
+        // What it cannot do for an error is told to whoever writes next.
+        let _ = self.cleanse_for_scans();
+        if quiet {
+            let _ = self.cleanse_what_grew(&mut idle.growth, visible);
         }
     }
 
@@ -123,6 +137,18 @@ impl Engine {
         }
         let mut guard = self.writer(self.collecting_max())?;
         self.or_poison(|| self.tidy_up(guard.get()?))
+    }
+
+    /// Cleanses what has become long while the database grew, until somebody writes.
+    fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
+        // From the first portion to the last, as for scans.
+        let mut work = None;
+        while self.visible() == visible && self.cleanse_grown(growth, &mut work)? {
+            self.cleanse_for_scans()?;
+            // It may be at this for long.
+            self.give_back_spare(STILL);
+        }
+        Ok(())
     }
 
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {
@@ -170,7 +196,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::with_due;
+    use crate::cleansing::tests::{with_due, with_long_areas};
     use crate::{Database, Keyspace};
     use psync::{Simulated, Volume};
     use std::collections::BTreeMap;
@@ -271,6 +297,22 @@ mod tests {
             engine.idle(&mut idle);
             assert_eq!(engine.has_to_collect(), writes);
             db.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_has_grown_is_cleansed_when_nobody_writes() {
+        for writes in [true, false] {
+            let (db, keyspace) = with_long_areas(true);
+            let engine = &db.handle.engine;
+            let fresh = || engine.state.load().version.logs.totals().fresh;
+            let before = fresh();
+            let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+            if writes {
+                keyspace.insert("key", "value").unwrap();
+            }
+            engine.idle(&mut idle);
+            assert_eq!(fresh() == before, writes);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Cleansing of what a flush has found due, when its queue is in the trees.
 //!
-//! While hardly anybody writes it is in no hurry: the next flush is far away, and those who read use the device too.
+//! While hardly anybody writes it is in no hurry: the next flush is far away, and those who read, if there are any, use the device too.
 //!
 //! Invariant: the next frozen queue, and closing, wait for one portion at most.
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// While hardly anybody writes, it rests between two portions for so many times as long as one took.
+/// While hardly anybody writes, and somebody reads, it rests between two portions for so many times as long as one took.
 const RESTS: u32 = 4;
 
 impl Engine {
@@ -47,10 +47,16 @@ impl Engine {
         })
     }
 
+    /// Nodes that readers have waited for.
+    fn waited_for(&self) -> u64 {
+        self.pager.counters.waited_for.load(Relaxed)
+    }
+
     fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due], mut written: u64) -> Result<()> {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
+        let mut read = self.waited_for();
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
             let began = Instant::now();
@@ -72,7 +78,8 @@ impl Engine {
             }
             let took = began.elapsed();
             self.tidy_up(writer)?;
-            if self.flush.in_background() && !due.is_empty() {
+            let somebody_reads = std::mem::replace(&mut read, self.waited_for()) != read;
+            if self.flush.in_background() && somebody_reads && !due.is_empty() {
                 self.rest_beside_readers(Self::rest_after(RESTS, took));
             }
         }

@@ -1,6 +1,7 @@
 //! Cleansing of an open database: what is left to do after a full disk, and what reading ahead leaves in memory.
 
 use crate::budget::Need;
+use crate::cleansing::Growth;
 use crate::store::attempt::Attempt;
 use crate::tree::cleanse::to_leaves;
 use crate::tree::logged;
@@ -100,4 +101,111 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
     assert!(stage.bytes() > 0, "those of the last block");
     assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
+}
+
+/// Records in blocks with log areas beside them, for half of their leaves: new ones, or changes of what is there.
+pub(crate) fn with_long_areas(is_new: bool) -> (Database, Keyspace) {
+    with_long_areas_on(Arc::new(Simulated::new(1)), is_new)
+}
+
+fn with_long_areas_on(volume: Arc<dyn Volume>, is_new: bool) -> (Database, Keyspace) {
+    let options = Database::builder().memory(16 << 20).background_threads(0);
+    let db = options.open_on(volume).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let odd = u32::from(is_new);
+    keyspace.ingest((0..60_000u32).map(|number| ((2 * number).to_be_bytes(), [0; 100]))).unwrap();
+    // By flushes that are not dense, and of which none makes the sweep go far.
+    for round in 0..10u32 {
+        let mut batch = db.batch();
+        for number in (round..60_000).step_by(20) {
+            batch.insert(&keyspace, (2 * number + odd).to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+    }
+    (db, keyspace)
+}
+
+#[test]
+fn what_has_grown_is_cleansed_once_and_not_what_has_changed() {
+    for is_new in [true, false] {
+        let (db, keyspace) = with_long_areas(is_new);
+        let engine = &db.handle.engine;
+        let totals = || engine.state.load().version.logs.totals();
+        let before = totals();
+        assert_eq!(before.fresh > 2 << 20, is_new, "{before:?}");
+        let (mut growth, mut work) = (Growth::default(), None);
+        // Its first portion, and then a queue is frozen.
+        if is_new {
+            keyspace.insert("key", "value").unwrap();
+            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            assert!(!engine.cleanse_grown(&mut growth, &mut work).unwrap());
+            assert_eq!(totals(), before, "the queue has its turn first");
+            db.flush().unwrap();
+        }
+        while engine.cleanse_grown(&mut growth, &mut work).unwrap() {}
+        let after = totals();
+        assert_eq!(after.fresh * 10 < before.fresh, is_new, "{after:?}");
+        assert_eq!(after.areas == before.areas, !is_new);
+        let cleansed = || engine.flush.counters.blocks_cleansed.load(Relaxed);
+        let count = cleansed();
+        assert!(!engine.cleanse_grown(&mut growth, &mut work).unwrap());
+        assert_eq!(cleansed(), count);
+        let records = 60_000 + u64::from(is_new) * 30_001;
+        assert_eq!(db.check().unwrap().records, records);
+        assert_eq!(keyspace.iter().count() as u64, records);
+    }
+}
+
+#[test]
+fn on_a_full_disk_what_has_grown_waits_for_more() {
+    let (volume, (db, _)) = {
+        let volume = Simulated::new(1);
+        (volume.clone(), with_long_areas_on(Arc::new(volume), true))
+    };
+    let engine = &db.handle.engine;
+    let mut growth = Growth::default();
+    let writes = || Filter::kinds([OperationKind::Write]).file("data");
+    volume.fail_nth(writes(), 1, Fault::NoSpace, Repeat::Sticky);
+    assert!(engine.cleanse_grown(&mut growth, &mut None).unwrap_err().is_disk_full());
+    assert!(!engine.cleanse_grown(&mut growth, &mut None).unwrap(), "it is not tried again");
+    volume.clear_faults();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.insert("writes", "go on").unwrap();
+    db.flush().unwrap();
+    db.check().unwrap();
+}
+
+/// Little that is new is not worth a walk, and after one as much has to come again.
+#[test]
+fn a_walk_begins_when_much_is_new() {
+    let (db, keyspace) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let live = || engine.state.load().version.live_bytes();
+    let fresh = || engine.state.load().version.logs.totals().fresh;
+    let mut growth = Growth::default();
+    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    let mut left = fresh();
+    let put = |round: u32| {
+        let mut batch = db.batch();
+        for number in (round..60_000).step_by(40) {
+            batch.insert(&keyspace, [(2 * number).to_be_bytes(), [1; 4]].concat(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+    };
+    let mut begun = 0;
+    for round in 0..12 {
+        put(round);
+        let (before, live) = (fresh(), live());
+        let mut calls = 0;
+        while engine.cleanse_grown(&mut growth, &mut None).unwrap() {
+            calls += 1;
+        }
+        assert_eq!(calls > 0, before > left + live / 16, "{before} of {live}, of it {left} left");
+        if calls > 0 {
+            (left, begun) = (fresh(), begun + 1);
+        }
+    }
+    assert!((1..6).contains(&begun), "{begun}");
 }

@@ -67,6 +67,8 @@ pub(crate) struct PagerCounters {
     /// Nodes found in the cache, and not.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
+    /// Of these, those that readers have waited for.
+    pub waited_for: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
 }
@@ -126,6 +128,7 @@ impl Pager {
             return Ok(node);
         }
         self.counters.misses.fetch_add(1, Relaxed);
+        self.counters.waited_for.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address)?;
         self.cache.offer(address.position, &node);
         Ok(node)
@@ -199,6 +202,9 @@ impl Pager {
         gather: Gather,
     ) -> Result<Plan> {
         self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
+        if matches!(gather, Gather::Single | Gather::Runs) {
+            self.counters.waited_for.fetch_add(missing.len() as u64, Relaxed);
+        }
         self.reader.plan(segments, wanted, missing, gather != Gather::Single)
     }
 

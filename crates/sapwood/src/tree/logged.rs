@@ -9,6 +9,7 @@ use crate::store::log_area::LogArea;
 use crate::store::pager::Pager;
 use crate::store::rent::Next;
 use crate::store::version::Version;
+use crate::tree::sweep::Due;
 use crate::tree::view::{Block, TreeView};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -92,6 +93,31 @@ pub(crate) fn paid(
         turn.push(id, Paid { area, price: next.price() });
     }
     Ok(blocks)
+}
+
+/// Of the next blocks at and above `from`, so many at most, those that have new records in their log areas for `percent` of their leaves at least. Says as well where to
+/// go on, if there is more of the tree.
+pub(crate) fn grown(
+    view: TreeView<'_>,
+    mut from: Bytes,
+    percent: u64,
+    most: usize,
+) -> Result<(Vec<Due>, Option<Bytes>)> {
+    let mut due = Vec::new();
+    for _ in 0..most {
+        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((due, None)) };
+        if let Some(area) = view.log(id) {
+            let leaves = view.leaf_bytes(&view.node(id, 1)?);
+            if area.fresh() * 100 >= leaves * percent {
+                due.push(Due::new(view.keyspace, from.clone(), leaves, false));
+            }
+        }
+        match fence {
+            None => return Ok((due, None)),
+            Some(fence) => from = fence,
+        }
+    }
+    Ok((due, Some(from)))
 }
 
 /// The blocks at and above `from` that have log areas, until so many bytes of leaves and log pieces are concerned. Says as well where to go on, if there is more

@@ -3,8 +3,8 @@
 //!
 //! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / the share that
 //! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
-//! leave behind dies in the order in which it was written. When the share falls, the cursor goes faster, but what has more already waits for it, for
-//! a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
+//! leave behind dies in the order in which it was written. When the share falls, or new records weigh more, the cursor goes faster, but what has more
+//! already waits for it, for a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
 //! and one that has hardly any is passed by. When writers are so fast that the next queue is frozen before all of that is cleansed, the rest
 //! waits for the next flush.
 //!
@@ -23,13 +23,35 @@ const MOST: u64 = 180;
 /// ... and what does not even wait until the queue is published.
 const OVERDUE: u64 = 360;
 
-/// What a byte of log weighs, in percent, that a new record takes: it lies nowhere else, so that all it costs is whoever reads the pieces.
-const FRESH: u64 = 40;
+/// What new records weigh where it is asked whether changes are dense, in percent.
+const FRESH_IF_DENSE: u64 = 40;
 
-/// What so many bytes of log weigh, of which so many are new records'.
-pub(crate) fn weight(bytes: u64, fresh: u64) -> u64 {
-    let fresh = fresh.min(bytes);
-    bytes - fresh + fresh * FRESH / 100
+/// How long log areas are to become, as the advisor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// Of bytes as they weigh, in percent of the leaves.
+    pub share: u64,
+    /// What a byte of log weighs, in percent, that a new record takes: it lies nowhere else, so that all it costs is whoever reads the
+    /// pieces, and memory for their tables.
+    pub fresh: u64,
+}
+
+/// The log of a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Log {
+    /// Its bytes, and those of new records among them.
+    pub bytes: u64,
+    pub fresh: u64,
+    /// Bytes of the records that wait for its removals.
+    pub removed: u64,
+}
+
+impl Log {
+    /// What it weighs, if new records weigh so many percent.
+    pub fn weight(self, fresh: u64) -> u64 {
+        let new = self.fresh.min(self.bytes);
+        self.bytes - new + new * fresh / 100 + self.removed
+    }
 }
 
 /// The place behind a block that ends below `fence`: there, or where the next keyspace begins.
@@ -74,25 +96,40 @@ pub(crate) struct Sweep {
 }
 
 /// Where the sweep is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cursor {
     at: Mark,
     /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
     quota: u64,
     /// Log bytes per leaf byte that it aims at, in percent.
     share: u64,
-    /// The greatest of this round and the last: what blocks may have that the cursor has not come to since.
+    /// What new records weigh, in percent.
+    fresh: u64,
+    /// The greatest share of this round and the last, and the least that new records weighed: what blocks may have that the cursor has not come to since.
     highest: [u64; 2],
+    lightest: [u64; 2],
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self { at: Mark::default(), quota: 0, share: 0, fresh: 100, highest: [0; 2], lightest: [100; 2] }
+    }
 }
 
 impl Cursor {
-    /// Whether a log of so many bytes is to be brought to so many bytes of leaves.
-    fn urgency(&self, log: u64, leaves: u64, is_next: bool) -> Urgency {
-        let reaches = |share: u64, most: u64| log * 10_000 >= leaves * share * most;
-        let highest = self.highest[0].max(self.highest[1]);
-        if reaches(highest, OVERDUE) {
+    /// Whether a log that weighs so much is `most` percent of what blocks may have beside so many bytes of leaves.
+    fn reaches(&self, weight: u64, leaves: u64, most: u64) -> bool {
+        weight * 10_000 >= leaves * self.highest[0].max(self.highest[1]) * most
+    }
+
+    /// Whether a log is to be brought to so many bytes of leaves.
+    fn urgency(&self, log: Log, leaves: u64, is_next: bool) -> Urgency {
+        let lightest = log.weight(self.lightest[0].min(self.lightest[1]));
+        if self.reaches(lightest, leaves, OVERDUE) {
             Urgency::Overdue
-        } else if reaches(highest, MOST) || (is_next && reaches(self.share, LEAST)) {
+        } else if self.reaches(lightest, leaves, MOST)
+            || (is_next && log.weight(self.fresh) * 10_000 >= leaves * self.share * LEAST)
+        {
             Urgency::Due
         } else {
             Urgency::NotDue
@@ -107,25 +144,27 @@ impl Cursor {
 }
 
 impl Sweep {
-    /// A flush that weighs so many bytes begins, and log areas are to reach about `share` percent of their leaves.
-    pub fn begin(&mut self, bytes: u64, share: u64) {
+    /// A flush of so much begins, and log areas are to become about so long.
+    pub fn begin(&mut self, changes: Log, lengths: Lengths) {
         let cursor = &mut self.cursor;
-        cursor.share = share.max(1);
+        cursor.share = lengths.share.max(1);
+        cursor.fresh = lengths.fresh;
         cursor.highest[0] = cursor.highest[0].max(cursor.share);
-        let round = bytes * 100 / cursor.share;
+        cursor.lightest[0] = cursor.lightest[0].min(cursor.fresh);
+        let round = changes.weight(cursor.fresh) * 100 / cursor.share;
         cursor.quota = cursor.quota.min(round) + round;
         self.begun_with = cursor.quota;
         self.due.clear();
     }
 
-    /// Whether so many changes are so much beside the leaves that they touch that they go there at once.
-    pub fn is_dense(&self, changes: u64, leaves: u64) -> bool {
-        self.cursor.urgency(changes, leaves, false) >= Urgency::Due
+    /// Whether changes are so much beside the leaves that they touch that they go there at once.
+    pub fn is_dense(&self, changes: Log, leaves: u64) -> bool {
+        self.cursor.reaches(changes.weight(FRESH_IF_DENSE), leaves, MOST)
     }
 
-    /// The flush is at a block, in key order, which has or would have so many bytes of log above so many bytes of leaves. Says whether it
+    /// The flush is at a block, in key order, which has or would have such a log. Says whether it
     /// is to be cleansed: at once, or after the flush, which is noted then.
-    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: u64) -> Urgency {
+    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: Log) -> Urgency {
         let is_next = self.is_next(due.keyspace, &due.low);
         let urgency = self.cursor.urgency(log, due.leaves, is_next);
         if is_next {
@@ -158,6 +197,7 @@ impl Sweep {
         } else if self.cursor.quota > 0 {
             self.cursor.at = Default::default();
             self.cursor.highest = [self.cursor.share, self.cursor.highest[0]];
+            self.cursor.lightest = [self.cursor.fresh, self.cursor.lightest[0]];
         }
     }
 
@@ -180,14 +220,41 @@ mod tests {
     #[test]
     fn blocks_are_due_by_what_their_log_weighs() {
         let mut sweep = Sweep::default();
-        sweep.begin(1000, 25);
+        let log = |bytes, fresh| Log { bytes, fresh, removed: 0 };
+        sweep.begin(log(1000, 0), Lengths { share: 25, fresh: 40 });
         let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
         let fence = || Some(Bytes::from_static(b"b"));
         // Behind the cursor a block waits until it has more than 45 percent.
         sweep.cursor.quota = 0;
-        assert_eq!(sweep.at_block(due(), fence(), weight(460, 0)), Urgency::Due);
-        assert_eq!(sweep.at_block(due(), fence(), weight(460, 460)), Urgency::NotDue);
-        assert_eq!(sweep.at_block(due(), fence(), weight(1130, 1130)), Urgency::Due);
-        assert_eq!(weight(100, 200), 40, "no more is new than there is");
+        assert_eq!(sweep.at_block(due(), fence(), log(460, 0)), Urgency::Due);
+        assert_eq!(sweep.at_block(due(), fence(), log(460, 460)), Urgency::NotDue);
+        assert_eq!(sweep.at_block(due(), fence(), log(1130, 1130)), Urgency::Due);
+        assert_eq!(log(100, 200).weight(40), 40, "no more is new than there is");
+    }
+
+    /// All that has become long meanwhile would be due with one flush.
+    #[test]
+    fn what_new_records_have_made_long_waits_for_the_cursor_when_they_weigh_more() {
+        let mut sweep = Sweep::default();
+        let all_new = |bytes| Log { bytes, fresh: bytes, removed: 0 };
+        let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        let fence = || Some(Bytes::from_static(b"b"));
+        let mut at_block = |fresh, has_quota: bool, ends: bool| {
+            sweep.begin(all_new(1000), Lengths { share: 25, fresh });
+            if !has_quota {
+                sweep.cursor.quota = 0;
+            }
+            let urgency = sweep.at_block(due(), fence(), all_new(2000));
+            if ends {
+                sweep.end(&[]);
+            }
+            urgency
+        };
+        assert_eq!(at_block(10, false, false), Urgency::NotDue);
+        assert_eq!(at_block(100, false, false), Urgency::NotDue, "behind the cursor");
+        assert_eq!(at_block(100, true, true), Urgency::Due, "the cursor is there");
+        assert_eq!(at_block(100, false, false), Urgency::NotDue, "the cursor has not come to all since");
+        assert_eq!(at_block(100, true, true), Urgency::Due);
+        assert_eq!(at_block(100, false, false), Urgency::Overdue, "it has");
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Totals {
     pub pieces: u64,
     pub changes: u64,
     pub bytes: u64,
+    /// Of these, those of records that no leaf has, probably.
+    pub fresh: u64,
 }
 
 impl LogAreas {
@@ -71,6 +73,7 @@ impl LogAreas {
         self.totals.pieces += layer.pieces.len() as u64;
         self.totals.changes += hashes.len() as u64;
         self.totals.bytes += size.bytes;
+        self.totals.fresh += size.fresh;
         match chunk.binary_search_by_key(&block, |(id, _)| *id) {
             Ok(at) => {
                 let old = &chunk[at].1;
@@ -99,6 +102,7 @@ impl LogAreas {
         self.totals.pieces -= area.piece_count() as u64;
         self.totals.changes -= area.count();
         self.totals.bytes -= area.size.bytes;
+        self.totals.fresh -= area.size.fresh;
         Some(area)
     }
 
@@ -146,13 +150,19 @@ mod tests {
         }
         areas.push(NodeId(5), one(&[NodeId(99)]), Size { bytes: 50, fresh: 0 }, &hashes());
         let before = areas.clone();
-        assert_eq!(areas.totals(), Totals { areas: 3, layers: 4, pieces: 4, changes: 12, bytes: 350 });
+        assert_eq!(
+            areas.totals(),
+            Totals { areas: 3, layers: 4, pieces: 4, changes: 12, bytes: 350, fresh: 120 }
+        );
         let area = areas.get(NodeId(5)).expect("an area");
         assert_eq!(area.candidates(b"elm").collect::<Vec<_>>(), [NodeId(99), NodeId(6)]);
         assert_eq!((area.hashes().flatten().count(), area.removals(), area.fresh()), (6, 2, 40));
         let gone = areas.remove(NodeId(5)).expect("an area");
         assert_eq!(gone.pieces().collect::<Vec<_>>(), [NodeId(6), NodeId(99)]);
-        assert_eq!(areas.totals(), Totals { areas: 2, layers: 2, pieces: 2, changes: 6, bytes: 200 });
+        assert_eq!(
+            areas.totals(),
+            Totals { areas: 2, layers: 2, pieces: 2, changes: 6, bytes: 200, fresh: 80 }
+        );
         assert!(areas.get(NodeId(5)).is_none() && areas.remove(NodeId(5)).is_none());
         assert_eq!(before.get(NodeId(5)).expect("still there").bytes(), 150);
         assert_eq!(areas.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [7, 2000]);

@@ -1,0 +1,65 @@
+//! Cleansing of what has become long while the database grew. New records take no other's place in a log area, so that it costs no space, and while writers are at work areas
+//! are let grow with them ([`crate::advisor`]); but whoever scans reads their pieces, and their tables take memory. So when nobody writes, blocks are cleansed that have new records
+//! in their log areas for a quarter of their leaves, as much as areas of changes have at most: that is what bringing them to the leaves would have cost in any case.
+//!
+//! It is a walk through all blocks in key order, some at a time, and rests beside readers. It is begun when much is new, and then not again before as much has come since.
+//!
+//! Invariant: a frozen queue, and closing, wait for one portion at most.
+
+use crate::budget::{Need, Work};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::store::stage::Mark;
+use crate::tree::logged;
+use crate::tree::sweep::beyond;
+use crate::tree::view::TreeView;
+use std::sync::Arc;
+
+/// New records in a log area that are worth its cleansing, in percent of the leaves.
+const WORTH: u64 = 25;
+/// Of what lives, new records in log areas that are worth a walk.
+const MUCH: u64 = 16;
+/// Blocks that are looked at together.
+const SOME: usize = 128;
+
+/// How far a walk has come.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    at: Option<Mark>,
+    /// Bytes of new records that the last walk has left in log areas.
+    left: u64,
+}
+
+impl Engine {
+    /// Cleanses some of the blocks that have grown, with memory that the first of them takes. Says whether there is more to do now.
+    pub fn cleanse_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
+        let version = Arc::clone(&self.state.load().version);
+        let fresh = version.logs.totals().fresh;
+        growth.left = growth.left.min(fresh);
+        if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {
+            return Ok(false);
+        }
+        let (first, from) = growth.at.take().unwrap_or_default();
+        let Some((&keyspace, _)) = version.trees.range(first..).next() else {
+            growth.left = fresh;
+            return Ok(false);
+        };
+        let view = TreeView { pager: &self.pager, version: &version, keyspace };
+        let from = if keyspace == first { from } else { Default::default() };
+        let (due, next) = logged::grown(view, from, WORTH, SOME)?;
+        drop(version);
+        let mut left = &due[..];
+        if !due.is_empty() {
+            work.get_or_insert_with(|| self.work(self.cleansing_max()));
+            let mut guard = self.writer(Need::default())?;
+            let cleansed = self.or_poison(|| self.cleanse_due(guard.get()?, &mut left, 0));
+            self.pace.end();
+            // On a full disk it is not tried again and again.
+            cleansed.inspect_err(|_| *growth = Growth { at: None, left: fresh })?;
+        }
+        // The last of all ends the walk when it is looked for.
+        let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
+        growth.at = Some(undone.unwrap_or_else(|| beyond(keyspace, next)));
+        Ok(left.is_empty())
+    }
+}
