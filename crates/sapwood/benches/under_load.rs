@@ -36,9 +36,10 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 ///
 /// puts: single ones by one thread and by four, and batches of 1000 by one, buffered; durable ones by one thread and by 16. Each into an empty
 /// database whose queue is never full, so that there is no more than the log and the queue ("log alone"), then into the loaded one ("full load"; durable
-/// ones beside a thread that puts batches of 1000, buffered, without pause, since they alone hardly make a flush due). Each thread makes one put after
+/// ones beside a thread that puts batches of 1000, buffered, without pause, since they alone hardly make a flush due, and with the log alone once
+/// more beside the same: "log, load"). Each thread makes one put after
 /// the other, so that a stall is one slow put, whatever would have come meanwhile: the share of the time in long puts tells of it. Aims: p99.9 under full
-/// load at most 5 times that of the log alone, and no put above 100 ms.
+/// load at most 5 times that of the log alone under the same, and no put above 100 ms.
 #[derive(Parser)]
 #[command(bin_name = "cargo bench -p sapwood --bench under_load --", after_help = EXAMPLES)]
 struct Options {
@@ -152,27 +153,39 @@ fn measure_puts(dir: &Path, path: &Path, options: &Options, times: Times) -> Out
     let mut verdicts = Vec::new();
     Measured::head();
     for kind in KINDS {
-        // As everybody opens one.
-        let empty = dir.join("alone");
-        let db = Database::builder().memory(memory).open(&empty)?;
-        let alone = puts::alone(&db, memory, kind, records, times)?;
-        db.close()?;
-        std::fs::remove_dir_all(&empty)?;
-        alone.tell(kind.name, "log alone");
+        let alone = |beside| -> Outcome<Measured> {
+            // As everybody opens one.
+            let empty = dir.join("alone");
+            let db = Database::builder().memory(memory).open(&empty)?;
+            let alone = puts::alone(&db, memory, (kind, beside), records, times)?;
+            db.close()?;
+            std::fs::remove_dir_all(&empty)?;
+            Ok(alone)
+        };
+        let single = alone(None)?;
+        single.tell(kind.name, "log alone");
+        let same = kind.beside().map(|beside| alone(Some(beside))).transpose()?;
+        if let Some(same) = &same {
+            same.tell(kind.name, "log, load");
+        }
         let db = Database::builder().memory(options.ground.memory()).open(path)?;
         let keyspace = db.keyspace("bench")?;
         let loaded = puts::loaded(&db, &keyspace, kind, records, times)?;
         drop(keyspace);
         db.close()?;
         loaded.tell(kind.name, "full load");
+        let alone = same.as_ref().unwrap_or(&single);
         let (ratio, longest) = (loaded.p999() / alone.p999(), loaded.longest_ms());
-        let note = match (alone.flushes, loaded.flushes) {
+        let under = same.as_ref().map_or(String::new(), |_| {
+            format!(" under the same load ({:.1} x without it)", loaded.p999() / single.p999())
+        });
+        let note = match (alone.flushes.max(single.flushes), loaded.flushes) {
             (1.., _) => " (says nothing: something was flushed beside the log alone; more --alone-mib)",
             (0, 0) => " (says nothing: nothing was flushed, so this was no full load; more --seconds)",
             (0, 1..) => "",
         };
         verdicts.push(format!(
-            "{}: p99.9 {ratio:.1} x that of the log alone; aim: {} or less: {}; longest {longest:.1} ms; aim: {} or less: {}{note}",
+            "{}: p99.9 {ratio:.1} x that of the log alone{under}; aim: {} or less: {}; longest {longest:.1} ms; aim: {} or less: {}{note}",
             kind.name,
             puts::AIM,
             verdict(ratio, puts::AIM),

@@ -44,6 +44,14 @@ pub const KINDS: [Puts; 5] = [
     Puts { name: "durable, 16 threads", threads: 16, records: 1, durability: Durability::Immediate },
 ];
 
+impl Puts {
+    /// What puts beside these under full load. Durable ones are too slow to keep a flush at work, so a thread beside them puts batches, buffered and without
+    /// pause. (Not single records: each would wait for the sync of a group of commits, and be no more than the durable ones are.)
+    pub fn beside(self) -> Option<Puts> {
+        (self.durability == Durability::Immediate).then_some(BATCHES)
+    }
+}
+
 /// What one measurement came to.
 pub struct Measured {
     latencies: Latencies,
@@ -193,15 +201,20 @@ fn measure(
     })
 }
 
-/// Into a database of its own with a memory of so many bytes, a sixth of which is the queue's: it is never full.
-pub fn alone(db: &Database, memory: u64, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
+/// Into a database of its own with a memory of so many bytes, a sixth of which is the queue's: it is never full. Beside whatever else puts, or nothing.
+pub fn alone(
+    db: &Database,
+    memory: u64,
+    (puts, beside): (Puts, Option<Puts>),
+    below: u64,
+    times: Times,
+) -> Outcome<Measured> {
     let keyspace = db.keyspace("bench")?;
-    measure((db, &keyspace), puts, None, (below, memory / 7 / QUEUED), times)
+    let kinds = 1 + u64::from(beside.is_some());
+    measure((db, &keyspace), puts, beside, (below, memory / 7 / QUEUED / kinds), times)
 }
 
-/// Into a database with more data than memory. Durable puts are too slow to keep a flush at work, so a thread beside them puts batches, buffered and without
-/// pause. (Not single records: each would wait for the sync of a group of commits, and be no more than the durable ones are.)
+/// Into a database with more data than memory, beside what these need to keep a flush at work.
 pub fn loaded(db: &Database, keyspace: &Keyspace, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
-    let beside = (puts.durability == Durability::Immediate).then_some(BATCHES);
-    measure((db, keyspace), puts, beside, (below, u64::MAX), times)
+    measure((db, keyspace), puts, puts.beside(), (below, u64::MAX), times)
 }
