@@ -3,7 +3,8 @@
 //! that take longer than foreseen, nobody is stopped for it.
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes have their turn `n × rest / room`
-//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a fifth of a millisecond. How long the flush
+//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a twentieth of a millisecond, and where others sleep already for
+//! no less than a fifth. How long the flush
 //! will take is what it has taken so far says, the more the further it is, and until then what the one before has taken for as much.
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
@@ -14,7 +15,8 @@
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use psync::nap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How the running flush is getting on.
@@ -35,14 +37,18 @@ pub(crate) struct Pace {
     undone: AtomicU64,
     /// What `delayed_us` was when the flush began.
     delayed_before: AtomicU64,
+    /// Writers that sleep until their turn.
+    asleep: AtomicUsize,
     /// Microseconds that writers were delayed, in all.
     pub delayed_us: AtomicU64,
     /// Microseconds that writers waited for a full queue, in all.
     pub stopped_us: AtomicU64,
 }
 
-/// Shorter, and who sleeps pays more for it than he waits; longer, and one in a few hundred commits is as much slower than the others.
-const SLEEP_MIN_NS: u64 = 200_000;
+/// Shorter, and who sleeps pays more for it than he waits; longer, and one in a few hundred commits is as much slower than the others. Of several who
+/// sleep each has longer to wait.
+const SLEEP_MIN_NS: u64 = 50_000;
+const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 50_000_000;
 /// Thousandths of the queue.
 const LEAD_MAX: u64 = 500;
@@ -59,6 +65,7 @@ impl Default for Pace {
             lead: AtomicU64::default(),
             undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
+            asleep: AtomicUsize::default(),
             delayed_us: AtomicU64::default(),
             stopped_us: AtomicU64::default(),
         }
@@ -185,9 +192,12 @@ impl Engine {
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
             let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
-            if early >= SLEEP_MIN_NS {
+            let is_alone = self.pace.asleep.load(Relaxed) == 0;
+            if early >= if is_alone { SLEEP_MIN_NS } else { SLEEP_MIN_BESIDE_OTHERS_NS } {
                 self.pace.delayed_us.fetch_add(early / 1000, Relaxed);
-                std::thread::sleep(Duration::from_nanos(early));
+                self.pace.asleep.fetch_add(1, Relaxed);
+                nap(Duration::from_nanos(early));
+                self.pace.asleep.fetch_sub(1, Relaxed);
             }
         }
         Ok(())
