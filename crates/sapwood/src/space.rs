@@ -180,7 +180,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::with_due;
+    use crate::cleansing::tests::{cleansed, with_due};
     use crate::store::garbage_collection::{allowance, bearable};
     use psync::Simulated;
 
@@ -219,6 +219,19 @@ mod tests {
             db.flush().unwrap();
             let (used, live) = space();
             assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+        }
+    }
+
+    #[test]
+    fn who_closes_does_not_wait_for_the_collector_where_the_space_is_bearable() {
+        for stops in [true, false] {
+            let db = cleansed(80_000);
+            let engine = &db.handle.engine;
+            if stops {
+                engine.flush.stop();
+            }
+            engine.tidy_up(engine.writer(Need::default()).unwrap().get().unwrap()).unwrap();
+            assert_eq!(engine.has_to_collect(), stops);
         }
     }
 }
