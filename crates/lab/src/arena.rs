@@ -13,6 +13,7 @@ mod meter;
 mod page;
 mod picture;
 mod plan;
+mod quiet;
 mod race;
 mod score;
 mod table;

@@ -73,7 +73,7 @@ fn print_row(scans: u64, before: &Stats, after: &Stats, each_of: f64) {
     let each = |now: u64, was: u64| (now - was) as f64 / each_of;
     let kib = |now: u64, was: u64| each(now, was) / 1024.0;
     println!(
-        "{scans:>7} scans, each {:.2} psyncs, {:.2} requests, {:.2} nodes, {:.2} pieces read and {:.2} cached, {:.1} KiB read, {:.1} KiB written (collector {:.1}); {} blocks cleansed for them and {} merged, {:.1} KiB a scan; {} pieces of {} layers, nodes {:.1} MiB, records {:.1} MiB",
+        "{scans:>7} scans, each {:.2} psyncs, {:.2} requests, {:.2} nodes, {:.2} pieces read and {:.2} cached, {:.1} KiB read, {:.1} KiB written (collector {:.1}); {} blocks cleansed for them and {} merged, spent {:.1} KiB a scan; {} pieces of {} layers, nodes {:.1} MiB, records {:.1} MiB",
         each(now.psync_groups, was.psync_groups),
         each(now.requests, was.requests),
         each(now.cache_misses, was.cache_misses),
@@ -84,7 +84,7 @@ fn print_row(scans: u64, before: &Stats, after: &Stats, each_of: f64) {
         kib(after.writes.collected_bytes, before.writes.collected_bytes),
         after.writes.blocks_cleansed_for_scans - before.writes.blocks_cleansed_for_scans,
         after.writes.blocks_merged_for_scans - before.writes.blocks_merged_for_scans,
-        kib(after.writes.moved_for_scans, before.writes.moved_for_scans),
+        kib(after.writes.spent_for_scans, before.writes.spent_for_scans),
         after.space.log_pieces,
         after.space.log_layers,
         after.memory.cache as f64 / 1048576.0,

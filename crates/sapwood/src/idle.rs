@@ -196,7 +196,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::{with_due, with_long_areas};
+    use crate::cleansing::tests::{cleansed, with_due, with_long_areas};
+    use crate::node::NodeId;
+    use crate::store::mapping_table::Position;
     use crate::{Database, Keyspace};
     use psync::{Simulated, Volume};
     use std::collections::BTreeMap;
@@ -397,5 +399,31 @@ mod tests {
         assert!(live(&db).areas < areas, "what is cleansed has no log area");
         assert_holds(&keyspace, &records);
         db.check().unwrap();
+    }
+
+    /// It may be at that for long, and meanwhile nobody else gives back what a queue has left.
+    #[test]
+    fn what_a_queue_has_left_goes_back_while_scans_pay() {
+        let (db, _) = keeping_space(&Simulated::new(1));
+        let engine = &db.handle.engine;
+        engine.spare.open(engine.shares.queue);
+        std::thread::sleep(STILL);
+        // A portion of which nothing is left to be done.
+        engine.pager.rents.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
+        engine.cleanse_for_scans().unwrap();
+        assert!(!engine.spare.is_open() && !engine.pager.rents.has_listed());
+    }
+
+    #[test]
+    fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
+        // What is dead is more than bearable.
+        let db = cleansed(200_000);
+        let engine = &db.handle.engine;
+        engine.pager.rents.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
+        engine.flush.stop();
+        let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+        engine.idle(&mut idle);
+        assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
+        assert!(engine.pager.rents.has_listed(), "what is not done is not forgotten");
     }
 }

@@ -180,9 +180,12 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::with_due;
+    use crate::cleansing::tests::{cleansed, with_due};
     use crate::store::garbage_collection::{allowance, bearable};
-    use psync::Simulated;
+    use crate::store::writer::PAGE;
+    use crate::{Database, Keyspace};
+    use psync::{Simulated, Volume};
+    use std::collections::HashSet;
 
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
@@ -220,5 +223,62 @@ mod tests {
             let (used, live) = space();
             assert!(used <= allowance(live), "{used} bytes, {live} of them live");
         }
+    }
+
+    #[test]
+    fn who_closes_does_not_wait_for_the_collector_where_the_space_is_bearable() {
+        for stops in [true, false] {
+            let db = cleansed(80_000);
+            let engine = &db.handle.engine;
+            if stops {
+                engine.flush.stop();
+            }
+            engine.tidy_up(engine.writer(Need::default()).unwrap().get().unwrap()).unwrap();
+            assert_eq!(engine.has_to_collect(), stops);
+        }
+    }
+
+    const RECORDS: u64 = 100_000;
+
+    fn put(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u64>) {
+        let mut batch = db.batch();
+        // Scattered.
+        numbers.for_each(|number| {
+            batch.insert(keyspace, number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(), [7; 108]);
+        });
+        batch.commit().unwrap();
+    }
+
+    /// Each run of leaves that is written together ends with two that are not full, and behind these all lay across two pages for long.
+    #[test]
+    fn leaves_lie_within_pages_and_little_is_wasted_for_it() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(6 << 20).background_threads(0).open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let look = |what: &str| {
+            let version = Arc::clone(&db.handle.engine.state.load().version);
+            let pieces: HashSet<_> = version.logs.iter().flat_map(|(_, area)| area.pieces()).collect();
+            let (mut leaves, mut across) = (0, 0);
+            for (_, address) in version.table.iter().filter(|(id, _)| !pieces.contains(id)) {
+                leaves += 1;
+                across += u64::from(address.position.0 % PAGE + u64::from(address.len) > PAGE);
+            }
+            assert!(leaves > 1500 && across * 20 < leaves, "{what}: {across} of {leaves}");
+        };
+        (0..RECORDS / 500).for_each(|batch| put(&db, &keyspace, batch * 500..(batch + 1) * 500));
+        db.flush().unwrap();
+        look("loaded");
+        for batch in 0..RECORDS / 500 {
+            put(&db, &keyspace, (0..500).map(|number| (batch * 500 + number) * 7919 % RECORDS));
+        }
+        db.flush().unwrap();
+        look("updated");
+        db.compact().unwrap();
+        look("compacted");
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        // What is dead aside: the newest segments are as they were written.
+        let whole = version.segments.iter().filter(|entry| entry.live * 10 > entry.used * 9);
+        let (used, live) = whole.fold((0, 0), |(used, live), entry| (used + entry.used, live + entry.live));
+        assert!(live > 2 << 20 && used - live < live / 20, "{used} bytes for {live}");
     }
 }

@@ -142,8 +142,9 @@ pub struct WriteStats {
     pub blocks_cleansed_for_scans: u64,
     /// ... those whose layers were merged for that (count), ...
     pub blocks_merged_for_scans: u64,
-    /// ... and what both cost: leaves and log pieces that they read and wrote, and 10 KiB for each layer's request (bytes).
-    pub moved_for_scans: u64,
+    /// ... and what was spent for both: a price and no traffic, in bytes that a device could have moved. It was to read and write leaves and log pieces,
+    /// whether or not the cache had them, and 10 KiB for each layer's request.
+    pub spent_for_scans: u64,
     /// Changes that wait in the operation queues (count).
     pub changes_queued: u64,
     /// Microseconds that writers were slowed down, all together.
@@ -232,7 +233,7 @@ impl Engine {
                 blocks_cleansed: get(&flushed.blocks_cleansed),
                 blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
                 blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
-                moved_for_scans: get(&flushed.moved_for_scans),
+                spent_for_scans: get(&flushed.spent_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
                 delayed_us: get(&self.pace.delayed_us),
                 stopped_us: get(&self.pace.stopped_us),

@@ -70,10 +70,10 @@ impl DeviceCounter {
         device_traffic(&fs::read_to_string(&self.0).ok()?)
     }
 
-    /// Bytes a second that others move now.
-    pub fn others(&self) -> Option<f64> {
+    /// Bytes a second that others move in the time from now on.
+    pub fn others(&self, time: Duration) -> Option<f64> {
         let (before, began) = (self.read()?, Instant::now());
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(time);
         let moved = self.read()?.since(before);
         Some((moved.read + moved.written) as f64 / began.elapsed().as_secs_f64())
     }
@@ -188,7 +188,7 @@ impl<'a> Meter<'a> {
 
 /// Has the file system of `dir` written what it holds back.
 #[cfg(target_os = "linux")]
-fn write_back(dir: &Path) {
+pub(super) fn write_back(dir: &Path) {
     if let Ok(dir) = fs::File::open(dir) {
         // Only for the counters: stores see to their durability themselves.
         let _ = nix::unistd::syncfs(&dir);
@@ -196,7 +196,7 @@ fn write_back(dir: &Path) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn write_back(_: &Path) {}
+pub(super) fn write_back(_: &Path) {}
 
 /// Everything in a directory, as far as it takes space: holes do not count.
 pub(crate) fn space(dir: &Path) -> u64 {

@@ -15,8 +15,9 @@
 //! 3. nothing stays in the directory, however the race ends.
 
 use super::fence::Fence;
-use super::meter::{Cost, DeviceCounter, Meter, Sampler, files};
+use super::meter::{Cost, DeviceCounter, Meter, Sampler, files, write_back};
 use super::plan::{LOAD_PATIENCE, Plan};
+use super::quiet::wait_for_quiet;
 use super::score::{Fate, Measured, Run, Score};
 use super::worker::{Program, Trouble, Worker};
 use crate::failure::{Failure, Result};
@@ -30,9 +31,6 @@ use std::time::{Duration, Instant};
 /// How much longer than it should a worker may take to answer: calls under way and a closing sync are waited for.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// More than this moved by others, in bytes a second, and the device's counters are not to be believed.
-const QUIET: f64 = (1 << 20) as f64;
-
 /// Runs everything, in a directory below `dir`. Ctrl-C ends it early, with what there is.
 pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) -> Result<Score> {
     let scratch = tempfile::Builder::new()
@@ -42,16 +40,10 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
     let mut notes = conditions();
     let profile = profile(scratch.path(), &mut notes);
     let counter = DeviceCounter::of(scratch.path());
-    let others = counter.as_ref().and_then(DeviceCounter::others);
-    let alone = others.is_some_and(|others| others < QUIET);
-    match others {
-        None => notes.push("this disk has no counters: bytes are those that the worker's process counted".into()),
-        Some(others) if !alone => notes.push(format!(
-            "others moved {:.1} MiB/s on this disk at the beginning: bytes are those that the worker's process counted",
-            others / (1 << 20) as f64
-        )),
-        Some(_) => {}
-    }
+    // What was written a moment ago is our own: by this program's building, and by the measuring of the disk.
+    write_back(scratch.path());
+    let disk = wait_for_quiet(counter.as_ref())?;
+    notes.extend(disk.note());
     let fence = Fence::new(plan.memory);
     if !fence.holds() {
         tell(format_args!("warning: memory is not limited. {}", fence.about()));
@@ -63,7 +55,7 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
         date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
         machine: Machine::this(Some(dir)),
         fence: fence.about().to_owned(),
-        device_counts: alone,
+        device_counts: disk.counts(),
         plan: plan.clone(),
         profile,
         notes,

@@ -40,6 +40,20 @@ pub(crate) fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Dat
     (db, keyspace, due)
 }
 
+/// The same without a background thread, and cleansed: more is dead than is left to later flushes.
+pub(crate) fn cleansed(records: u32) -> Database {
+    let (db, _, due) = with_due(&Simulated::new(1), 0, records);
+    let engine = &db.handle.engine;
+    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut left = &due[..];
+    while !left.is_empty() {
+        left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
+    }
+    drop(guard);
+    assert!(engine.has_to_collect());
+    db
+}
+
 /// All of them were counted as work undone.
 #[test]
 fn on_a_full_disk_only_what_was_not_cleansed_is_left() {

@@ -68,7 +68,8 @@ pub(crate) struct Counters {
     pub blocks_cleansed: AtomicU64,
     pub blocks_cleansed_for_scans: AtomicU64,
     pub blocks_merged_for_scans: AtomicU64,
-    pub moved_for_scans: AtomicU64,
+    /// Prices, in bytes that a device could have moved.
+    pub spent_for_scans: AtomicU64,
 }
 
 impl Counters {
@@ -86,7 +87,7 @@ impl Counters {
 
     fn settle(&self, rents: &Rents, paid: &[Paid]) {
         for Paid { area, price } in paid {
-            self.moved_for_scans.fetch_add(*price, Relaxed);
+            self.spent_for_scans.fetch_add(*price, Relaxed);
             rents.settle(area.rent());
         }
     }

@@ -143,6 +143,8 @@ impl Cache {
 
     /// Gives records so much of the capacity. The side that shrinks goes first.
     fn divide(&self, capacity: u64, records: u64) {
+        #[cfg(test)]
+        tests::divided();
         let records = within(capacity, records);
         let before = self.records_bytes.swap(records, Relaxed);
         if records < before {
@@ -254,6 +256,7 @@ mod tests {
     use super::*;
     use crate::entries::Entries;
     use crate::node::{self, Name, NodeId};
+    use std::cell::Cell;
 
     fn leaf(id: u64) -> Node {
         let mut entries = Entries::default();
@@ -280,6 +283,15 @@ mod tests {
     }
 
     const CAPACITY: u64 = 8 << 20;
+
+    thread_local! {
+        static DIVIDED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A cache is divided anew.
+    pub(super) fn divided() {
+        DIVIDED.set(DIVIDED.get() + 1);
+    }
 
     #[test]
     fn records_get_the_memory_when_they_are_asked_for_again_and_their_neighbours_are_not() {
@@ -409,5 +421,20 @@ mod tests {
         (0..10_000).for_each(|_| cache.lean(-LEAN));
         drop((0..before / 2).map(|_| frames.copy(&[7; 4096])).collect::<Vec<_>>());
         assert!(frames.pages().1 >= before / 2);
+    }
+
+    /// With every change of its capacity the nodes' map forgets some of those whom it let go.
+    #[test]
+    fn a_side_that_has_all_it_may_have_asks_in_vain() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        let divided_by = |by: i64| {
+            let before = DIVIDED.get();
+            (0..10_000).for_each(|_| cache.lean(by));
+            DIVIDED.get() - before
+        };
+        for by in [LEAN, -LEAN] {
+            assert!(divided_by(by) > 10);
+            assert_eq!(divided_by(by), 0);
+        }
     }
 }

@@ -37,17 +37,17 @@ const LISTED_MAX: usize = 8192;
 /// Fewer layers are not merged: that has to spare three quarters of the rent.
 const MERGED_MIN: usize = 4;
 
-/// What it costs to read pieces, in bytes moved: those of a layer lie together.
+/// What it costs to read pieces, in bytes that a device could have moved: those of a layer lie together.
 fn reading(pieces: u64, layers: usize) -> u64 {
     pieces + layers as u64 * BYTES_A_REQUEST
 }
 
-/// What it costs to cleanse a block, in bytes moved: leaves read and written again, pieces in so many layers read.
+/// What it costs to cleanse a block, in the same: leaves read and written again, pieces in so many layers read.
 pub(crate) fn price(leaves: u64, pieces: u64, layers: usize) -> u64 {
     2 * leaves + reading(pieces, layers)
 }
 
-/// What a block's rent buys next, and what that costs in bytes moved.
+/// What a block's rent buys next, and its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Merging(u64),

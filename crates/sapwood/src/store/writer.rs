@@ -20,7 +20,7 @@ const PADDING: usize = 4096;
 /// (86,000 against 70,000 a second at depth 64 where we measured; see docs/performance.md), so a node that would lie across more pages than
 /// it must begins on one. That wastes no more than a 32nd of what is written: what a node does not need of its part others have, for behind
 /// a short leaf all that follow would lie across two pages, until what each may waste has brought one to a beginning.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 const WASTE: u64 = 32;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
@@ -244,57 +244,5 @@ impl Writer {
     /// Bytes written since the writer was made, aborted attempts included.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written
-    }
-}
-#[cfg(test)]
-mod tests {
-    use super::PAGE;
-    use crate::{Database, Keyspace};
-    use psync::{Simulated, Volume};
-    use std::collections::HashSet;
-    use std::sync::Arc;
-
-    const RECORDS: u64 = 100_000;
-
-    fn put(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u64>) {
-        let mut batch = db.batch();
-        // Scattered.
-        numbers.for_each(|number| {
-            batch.insert(keyspace, number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes(), [7; 108]);
-        });
-        batch.commit().unwrap();
-    }
-
-    /// Each run of leaves that is written together ends with two that are not full, and behind these all lay across two pages for long.
-    #[test]
-    fn leaves_lie_within_pages_and_little_is_wasted_for_it() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(6 << 20).background_threads(0).open_on(volume).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        let look = |what: &str| {
-            let version = Arc::clone(&db.handle.engine.state.load().version);
-            let pieces: HashSet<_> = version.logs.iter().flat_map(|(_, area)| area.pieces()).collect();
-            let (mut leaves, mut across) = (0, 0);
-            for (_, address) in version.table.iter().filter(|(id, _)| !pieces.contains(id)) {
-                leaves += 1;
-                across += u64::from(address.position.0 % PAGE + u64::from(address.len) > PAGE);
-            }
-            assert!(leaves > 1500 && across * 20 < leaves, "{what}: {across} of {leaves}");
-        };
-        (0..RECORDS / 500).for_each(|batch| put(&db, &keyspace, batch * 500..(batch + 1) * 500));
-        db.flush().unwrap();
-        look("loaded");
-        for batch in 0..RECORDS / 500 {
-            put(&db, &keyspace, (0..500).map(|number| (batch * 500 + number) * 7919 % RECORDS));
-        }
-        db.flush().unwrap();
-        look("updated");
-        db.compact().unwrap();
-        look("compacted");
-        let version = Arc::clone(&db.handle.engine.state.load().version);
-        // What is dead aside: the newest segments are as they were written.
-        let whole = version.segments.iter().filter(|entry| entry.live * 10 > entry.used * 9);
-        let (used, live) = whole.fold((0, 0), |(used, live), entry| (used + entry.used, live + entry.live));
-        assert!(live > 2 << 20 && used - live < live / 20, "{used} bytes for {live}");
     }
 }

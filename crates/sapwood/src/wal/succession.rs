@@ -23,6 +23,15 @@ impl WalWriter {
         if self.current.unbegun.is_none() { Ok(()) } else { self.sync_current() }
     }
 
+    /// The same, and the records behind the header are left as they are: nobody was promised them.
+    fn begin_header(&mut self) -> Result<()> {
+        let Some(header) = self.current.unbegun else { return Ok(()) };
+        let begun = self.old_syncs.begin_newest(&*self.volume, self.current.file, &header);
+        begun.map_err(|error| self.fail(error))?;
+        self.current.has_begun();
+        Ok(())
+    }
+
     /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
     /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
@@ -79,7 +88,7 @@ impl WalWriter {
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
         // Only one may be without: behind a sound header all others are to be sound.
-        self.begin()?;
+        self.begin_header()?;
         if self.current.reserved.is_beyond(self.current.len) {
             self.current.reserved.cut();
             self.cut(self.current.file, self.current.len)?;

@@ -106,7 +106,7 @@ impl Writer {
 
     /// Updates until somebody says that the disk is full.
     fn put_until_full(&mut self) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             assert!(Instant::now() < until, "nobody says that the disk is full");
             let numbers: Vec<u32> = (0..20).map(|_| self.rng.random_range(0..RECORDS)).collect();
@@ -125,31 +125,47 @@ impl Writer {
     }
 }
 
+/// Bytes of data that were to be written in two seconds of which nothing was published: on a busy machine the writer may hear of the full disk
+/// while the last portion that fits is still on its way.
+fn tried_in_vain(volume: &Narrow, db: &Database) -> u64 {
+    for _ in 0..10 {
+        let published = || db.stats().writes.manifest_bytes;
+        let (before, was_published, began) = (volume.tried.load(SeqCst), published(), Instant::now());
+        std::thread::sleep(Duration::from_secs(2));
+        let (tried, took) = (volume.tried.load(SeqCst) - before, began.elapsed());
+        if published() == was_published {
+            return (tried as f64 * 2.0 / took.as_secs_f64()) as u64;
+        }
+    }
+    panic!("the disk is full, and something is published all the time");
+}
+
 #[test]
 fn a_full_disk_is_not_written_to_again_and_again_and_space_is_soon_noticed() {
     let volume = Narrow::new();
     let mut writer = Writer::new(&volume, 1);
     volume.leave(1 << 20);
     writer.put_until_full();
-    let before = volume.tried.load(SeqCst);
-    std::thread::sleep(Duration::from_secs(2));
-    let tried = volume.tried.load(SeqCst) - before;
+    let tried = tried_in_vain(&volume, &writer.db);
     assert!(tried < 2 << 20, "{tried} bytes of data in two seconds that came to nothing");
-    // Whoever asks is answered at once, not after a pause.
-    let began = Instant::now();
+    // Whoever asks is answered at once, not after a pause: most of them, however busy the machine is.
+    let mut answers = Vec::new();
     for _ in 0..10 {
+        let began = Instant::now();
         assert!(writer.db.flush().expect_err("there is no space").is_disk_full());
+        answers.push(began.elapsed());
     }
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?} for ten answers", began.elapsed());
+    answers.sort_unstable();
+    assert!(answers[5] < Duration::from_millis(400), "{answers:?}");
     let (calls, flushes) = (volume.calls.load(SeqCst), writer.db.stats().writes.flushes);
     volume.room.store(u64::MAX, SeqCst);
     let began = Instant::now();
     while volume.calls.load(SeqCst) == calls {
-        assert!(began.elapsed() < Duration::from_secs(2), "there is space, and nobody writes");
+        assert!(began.elapsed() < Duration::from_secs(10), "there is space, and nobody writes");
         std::thread::sleep(Duration::from_millis(1));
     }
     while writer.db.stats().writes.flushes == flushes {
-        assert!(began.elapsed() < Duration::from_secs(20), "there is space, and no flush ends");
+        assert!(began.elapsed() < Duration::from_secs(60), "there is space, and no flush ends");
         std::thread::sleep(Duration::from_millis(1));
     }
     writer.goes_on();

@@ -99,8 +99,8 @@ fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_t
     assert!(pieces[0] > 1.0, "there were pieces in the way: {pieces:?}");
     let stats = db.stats();
     let paid = stats.reads.pieces_scanned * RENT.0 + stats.reads.pieces_cached * RENT.1;
-    let moved = stats.writes.moved_for_scans;
-    assert!(moved > 0 && moved <= paid, "{moved} bytes for {paid}");
+    let spent = stats.writes.spent_for_scans;
+    assert!(spent > 0 && spent <= paid, "{spent} of {paid} bytes paid");
     assert!(
         stats.space.log_pieces > begin.space.log_pieces / 4,
         "where nobody scans they stay: {begin}\n{stats}"
