@@ -6,15 +6,13 @@ use std::time::Duration;
 /// the thread sleeps. Other systems sleep as exactly as they do.
 pub fn nap(time: Duration) {
     #[cfg(target_os = "linux")]
-    let slack = {
-        let before = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZero::new);
-        // A refusal makes it a little longer.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));
-        before
-    };
+    let slack = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZero::new);
+    // A refusal makes it a little longer. A thread with real-time priority has no slack.
+    #[cfg(target_os = "linux")]
+    let _ = slack.map(|_| rustix::thread::set_current_timer_slack(std::num::NonZero::new(1)));
     std::thread::sleep(time);
     #[cfg(target_os = "linux")]
-    let _ = rustix::thread::set_current_timer_slack(slack);
+    let _ = slack.map(|slack| rustix::thread::set_current_timer_slack(Some(slack)));
 }
 
 #[cfg(test)]

@@ -130,9 +130,9 @@ fn best(flushed: u64, rent: u64, share: u64, most: u64) -> u64 {
 pub(crate) fn new_max(version: &Version, memory: u64) -> u64 {
     let (logged, live) = (version.logs.totals().bytes, version.live_bytes());
     let known = (version.logs.memory() as u64 * 1000).checked_div(logged).filter(|_| logged > memory / 64);
-    let tables_of_all = live * known.unwrap_or(TABLES_OF_LOG).max(1) / 1000;
+    let tables_of_all = live.saturating_mul(known.unwrap_or(TABLES_OF_LOG).max(1)) / 1000;
     // Of all that lives, in percent.
-    let logged_max = (memory / TABLES * 100).checked_div(tables_of_all).unwrap_or(100).min(80);
+    let logged_max = (memory / TABLES).saturating_mul(100).checked_div(tables_of_all).unwrap_or(100).min(80);
     (2 * logged_max * 100 / (100 - logged_max)).clamp(NEW_MAX_IF_LARGE, NEW_MAX)
 }
 

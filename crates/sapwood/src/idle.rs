@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::space::SLOTS;
-use std::sync::atomic::Ordering::Relaxed;
+
 use std::time::{Duration, Instant};
 
 /// How often the thread looks, when something happens, and when nothing does.
@@ -33,6 +33,8 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
+/// Where it works for nobody yet, and somebody reads.
+const RESTS_OF_A_WALK: u32 = 4;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -71,6 +73,7 @@ impl Idle {
     /// A flush is over.
     pub fn flushed(&mut self, visible: SeqNo) {
         self.flushed = Instant::now();
+        self.pause = PAUSE;
         self.still = (self.flushed, visible);
     }
 }
@@ -95,7 +98,7 @@ impl Engine {
             return;
         }
         idle.looked = Instant::now();
-        let (visible, misses) = (self.visible(), self.pager.counters.waited_for.load(Relaxed));
+        let (visible, misses) = (self.visible(), self.waited_for());
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
         idle.pause = if quiet && missed == 0 && !self.pager.rents.has_listed() {
@@ -143,10 +146,20 @@ impl Engine {
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         // From the first portion to the last, as for scans.
         let mut work = None;
-        while self.visible() == visible && self.cleanse_grown(growth, &mut work)? {
+        let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
+        while self.visible() == visible && !is_wanted() {
+            let (began, read) = (Instant::now(), self.waited_for());
+            if !self.cleanse_grown(growth, &mut work)? {
+                break;
+            }
+            let took = began.elapsed();
             self.cleanse_for_scans()?;
             // It may be at this for long.
+            self.recount_old_queues();
             self.give_back_spare(STILL);
+            if self.waited_for() != read {
+                self.rest_beside_readers(Self::rest_after(RESTS_OF_A_WALK, took));
+            }
         }
         Ok(())
     }
@@ -203,6 +216,7 @@ mod tests {
     use psync::{Simulated, Volume};
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn ago(time: Duration) -> Instant {
         Instant::now().checked_sub(time).unwrap()
@@ -315,6 +329,24 @@ mod tests {
             }
             engine.idle(&mut idle);
             assert_eq!(fresh() == before, writes);
+        }
+    }
+
+    /// Also where it only looks for what is due, which may be long.
+    #[test]
+    fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
+        for closes in [false, true] {
+            let (db, keyspace) = with_long_areas(true);
+            let engine = &db.handle.engine;
+            keyspace.insert("key", "value").unwrap();
+            if closes {
+                engine.flush.stop();
+            } else {
+                engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            }
+            let mut growth = Growth::default();
+            engine.cleanse_what_grew(&mut growth, engine.visible()).unwrap();
+            assert!(!growth.is_begun());
         }
     }
 

@@ -69,7 +69,7 @@ pub(super) fn wait_for_quiet(counter: Option<&DeviceCounter>) -> Result<Disk> {
     )?;
     if let Disk::Busy(others) = disk {
         tell(format_args!(
-            "warning: others moved {:.1} MiB/s to the end: the device's counters are not believed, and bytes are those that the worker's process counts",
+            "warning: the disk was not quiet for long, others moved {:.1} MiB/s: the device's counters are not believed, and bytes are those that the worker's process counts",
             others / MIB
         ));
     }

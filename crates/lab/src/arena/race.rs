@@ -41,6 +41,7 @@ pub(crate) fn race(plan: &Plan, program: &Program, dir: &Path, command: &str) ->
     let profile = profile(scratch.path(), &mut notes);
     let counter = DeviceCounter::of(scratch.path());
     // What was written a moment ago is our own: by this program's building, and by the measuring of the disk.
+    tell("writing back what the file system holds");
     write_back(scratch.path());
     let disk = wait_for_quiet(counter.as_ref())?;
     notes.extend(disk.note());

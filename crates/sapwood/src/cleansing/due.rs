@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// While hardly anybody writes, and somebody reads, it rests between two portions for so many times as long as one took.
+/// While hardly anybody writes, but somebody reads or writes, it rests between two portions for so many times as long as one took.
 const RESTS: u32 = 4;
 
 impl Engine {
@@ -48,7 +48,7 @@ impl Engine {
     }
 
     /// Nodes that readers have waited for.
-    fn waited_for(&self) -> u64 {
+    pub fn waited_for(&self) -> u64 {
         self.pager.counters.waited_for.load(Relaxed)
     }
 
@@ -56,7 +56,8 @@ impl Engine {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
-        let mut read = self.waited_for();
+        let seen = || (self.waited_for(), self.visible());
+        let mut before = seen();
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;
             let began = Instant::now();
@@ -78,8 +79,8 @@ impl Engine {
             }
             let took = began.elapsed();
             self.tidy_up(writer)?;
-            let somebody_reads = std::mem::replace(&mut read, self.waited_for()) != read;
-            if self.flush.in_background() && somebody_reads && !due.is_empty() {
+            let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
+            if self.flush.in_background() && is_somebody_there && !due.is_empty() {
                 self.rest_beside_readers(Self::rest_after(RESTS, took));
             }
         }

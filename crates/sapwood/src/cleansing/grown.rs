@@ -4,6 +4,8 @@
 //!
 //! It is a walk through all blocks in key order, some at a time, and rests beside readers. It is begun when much is new, and then not again before as much has come since.
 //!
+//! While a snapshot holds much that is no longer current it does not go on: each old copy would be kept.
+//!
 //! Invariant: a frozen queue, and closing, wait for one portion at most.
 
 use crate::budget::{Need, Work};
@@ -20,7 +22,11 @@ const WORTH: u64 = 25;
 /// Of what lives, new records in log areas that are worth a walk.
 const MUCH: u64 = 16;
 /// Blocks that are looked at together.
-const SOME: usize = 128;
+const SOME: usize = 32;
+
+/// Of the segments, and a few more: what older versions may hold besides while it goes on.
+const HELD: usize = 8;
+const FEW_SLOTS: usize = 8;
 
 /// How far a walk has come.
 #[derive(Debug, Default)]
@@ -30,13 +36,32 @@ pub(crate) struct Growth {
     left: u64,
 }
 
+#[cfg(test)]
+impl Growth {
+    pub fn is_begun(&self) -> bool {
+        self.at.is_some()
+    }
+}
+
 impl Engine {
     /// Cleanses some of the blocks that have grown, with memory that the first of them takes. Says whether there is more to do now.
     pub fn cleanse_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
+        let fresh = self.state.load().version.logs.totals().fresh;
+        growth.left = growth.left.min(fresh);
+        // What a disk refuses, to read or to write, is not asked for again and again.
+        let done = self.cleanse_next_grown(growth, work);
+        done.inspect_err(|_| *growth = Growth { at: None, left: fresh })
+    }
+
+    fn cleanse_next_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
         let version = Arc::clone(&self.state.load().version);
         let fresh = version.logs.totals().fresh;
-        growth.left = growth.left.min(fresh);
-        if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {
+        if growth.at.is_none() && fresh.saturating_sub(growth.left) <= version.live_bytes() / MUCH {
+            return Ok(false);
+        }
+        // A snapshot would keep the old copies of all that is cleansed.
+        let segments = version.segments.count();
+        if self.slots.used() > segments + segments / HELD + FEW_SLOTS {
             return Ok(false);
         }
         let (first, from) = growth.at.take().unwrap_or_default();
@@ -54,12 +79,17 @@ impl Engine {
             let mut guard = self.writer(Need::default())?;
             let cleansed = self.or_poison(|| self.cleanse_due(guard.get()?, &mut left, 0));
             self.pace.end();
-            // On a full disk it is not tried again and again.
-            cleansed.inspect_err(|_| *growth = Growth { at: None, left: fresh })?;
+            cleansed?;
+        }
+        let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
+        let at = undone.unwrap_or_else(|| beyond(keyspace, next));
+        if at.0 == keyspace && at.1.is_empty() && left.is_empty() {
+            // Behind the last keyspace that there can be.
+            growth.left = fresh;
+            return Ok(false);
         }
         // The last of all ends the walk when it is looked for.
-        let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
-        growth.at = Some(undone.unwrap_or_else(|| beyond(keyspace, next)));
+        growth.at = Some(at);
         Ok(left.is_empty())
     }
 }

@@ -190,6 +190,30 @@ fn on_a_full_disk_what_has_grown_waits_for_more() {
     db.check().unwrap();
 }
 
+/// A snapshot would keep the old copies of all of it, on a disk that may have no room for both.
+#[test]
+fn what_has_grown_waits_for_who_holds_much_that_is_old() {
+    let (db, keyspace) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let fresh = || engine.state.load().version.logs.totals().fresh;
+    let snapshot = db.snapshot();
+    keyspace.insert("key", "value").unwrap();
+    db.compact().unwrap();
+    let mut growth = Growth::default();
+    for number in 0..30_000u32 {
+        keyspace.insert([(4 * number + 1).to_be_bytes(), [0; 4]].concat(), [1; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    let before = fresh();
+    assert!(before > engine.state.load().version.live_bytes() / 16, "{before}");
+    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    assert_eq!(fresh(), before);
+    drop(snapshot);
+    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    assert!(fresh() < before / 4, "{}", fresh());
+    db.check().unwrap();
+}
+
 /// Little that is new is not worth a walk, and after one as much has to come again.
 #[test]
 fn a_walk_begins_when_much_is_new() {

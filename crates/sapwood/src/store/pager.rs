@@ -26,6 +26,8 @@ pub(crate) use crate::store::node_reader::FILE;
 pub(crate) enum Gather {
     /// Each by itself, whatever lies beside it. The cache is offered each.
     Single,
+    /// The same for whoever writes, so that no reader waits.
+    Inner,
     /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
     Runs,
     /// As `Runs`, and from the stage what is there. For whoever writes: flush, cleansing, collector.
@@ -67,7 +69,7 @@ pub(crate) struct PagerCounters {
     /// Nodes found in the cache, and not.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    /// Of these, those that readers have waited for.
+    /// Of these, leaves and log pieces that readers have waited for.
     pub waited_for: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
@@ -128,7 +130,6 @@ impl Pager {
             return Ok(node);
         }
         self.counters.misses.fetch_add(1, Relaxed);
-        self.counters.waited_for.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address)?;
         self.cache.offer(address.position, &node);
         Ok(node)
@@ -205,7 +206,7 @@ impl Pager {
         if matches!(gather, Gather::Single | Gather::Runs) {
             self.counters.waited_for.fetch_add(missing.len() as u64, Relaxed);
         }
-        self.reader.plan(segments, wanted, missing, gather != Gather::Single)
+        self.reader.plan(segments, wanted, missing, !matches!(gather, Gather::Single | Gather::Inner))
     }
 
     /// What is done with each node that was read.
@@ -218,7 +219,7 @@ impl Pager {
         move |index, node| {
             let position = wanted[index].1.position;
             match gather {
-                Gather::Single => self.cache.offer(position, &node),
+                Gather::Single | Gather::Inner => self.cache.offer(position, &node),
                 // Whether it is cached is for the search to say.
                 Gather::Runs => drop(self.cache.missed(position)),
                 Gather::Staged | Gather::Ahead | Gather::Verify => {}

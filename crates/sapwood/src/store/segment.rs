@@ -74,6 +74,11 @@ impl Slots {
         state.used -= 1;
     }
 
+    /// Slots that somebody holds, a version or a snapshot.
+    pub fn used(&self) -> usize {
+        self.state.lock().used
+    }
+
     /// A flush begins, and will need about as many slots as the one before.
     pub fn begin_round(&self) {
         let mut state = self.state.lock();

@@ -313,7 +313,7 @@ impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I>
         {
             self.view.pager.stage.reach((self.view.keyspace, Bytes::copy_from_slice(first.key())));
         }
-        let gather = if height == 0 { Gather::Staged } else { Gather::Single };
+        let gather = if height == 0 { Gather::Staged } else { Gather::Inner };
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
     }
 

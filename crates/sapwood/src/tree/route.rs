@@ -287,7 +287,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
-        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, Gather::Single)
+        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, Gather::Inner)
     }
 
     fn descend(

@@ -26,6 +26,15 @@ const OVERDUE: u64 = 360;
 /// What new records weigh where it is asked whether changes are dense, in percent.
 const FRESH_IF_DENSE: u64 = 40;
 
+/// What they weigh at least, in percent.
+pub(crate) const LIGHTEST: u64 = 13;
+
+/// Where so many in a hundred of an area's bytes are new records', they weigh what the advisor says; where so many or fewer are, no less than
+/// [`FRESH_IF_DENSE`]. That so many of the changes to a keyspace are new is all that is known of them: where records are overwritten at one place of it and
+/// inserted at another, both areas are told to be as new, and what is hidden in one would have no bound but this.
+const ALL_NEW: u64 = 95;
+const NOT_ALL_NEW: u64 = 75;
+
 /// How long log areas are to become, as the advisor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
@@ -50,7 +59,9 @@ impl Log {
     /// What it weighs, if new records weigh so many percent.
     pub fn weight(self, fresh: u64) -> u64 {
         let new = self.fresh.min(self.bytes);
-        self.bytes - new + new * fresh / 100 + self.removed
+        let percent = (new * 100).checked_div(self.bytes).unwrap_or(100).clamp(NOT_ALL_NEW, ALL_NEW);
+        let more = FRESH_IF_DENSE.saturating_sub(fresh) * (ALL_NEW - percent) / (ALL_NEW - NOT_ALL_NEW);
+        self.bytes - new + new * (fresh + more) / 100 + self.removed
     }
 }
 
@@ -110,9 +121,10 @@ struct Cursor {
     lightest: [u64; 2],
 }
 
+/// Whoever had the database before may have had more memory, and longer log areas.
 impl Default for Cursor {
     fn default() -> Self {
-        Self { at: Mark::default(), quota: 0, share: 0, fresh: 100, highest: [0; 2], lightest: [100; 2] }
+        Self { at: Mark::default(), quota: 0, share: 0, fresh: 100, highest: [0; 2], lightest: [LIGHTEST; 2] }
     }
 }
 
@@ -222,6 +234,7 @@ mod tests {
         let mut sweep = Sweep::default();
         let log = |bytes, fresh| Log { bytes, fresh, removed: 0 };
         sweep.begin(log(1000, 0), Lengths { share: 25, fresh: 40 });
+        sweep.cursor.lightest = [40; 2];
         let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
         let fence = || Some(Bytes::from_static(b"b"));
         // Behind the cursor a block waits until it has more than 45 percent.
@@ -230,6 +243,8 @@ mod tests {
         assert_eq!(sweep.at_block(due(), fence(), log(460, 460)), Urgency::NotDue);
         assert_eq!(sweep.at_block(due(), fence(), log(1130, 1130)), Urgency::Due);
         assert_eq!(log(100, 200).weight(40), 40, "no more is new than there is");
+        let weights = [100, 95, 85, 75, 50].map(|new| log(100, new).weight(20));
+        assert_eq!(weights, [20, 24, 15 + 85 * 30 / 100, 55, 70], "that much is hidden among what is new");
     }
 
     /// All that has become long meanwhile would be due with one flush.
