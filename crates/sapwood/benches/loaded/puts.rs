@@ -57,6 +57,8 @@ pub struct Measured {
     latencies: Latencies,
     seconds: f64,
     pub flushes: u64,
+    /// Records a second that were put beside these.
+    pub beside: f64,
     delayed: f64,
     stopped: f64,
 }
@@ -114,15 +116,24 @@ struct Signals {
     stop: AtomicBool,
 }
 
-/// Puts at uniform keys below `below` until told to stop, or until `most` records are put; a quarter of them is enough to warm up.
+/// What one thread has done.
+struct Done {
+    latencies: Latencies,
+    /// Records a second, from its first to its last.
+    rate: f64,
+}
+
+/// Puts at uniform keys below `below` until told to stop, or until `most` records are put; a quarter of them is enough to warm up. No more than `rate` records
+/// a second, if there is one.
 fn put(
     (db, keyspace): (&Database, &Keyspace),
-    puts: Puts,
+    (puts, rate): (Puts, Option<f64>),
     (below, most): (u64, u64),
     seed: u64,
     signals: &Signals,
-) -> Outcome<Latencies> {
+) -> Outcome<Done> {
     let _ends = Ends(&signals.stop);
+    let first = Instant::now();
     let (mut latencies, mut rng, mut done) = (Latencies::default(), StdRng::seed_from_u64(seed), 0);
     let mut changes = Vec::new();
     let mut since = None;
@@ -145,29 +156,33 @@ fn put(
         if done >= most / 4 {
             signals.counts.store(true, Relaxed);
         }
+        if let Some(rate) = rate {
+            std::thread::sleep(Duration::from_secs_f64(done as f64 / rate).saturating_sub(first.elapsed()));
+        }
     }
     latencies.stalls.lasted(since.map_or(Duration::ZERO, |since| since.elapsed()));
-    Ok(latencies)
+    Ok(Done { latencies, rate: done as f64 / first.elapsed().as_secs_f64() })
 }
 
-/// Measures puts while `beside`, if any, are made without pause by threads that are not measured.
+/// Measures puts while `beside`, if any, are made by threads that are not measured: without pause, or at a rate in records a second.
 fn measure(
     (db, keyspace): (&Database, &Keyspace),
     puts: Puts,
-    beside: Option<Puts>,
+    beside: Option<(Puts, Option<f64>)>,
     (below, most): (u64, u64),
     times: Times,
 ) -> Outcome<Measured> {
     let signals = &Signals::default();
     std::thread::scope(|scope| {
-        let start = |puts: Puts, seed| {
+        let start = |(puts, rate): (Puts, Option<f64>), seed| {
             let most = most / puts.threads;
+            let rate = rate.map(|rate| rate / puts.threads as f64);
             let threads = (0..puts.threads).map(|thread| {
-                scope.spawn(move || put((db, keyspace), puts, (below, most), seed + thread, signals))
+                scope.spawn(move || put((db, keyspace), (puts, rate), (below, most), seed + thread, signals))
             });
             threads.collect::<Vec<_>>()
         };
-        let mut threads = start(puts, 200);
+        let mut threads = start((puts, None), 200);
         let measured = threads.len();
         threads.extend(beside.map(|puts| start(puts, 300)).unwrap_or_default());
         // In short steps, since the threads may be at their end earlier.
@@ -183,11 +198,13 @@ fn measure(
         wait(Duration::from_secs(times.seconds), &signals.stop);
         let seconds = began.elapsed().as_secs_f64();
         signals.stop.store(true, Relaxed);
-        let mut latencies = Latencies::default();
+        let (mut latencies, mut beside) = (Latencies::default(), 0.0);
         for (number, thread) in threads.into_iter().enumerate() {
-            let more = thread.join().expect("no panic")?;
+            let done = thread.join().expect("no panic")?;
             if number < measured {
-                latencies.merge(&more);
+                latencies.merge(&done.latencies);
+            } else {
+                beside += done.rate;
             }
         }
         let after = db.stats().writes;
@@ -195,26 +212,28 @@ fn measure(
             latencies,
             seconds,
             flushes: after.flushes - before.flushes,
+            beside,
             delayed: (after.delayed_us - before.delayed_us) as f64 / 1e6,
             stopped: (after.stopped_us - before.stopped_us) as f64 / 1e6,
         })
     })
 }
 
-/// Into a database of its own with a memory of so many bytes, a sixth of which is the queue's: it is never full. Beside whatever else puts, or nothing.
+/// Into a database of its own with a memory of so many bytes, a sixth of which is the queue's: it is never full. Beside whatever else puts so many records a second, or nothing.
 pub fn alone(
     db: &Database,
     memory: u64,
-    (puts, beside): (Puts, Option<Puts>),
+    (puts, beside): (Puts, Option<(Puts, f64)>),
     below: u64,
     times: Times,
 ) -> Outcome<Measured> {
     let keyspace = db.keyspace("bench")?;
     let kinds = 1 + u64::from(beside.is_some());
+    let beside = beside.map(|(puts, rate)| (puts, Some(rate)));
     measure((db, &keyspace), puts, beside, (below, memory / 7 / QUEUED / kinds), times)
 }
 
 /// Into a database with more data than memory, beside what these need to keep a flush at work.
 pub fn loaded(db: &Database, keyspace: &Keyspace, puts: Puts, below: u64, times: Times) -> Outcome<Measured> {
-    measure((db, keyspace), puts, puts.beside(), (below, u64::MAX), times)
+    measure((db, keyspace), puts, puts.beside().map(|beside| (beside, None)), (below, u64::MAX), times)
 }
