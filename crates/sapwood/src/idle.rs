@@ -209,7 +209,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::{cleansed, with_due, with_long_areas};
+    use crate::cleansing::tests::{cleansed, with_long_areas};
     use crate::node::NodeId;
     use crate::store::mapping_table::Position;
     use crate::{Database, Keyspace};
@@ -293,19 +293,13 @@ mod tests {
         assert!(!idle.left(true).is_zero(), "after a flush it begins anew");
         assert_eq!(idle.still.1, 7);
     }
+
     /// A flush leaves dead bytes to the next while writers are pressed, and there may be no next.
     #[test]
     fn what_flushes_left_is_collected_when_nobody_writes() {
         for writes in [true, false] {
-            let (db, keyspace, due) = with_due(&Simulated::new(1), 0, 80_000);
-            let engine = &db.handle.engine;
-            let mut guard = engine.writer(Need::default()).unwrap();
-            let mut left = &due[..];
-            while !left.is_empty() {
-                left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
-            }
-            drop(guard);
-            assert!(engine.has_to_collect());
+            let db = cleansed(80_000);
+            let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
             let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
             if writes {
                 keyspace.insert("key", "value").unwrap();

@@ -3,6 +3,7 @@
 use super::{DATABASE, begin, read};
 use crate::error::Error;
 use crate::wal::chain::read_header;
+use crate::wal::reader::Tail;
 use crate::wal::record::HEADER_LEN;
 use crate::wal::{Record, WalWriter, file_name, window};
 use bytes::Bytes;
@@ -34,6 +35,17 @@ fn assert_follow(first: u64, records: &[Record], promised: usize, story: &str) {
 fn is_broken(volume: &Simulated, generation: u64) -> bool {
     let Ok(source) = window::open(volume, generation) else { return false };
     read_header(&source, DATABASE, generation, "").unwrap().is_err()
+}
+
+/// Goes on with what was found, by three records that are durable.
+fn go_on(found: &Simulated, tail: &Tail) -> WalWriter {
+    let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, tail).unwrap() {
+        Some(wal) => wal,
+        None => WalWriter::create(Arc::new(found.clone()), DATABASE, tail).unwrap(),
+    };
+    put(&mut wal, tail.next_seq..tail.next_seq + 3);
+    wal.sync().unwrap();
+    wal
 }
 
 /// Commits without a promise go on behind a header that is not durable; whatever is lost of it, the log ends before it, and goes on.
@@ -148,12 +160,7 @@ fn a_flush_makes_no_more_than_the_header_durable() {
         torn += u64::from(tail.truncated.is_some());
         whole += u64::from(records.len() == 46);
         let next = tail.next_seq;
-        let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, &tail).unwrap() {
-            Some(wal) => wal,
-            None => WalWriter::create(Arc::new(found.clone()), DATABASE, &tail).unwrap(),
-        };
-        put(&mut wal, next..next + 3);
-        wal.sync().unwrap();
+        let wal = go_on(&found, &tail);
         let (records, tail) = read(&found.power_loss(seed), 2, wal.generation())
             .unwrap_or_else(|error| panic!("{story}: {error}"));
         assert_follow(4, &records, (next - 4) as usize + 3, &story);
@@ -208,12 +215,7 @@ fn the_next_generation_makes_no_more_than_the_header_durable() {
         assert_prefix(&records, 0, &story);
         lost += u64::from(records.len() < 29);
         let next = tail.next_seq;
-        let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, &tail).unwrap() {
-            Some(wal) => wal,
-            None => WalWriter::create(Arc::new(found.clone()), DATABASE, &tail).unwrap(),
-        };
-        put(&mut wal, next..next + 3);
-        wal.sync().unwrap();
+        let wal = go_on(&found, &tail);
         let (records, _) = read(&found.power_loss(seed), 1, wal.generation())
             .unwrap_or_else(|error| panic!("{story}: {error}"));
         assert_prefix(&records, next as usize + 2, &story);
