@@ -131,6 +131,9 @@ impl Pager {
         }
         self.counters.misses.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address)?;
+        // Of leaves and log pieces it is who gets one: who writes reads many, and inner nodes.
+        let is_waited_for = !node.name().is_inner();
+        self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
         self.cache.offer(address.position, &node);
         Ok(node)
     }
