@@ -71,6 +71,12 @@ const RENT: (u64, u64) = (14 << 10, 1 << 10);
 
 #[test]
 fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_than_the_scans() {
+    // Where the machine is so busy that nobody writes for a second, the database is taken for one that has grown, and cleansed before.
+    assert!((0..5).any(|_| scans_beside_inserts()), "there are never pieces in the way");
+}
+
+/// Whether there were pieces in the way.
+fn scans_beside_inserts() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let (db, keyspace) = overwritten(dir.path());
     db.flush().unwrap();
@@ -98,7 +104,9 @@ fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_t
         pieces.push(read as f64 / 380.0);
         assert_eq!(db.stats().writes.flushes, begin.writes.flushes, "a flush has to help: {pieces:.2?}");
     }
-    assert!(pieces[0] > 1.0, "there were pieces in the way: {pieces:?}");
+    if pieces[0] <= 1.0 {
+        return false;
+    }
     let stats = db.stats();
     let paid = stats.reads.pieces_scanned * RENT.0 + stats.reads.pieces_cached * RENT.1;
     let spent = stats.writes.spent_for_scans;
@@ -108,4 +116,5 @@ fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_t
         "where nobody scans they stay: {begin}\n{stats}"
     );
     db.check().unwrap();
+    true
 }
