@@ -77,9 +77,9 @@ fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_t
 
 /// Whether there were pieces in the way.
 fn scans_beside_inserts() -> bool {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a directory");
     let (db, keyspace) = overwritten(dir.path());
-    db.flush().unwrap();
+    db.flush().expect("flushes");
     let mut rng = StdRng::seed_from_u64(3);
     let begin = db.stats();
     let mut pieces = Vec::new();
@@ -91,7 +91,7 @@ fn scans_beside_inserts() -> bool {
                 let key = [key(rng.random_range(0..RECORDS)), key(1)].concat();
                 let mut batch = db.batch();
                 batch.insert(&keyspace, key, [7; 100]);
-                batch.durability(Durability::Buffered).commit().unwrap();
+                batch.durability(Durability::Buffered).commit().expect("commits");
             } else {
                 let from = key(rng.random_range(0..30) * RECORDS / 31 + rng.random_range(0..50));
                 assert_eq!(keyspace.range(&from[..]..).take(100).count(), 100);
@@ -115,6 +115,6 @@ fn scans_beside_inserts() -> bool {
         stats.space.log_pieces > begin.space.log_pieces / 4,
         "where nobody scans they stay: {begin}\n{stats}"
     );
-    db.check().unwrap();
+    db.check().expect("sound");
     true
 }
