@@ -12,6 +12,7 @@ use crate::budget::{Need, Work};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::store::stage::Mark;
+use crate::store::version::Version;
 use crate::tree::logged;
 use crate::tree::sweep::beyond;
 use crate::tree::view::TreeView;
@@ -46,17 +47,22 @@ impl Growth {
 impl Engine {
     /// Cleanses some of the blocks that have grown, with memory that the first of them takes. Says whether there is more to do now.
     pub fn cleanse_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
-        let fresh = self.state.load().version.logs.totals().fresh;
+        let version = Arc::clone(&self.state.load().version);
+        let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
         // What a disk refuses, to read or to write, is not asked for again and again.
-        let done = self.cleanse_next_grown(growth, work);
+        let done = self.cleanse_next_grown(version, growth, work);
         done.inspect_err(|_| *growth = Growth { at: None, left: fresh })
     }
 
-    fn cleanse_next_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
-        let version = Arc::clone(&self.state.load().version);
+    fn cleanse_next_grown<'a>(
+        &'a self,
+        version: Arc<Version>,
+        growth: &mut Growth,
+        work: &mut Option<Work<'a>>,
+    ) -> Result<bool> {
         let fresh = version.logs.totals().fresh;
-        if growth.at.is_none() && fresh.saturating_sub(growth.left) <= version.live_bytes() / MUCH {
+        if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {
             return Ok(false);
         }
         // A snapshot would keep the old copies of all that is cleansed.
