@@ -16,6 +16,7 @@ use numbered::key;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Keyspace};
+use std::hint::black_box;
 use std::time::Instant;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -64,14 +65,12 @@ Examples:
 fn scan(keyspace: &Keyspace, from: u64, len: u64, down: bool) -> u64 {
     let from = key(from);
     let mut found = 0;
-    let mut take = |item: sapwood::Result<_>| {
-        item.expect("reads");
+    let mut range = if down { keyspace.range(..&from[..]) } else { keyspace.range(&from[..]..) };
+    while found < len
+        && let Some(record) = if down { range.next_back_ref() } else { range.next_ref() }
+    {
+        black_box(record.expect("reads"));
         found += 1;
-    };
-    if down {
-        keyspace.range(..&from[..]).rev().take(len as usize).for_each(&mut take);
-    } else {
-        keyspace.range(&from[..]..).take(len as usize).for_each(&mut take);
     }
     found
 }

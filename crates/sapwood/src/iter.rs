@@ -31,6 +31,8 @@ pub struct Range {
     back: Option<Merge>,
     refused: Option<Error>,
     over: bool,
+    /// What was lent last, where that is not in the walk's hands.
+    lent: (Bytes, Bytes),
 }
 
 impl Range {
@@ -43,7 +45,8 @@ impl Range {
         refused: Option<Error>,
     ) -> Self {
         let over = refused.is_none() && is_empty(&low, &high);
-        Self { handle, state, seq, keyspace, low, high, front: None, back: None, refused, over }
+        let lent = Default::default();
+        Self { handle, state, seq, keyspace, low, high, front: None, back: None, refused, over, lent }
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
@@ -87,6 +90,55 @@ impl Range {
             return Some(Ok((Value(key), Value(value))));
         }
         self.advance_far(direction)
+    }
+
+    /// The next record, as [`Iterator::next`] has it, lent until the next call: for long scans, where
+    /// to share each key and value with whoever may keep it, and to take them back, costs as much as all else.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let db = sapwood::Database::open(directory.path())?;
+    /// # let numbers = db.keyspace("numbers")?;
+    /// # numbers.insert("one", "1")?;
+    /// let mut range = numbers.range("a"..);
+    /// let mut bytes = 0;
+    /// while let Some(record) = range.next_ref() {
+    ///     let (key, value) = record?;
+    ///     bytes += key.len() + value.len();
+    /// }
+    /// assert_eq!(bytes, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn next_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(Direction::Up)
+    }
+
+    /// The next record from the upper end, as [`DoubleEndedIterator::next_back`] has it, lent until the next call.
+    #[inline]
+    pub fn next_back_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
+        self.lend(Direction::Down)
+    }
+
+    #[inline]
+    fn lend(&mut self, direction: Direction) -> Option<Result<(&[u8], &[u8])>> {
+        let (end, other) = match direction {
+            Direction::Up => (&mut self.front, &self.back),
+            Direction::Down => (&mut self.back, &self.front),
+        };
+        if let (Some(merge), None) = (end, other)
+            && merge.step_free()
+        {
+            let end = if direction == Direction::Up { &self.front } else { &self.back };
+            return end.as_ref()?.leaves.record().map(Ok);
+        }
+        match self.advance_far(direction)? {
+            Ok((Value(key), Value(value))) => {
+                self.lent = (key, value);
+                Some(Ok((&self.lent.0, &self.lent.1)))
+            }
+            Err(error) => Some(Err(error)),
+        }
     }
 
     #[inline(never)]
@@ -146,6 +198,8 @@ struct Merge {
     /// The first key in the queues, once `is_peeked`.
     queued: Option<Bytes>,
     is_peeked: bool,
+    /// Records of the tree that come before that key, at least, and for which it has nothing to look for.
+    free: usize,
     leaves: Leaves,
     /// The record that the tree has next, if it was taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
@@ -180,6 +234,7 @@ impl Merge {
             queues,
             queued: None,
             is_peeked: false,
+            free: 0,
             leaves,
             leaf_next: None,
             is_leaf_taken: false,
@@ -195,15 +250,38 @@ impl Merge {
         }
     }
 
+    /// Goes to the next record, if it is the tree's and nothing has to be looked for. Says whether it did.
+    #[inline]
+    fn step_free(&mut self) -> bool {
+        let is_free = self.is_tree_next() && self.leaves.step_free();
+        if is_free {
+            self.last = Last::OfTree;
+        }
+        is_free
+    }
+
     /// The next record, if it is the tree's and nothing has to be looked for.
     #[inline]
     fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
-        if !self.is_peeked || self.queued.is_some() || self.is_leaf_taken {
+        if !self.step_free() {
             return None;
         }
-        let record = self.leaves.next_free()?;
-        self.last = Last::OfTree;
-        Some(record)
+        self.leaves.shared_record()
+    }
+
+    /// Whether the next record that the tree has in its hands, if it has one, is the next of all.
+    #[inline]
+    fn is_tree_next(&mut self) -> bool {
+        if !self.is_peeked || self.is_leaf_taken {
+            return false;
+        }
+        if self.queued.is_some() {
+            if self.free == 0 {
+                return false;
+            }
+            self.free -= 1;
+        }
+        true
     }
 
     fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
@@ -211,6 +289,13 @@ impl Merge {
             if !self.is_peeked {
                 self.queued = self.first_queued();
                 self.is_peeked = true;
+            }
+            // Where one of the tree's records came before what is queued, others may.
+            if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken) {
+                self.free = self.leaves.free_before(queued);
+                if let Some(record) = self.next_free() {
+                    return Ok(Some(record));
+                }
             }
             if !self.is_leaf_taken {
                 let record = self.leaves.next()?;

@@ -428,6 +428,13 @@ impl Node {
         (self.bytes[payload] == PUT).then(|| &self.bytes[payload + 1..end])
     }
 
+    /// Key and payload of an entry.
+    #[inline]
+    pub fn record(&self, index: usize) -> (&[u8], &[u8]) {
+        let (key, payload, end) = self.parts(index);
+        (&self.bytes[key..payload], &self.bytes[payload..end])
+    }
+
     /// Key and payload of an entry, sharing the node's memory.
     #[inline]
     pub fn entry(&self, index: usize) -> (Bytes, Bytes) {

@@ -6,8 +6,8 @@
 use super::doing;
 use arena::{Change, Disk, Engine, Kind, Level, Result, Session, Settings};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, LruCacheOptions, Options,
-    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, LruCacheOptions, Options, ReadOptions, WriteBatch,
+    WriteBufferManager, WriteOptions,
 };
 
 pub(super) fn open(settings: &Settings) -> Result<Box<dyn Engine>> {
@@ -107,14 +107,16 @@ impl Session for Hand<'_> {
             options.fill_cache(false);
             options.set_readahead_size(2 << 20);
         }
-        let mode = IteratorMode::From(from, Direction::Forward);
-        for record in self.0.database.iterator_opt(mode, options) {
-            let (key, value) = record.map_err(doing("scan"))?;
-            if !show(&key, &value) {
-                break;
+        // Lends what it comes to, where the other kind of iterator copies.
+        let mut records = self.0.database.raw_iterator_opt(options);
+        records.seek(from);
+        while let Some((key, value)) = records.item() {
+            if !show(key, value) {
+                return Ok(());
             }
+            records.next();
         }
-        Ok(())
+        records.status().map_err(doing("scan"))
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {

@@ -57,9 +57,10 @@ impl Session for Hand<'_> {
     }
 
     fn scan(&mut self, from: &[u8], _: u64, show: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
-        for record in self.0.records.range(from..) {
+        let mut records = self.0.records.range(from..);
+        while let Some(record) = records.next_ref() {
             let (key, value) = record.map_err(doing("scan"))?;
-            if !show(&key, &value) {
+            if !show(key, value) {
                 break;
             }
         }

@@ -60,6 +60,13 @@ pub(crate) struct Plan {
     runs: Vec<Run>,
 }
 
+impl Plan {
+    /// Whether there is nothing to read.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
 /// Reads in flight. See [`NodeReader::begin`].
 pub(crate) struct Begun {
     reads: InFlight,
@@ -157,7 +164,7 @@ impl NodeReader {
         wanted: &[(NodeId, Address)],
         node: impl FnMut(usize, Node),
     ) -> Result<()> {
-        if plan.runs.is_empty() {
+        if plan.is_empty() {
             return Ok(());
         }
         let mut buffers: Vec<_> = plan.runs.iter().map(|run| self.buffers.take(run.len)).collect();
@@ -171,7 +178,7 @@ impl NodeReader {
 
     /// Has the device begin with the requests, into spare buffers as far as there are any. `None` if there is nothing to read, or too much was begun already.
     pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>) -> Option<Begun> {
-        if plan.runs.is_empty() {
+        if plan.is_empty() {
             return None;
         }
         let runs = plan.runs.iter();

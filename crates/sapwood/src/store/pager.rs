@@ -240,11 +240,12 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, begun: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>) {
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. Says whether nothing is left to be begun.
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>) -> bool {
         if coming.begun.is_none() {
             coming.begun = self.reader.begin(&coming.plan, spare);
         }
+        coming.begun.is_some() || coming.plan.is_empty()
     }
 
     /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.

@@ -27,7 +27,7 @@ const ENOUGH: u64 = 8;
 
 /// Lengths up to this have a class of their own; then an octave has [`STEPS`] of them.
 const EXACT: usize = 16;
-const STEPS: usize = 4;
+const STEPS: usize = 16;
 const OCTAVES: usize = 6;
 const CLASSES: usize = EXACT + STEPS * OCTAVES + 1;
 
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_was_is_forgotten() {
         let (lengths, kind) = noted(std::iter::repeat_n(60, 5000));
-        assert_eq!(lengths.worth(kind, 1, 0, LEAF, 0), Some(64));
+        assert_eq!(lengths.worth(kind, 1, 0, LEAF, 0), Some(60));
         (0..8 * REMEMBERED).for_each(|_| lengths.note(kind, 2));
         assert_eq!(lengths.worth(kind, 1, 0, LEAF, 0), Some(2));
         let sum: u32 = lengths.kinds[kind.0].classes.iter().map(|count| count.load(Relaxed)).sum();

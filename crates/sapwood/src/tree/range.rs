@@ -78,31 +78,62 @@ impl Leaves {
         }
     }
 
-    /// The next record, if nothing has to be looked for, as in most steps of a long walk.
+    /// Goes to the next record, if nothing has to be looked for, as in most steps of a long walk. Says whether it did.
     #[inline]
-    pub fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
+    pub fn step_free(&mut self) -> bool {
         if self.free == 0 {
-            return None;
+            return false;
         }
-        let leaf = self.leaf.as_ref()?;
         self.free -= 1;
         let index = match self.course.direction {
-            Direction::Up => self.rest.start,
-            Direction::Down => self.rest.end - 1,
+            Direction::Up => {
+                self.rest.start += 1;
+                self.rest.start - 1
+            }
+            Direction::Down => {
+                self.rest.end -= 1;
+                self.rest.end
+            }
         };
-        match self.course.direction {
-            Direction::Up => self.rest.start += 1,
-            Direction::Down => self.rest.end -= 1,
-        }
         self.given = Given::Entry(index);
-        Some(leaf.entry(index))
+        true
+    }
+
+    /// The record that it went to.
+    #[inline]
+    pub fn record(&self) -> Option<(&[u8], &[u8])> {
+        match (&self.given, &self.leaf) {
+            (Given::Entry(index), Some(leaf)) => Some(leaf.record(*index)),
+            _ => None,
+        }
+    }
+
+    /// The same, sharing the leaf's memory.
+    #[inline]
+    pub fn shared_record(&self) -> Option<(Bytes, Bytes)> {
+        match (&self.given, &self.leaf) {
+            (Given::Entry(index), Some(leaf)) => Some(leaf.entry(*index)),
+            _ => None,
+        }
+    }
+
+    /// How many records it can go to without looking for anything before it comes to this key.
+    pub fn free_before(&self, key: &[u8]) -> usize {
+        let Some(leaf) = &self.leaf else { return 0 };
+        let Range { start, end } = self.rest;
+        let before = match (self.course.direction, leaf.search(key)) {
+            (Direction::Up, Ok(at) | Err(at)) => at.saturating_sub(start),
+            (Direction::Down, Ok(at)) => end.saturating_sub(at + 1),
+            (Direction::Down, Err(at)) => end.saturating_sub(at),
+        };
+        before.min(self.free)
     }
 
     /// The next record. After an error, the end.
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
-            if let Some(record) = self.next_free() {
-                return Ok(Some(record));
+            if self.step_free() {
+                return Ok(self.shared_record());
             }
             if !self.rest.is_empty() {
                 let is_hidden = self.look_at_overlay();

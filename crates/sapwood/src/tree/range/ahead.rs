@@ -7,12 +7,13 @@
 //! ```
 //! How much to ask for follows from how long walks of this kind have been ([`ScanLengths`](crate::store::scan_lengths)); where that
 //! does not tell, groups double. A group goes on in the next block if that is worth the pieces there.
-//! Of a long walk the next group is in flight while one is eaten, so that it takes the time of the device or of the one who eats,
-//! whichever is longer, and not both. As long as all that the walk comes to is in the cache, nothing is read ahead.
+//! Of a long walk the next groups are in flight while one is eaten, so that it takes the time of the device or of the one who eats,
+//! whichever is longer, and not both; several, since a device that has one request at a time does not give all it can. The first group
+//! is begun together with them where it is known that they will be needed. As long as all that the walk comes to is in the cache, nothing is read ahead.
 //!
 //! Invariants:
-//! 1. At most PioMax leaves are in memory or in flight, and the log pieces that they need. The leaves of a group are together no longer than the read
-//!    buffers that are kept idle, unless it is a single one.
+//! 1. At most so many groups of half of PioMax leaves as [`FLIGHTS`] are in flight, and the log pieces that they need; and no more than there is memory for in read
+//!    buffers that are kept idle (see [`NodeReader`](crate::store::node_reader::NodeReader)). The leaves of a group are together no longer than those, unless it is a single one.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
 //! 3. The length of a walk that came to a leaf is noted once.
 //! 4. A walk that stands at a leaf holds no buffers but those of the group in flight.
@@ -24,6 +25,7 @@ use crate::tree::range::group::{Arrived, Group, Pieces};
 use crate::tree::range::path::{Beginning, Course, Path};
 use mpsearch::ReadAhead;
 use psync::AlignedBuffer;
+use std::collections::VecDeque;
 
 /// Bytes of leaves that a scan begins with while nobody knows how long it will be: where they are neighbours, as they are after a
 /// load and a cleansing, one request brings so many at little more than the cost of a single leaf.
@@ -31,6 +33,9 @@ const FIRST: usize = 24 << 10;
 
 /// Bytes of leaves up to which a scan is short, as it is when it has asked for no more than those: what it comes to goes into the cache. A long one leaves the cache alone.
 const SHORT: u64 = 64 << 10;
+
+/// Groups in flight. With one of 128 KiB the disk where we measured gave 0.6 GB/s, with two 0.7, with four 0.9 of the 1.0 that it can.
+const FLIGHTS: usize = 4;
 
 /// Leaves that are looked for in the cache at a time.
 const CACHED: usize = 2;
@@ -52,8 +57,8 @@ pub(super) struct Groups {
     entered: usize,
     /// Whether anything had to be read.
     has_read: bool,
-    /// The next group, if it was asked for already; `None` in it at the end of the walk.
-    coming: Option<Result<Option<Group>>>,
+    /// The next groups, as far as they were asked for already; the last one may be `None`, at the end of the walk, or what went wrong.
+    coming: VecDeque<Result<Option<Group>>>,
     /// Buffers of the group before, until the walk has come to the first leaf of this one.
     spare: Vec<AlignedBuffer>,
     /// Why the walk cannot go on behind the last group that was asked for.
@@ -85,7 +90,7 @@ impl Groups {
             asked_bytes: 0,
             entered: 0,
             has_read: false,
-            coming: None,
+            coming: VecDeque::new(),
             spare: Vec::new(),
             failed: None,
             eaten: 0,
@@ -106,10 +111,13 @@ impl Groups {
 
     /// The next group; `None` at the end of the walk.
     pub fn next(&mut self, course: &Course) -> Result<Option<Arrived>> {
-        let group = match self.coming.take() {
+        let group = match self.coming.pop_front() {
             Some(group) => group?,
-            None if self.is_begun => self.ask(course)?,
-            None => self.begin(course)?,
+            None => {
+                let mut group = if self.is_begun { self.ask(course)? } else { self.begin(course)? };
+                group.iter_mut().for_each(|group| self.accompany(course, group));
+                group
+            }
         };
         let Some(group) = group else { return Ok(None) };
         let arrived = group.bring(course, &mut self.spare)?;
@@ -121,7 +129,7 @@ impl Groups {
     /// No further groups are needed.
     pub fn finish(&mut self) {
         self.path.clear();
-        self.coming = None;
+        self.coming.clear();
         self.spare.clear();
         (self.is_begun, self.has_read) = (true, false);
     }
@@ -245,31 +253,66 @@ impl Groups {
         self.spare.clear();
     }
 
-    /// Has the next group begun, if it will be needed: if most walks go on that long, or, where nobody knows, if this one is long and far enough for it.
+    /// Has a group that is needed now begun together with those behind it, if it is known that these will be needed.
+    fn accompany(&mut self, course: &Course, group: &mut Group) {
+        let at = self.entered + 1;
+        if let Some(1..) = self.wanted(course, at) {
+            group.begin(course, &mut self.spare);
+            self.read_on_known(course, at);
+        }
+    }
+
+    /// Has the next groups begun, if they will be needed: if most walks go on that long, or, where nobody knows, one if this walk is long and far enough for it.
     fn read_on(&mut self, course: &Course, left: usize) {
-        if !self.has_read || self.coming.is_some() {
+        if self.read_on_known(course, self.entered).is_some() || !self.coming.is_empty() {
             return;
         }
-        let pio_max = course.pager.pio_max();
-        let most = pio_max / 2;
-        if most == 0 || left + 1 + most > pio_max {
-            return;
+        // So that a walk that ends here has read for nothing at most twice what it has eaten.
+        if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) {
+            let wanted = self.ahead.grow().min(course.pager.pio_max() / 2);
+            self.begin_ahead(course, wanted);
+        }
+    }
+
+    /// Has begun what will be needed when the walk has come to its leaf number `at`, or needs it now; `None` if nobody knows.
+    fn read_on_known(&mut self, course: &Course, at: usize) -> Option<()> {
+        loop {
+            // What there was no memory for, there may be by now.
+            if let Some(Ok(Some(last))) = self.coming.back_mut()
+                && !last.begin(course, &mut self.spare)
+            {
+                return Some(());
+            }
+            match self.wanted(course, at)? {
+                0 => return Some(()),
+                wanted => self.begin_ahead(course, wanted),
+            }
+        }
+    }
+
+    /// How many leaves more to ask for then, as far as there may be; `None` if nobody knows.
+    fn wanted(&self, course: &Course, at: usize) -> Option<usize> {
+        let most = course.pager.pio_max() / 2;
+        let to_come = self.asked.saturating_sub(at - 1);
+        let is_over = self.coming.back().is_some_and(|last| !matches!(last, Ok(Some(_))));
+        if !self.has_read || is_over || to_come > FLIGHTS * most {
+            return Some(0);
         }
         // Who ends before it has come leaves it to the device, which is busy with it all the same.
-        let wanted = match self.worth(course, self.entered, &Chosen::default(), BYTES_A_ROUND) {
-            Some(goal) => goal - self.asked,
-            // So that a walk that ends here has read for nothing at most twice what it has eaten.
-            None if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) => self.ahead.grow(),
-            None => 0,
-        };
+        let goal = self.worth(course, at, &Chosen::default(), BYTES_A_ROUND)?;
+        Some((goal - self.asked).min(most))
+    }
+
+    /// Has a group of so many leaves begun.
+    fn begin_ahead(&mut self, course: &Course, wanted: usize) {
         if wanted == 0 {
             return;
         }
-        let mut group = self.ask_ahead(course, wanted.min(most));
+        let mut group = self.ask_ahead(course, wanted);
         if let Ok(Some(group)) = &mut group {
             group.begin(course, &mut self.spare);
         }
-        self.coming = Some(group);
+        self.coming.push_back(group);
     }
 
     /// Asks for so many leaves and log pieces, of one block or several, or a few pieces more; `None` at the end of the walk.
