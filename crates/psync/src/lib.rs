@@ -17,6 +17,8 @@
 //! After a `fork` all of this is the parent's: the child must neither use nor drop what it inherited.
 
 mod buffer;
+#[cfg(target_os = "linux")]
+mod busy_wait;
 mod completion;
 mod device;
 mod direct;

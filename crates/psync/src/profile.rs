@@ -152,8 +152,12 @@ impl Profile {
                 options.file_bytes
             )));
         }
-        let disk_options =
-            DiskOptions { backend: options.backend, pio_max: PIO_MAX, direct: true, create: false };
+        let disk_options = DiskOptions {
+            backend: options.backend,
+            pio_max: PIO_MAX,
+            create: false,
+            ..DiskOptions::default()
+        };
         let disk = Disk::open(dir, disk_options)?;
         let room = free_space(dir).map_or(u64::MAX, |free| free / 4).max(FILE_MIN);
         let access = Access { write: true, create: true, direct: true, ..Access::default() };

@@ -11,7 +11,7 @@
 //! ```
 //! Space grows by `s/2`, which bounds it from above. A new record takes no space twice while it lies in a piece. What bounds the share of these is memory: of each
 //! change in a log area there is a hash, and of each piece a fence. So the two have shares of their own, and a new record weighs less than a record that
-//! hides another, by their ratio ([`crate::tree::sweep::Log`]): where a database grows and nobody scans, log areas become some times as long, and later changes to it find room
+//! hides another, by their ratio ([`crate::tree::sweep::LogBytes`]): where a database grows and nobody scans, log areas become some times as long, and later changes to it find room
 //! beside what is new; and when nobody writes, what is so long is cleansed ([`crate::cleansing`]). That it grows is found out from a sample of each queue ([`crate::tree::sample`]).
 //! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
 //! areas; docs/cost-model.md has prediction and measurement.)

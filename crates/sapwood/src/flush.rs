@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::tree::cleanse::ON_THE_WAY;
-use crate::tree::sweep::Log;
+use crate::tree::sweep::LogBytes;
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,7 +66,7 @@ impl Engine {
         let mut advisor = self.flush.advisor.lock();
         let new_max = new_max(&self.state.load().version, self.shares.memory);
         let lengths = advisor.lengths(bytes, rent, new_max);
-        sweep.begin(Log { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
+        sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
         drop(advisor);
         let wal_low = frozen.wal_low;
         let expected = bytes + sweep.expected();

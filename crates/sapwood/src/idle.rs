@@ -98,7 +98,7 @@ impl Engine {
             return;
         }
         idle.looked = Instant::now();
-        let (visible, misses) = (self.visible(), self.waited_for());
+        let (visible, misses) = (self.visible(), self.pager.waited_for());
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
         idle.pause = if quiet && missed == 0 && !self.pager.rents.has_listed() {
@@ -148,7 +148,7 @@ impl Engine {
         let mut work = None;
         let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
         while self.visible() == visible && !is_wanted() {
-            let (began, read) = (Instant::now(), self.waited_for());
+            let (began, read) = (Instant::now(), self.pager.waited_for());
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
             }
@@ -157,7 +157,7 @@ impl Engine {
             // It may be at this for long.
             self.recount_old_queues();
             self.give_back_spare(STILL);
-            if self.waited_for() != read {
+            if self.pager.waited_for() != read {
                 self.rest_beside_readers(Self::rest_after(RESTS_OF_A_WALK, took));
             }
         }

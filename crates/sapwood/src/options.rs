@@ -21,6 +21,7 @@ pub struct Builder {
     create: bool,
     read_only: bool,
     pio_max: usize,
+    busy_wait: bool,
     background_threads: usize,
     leaf_len: usize,
     segment_span: u64,
@@ -43,6 +44,7 @@ impl Default for Builder {
             create: true,
             read_only: false,
             pio_max: 64,
+            busy_wait: true,
             background_threads: 1,
             leaf_len: 4 << 10,
             segment_span: 64 << 20,
@@ -76,6 +78,13 @@ impl Builder {
     /// which is good for comparisons only.
     pub fn pio_max(mut self, requests: usize) -> Self {
         self.pio_max = requests;
+        self
+    }
+
+    /// Whether threads that wait for a few reads may look for them without sleeping (yes unless told): for 0.2 ms at most, no more of them than half of the
+    /// processors, and not while others seem to want those. Where few threads read, reads take a third less time and half as much again of the processor. Say no where that is dear.
+    pub fn busy_wait(mut self, busy_wait: bool) -> Self {
+        self.busy_wait = busy_wait;
         self
     }
 
@@ -117,7 +126,8 @@ impl Builder {
             return Err(Error::Missing { path: path.display().to_string() });
         }
         let create = self.create && !self.read_only;
-        let disk = Disk::open(path, DiskOptions { pio_max: self.pio_max, create, ..DiskOptions::default() })?;
+        let Self { pio_max, busy_wait, .. } = self;
+        let disk = Disk::open(path, DiskOptions { pio_max, create, busy_wait, ..DiskOptions::default() })?;
         self.open_on(Arc::new(disk))
     }
 

@@ -39,7 +39,9 @@ pub fn scratch() -> TempDir {
 
 /// A disk there.
 pub fn open(dir: &Path, backend: Backend, pio_max: usize) -> Disk {
-    Disk::open(dir, DiskOptions { backend, pio_max, ..DiskOptions::default() }).expect("a disk")
+    // Waits in every way that it knows.
+    let options = DiskOptions { backend, pio_max, busy_wait: true, ..DiskOptions::default() };
+    Disk::open(dir, options).expect("a disk")
 }
 
 /// Runs `test` with a disk of its own for every backend, whose name is in the panic's backtrace output.

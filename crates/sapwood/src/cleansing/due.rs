@@ -47,16 +47,11 @@ impl Engine {
         })
     }
 
-    /// Nodes that readers have waited for.
-    pub fn waited_for(&self) -> u64 {
-        self.pager.counters.waited_for.load(Relaxed)
-    }
-
     fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due], mut written: u64) -> Result<()> {
         let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
-        let seen = || (self.waited_for(), self.visible());
+        let seen = || (self.pager.waited_for(), self.visible());
         let mut before = seen();
         while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
             self.check_writable()?;

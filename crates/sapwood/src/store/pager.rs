@@ -93,6 +93,11 @@ impl Pager {
         self.reader.pio_max()
     }
 
+    /// Leaves and log pieces that readers have waited for since the database was opened.
+    pub fn waited_for(&self) -> u64 {
+        self.counters.waited_for.load(Relaxed)
+    }
+
     /// The node, if it is in the cache.
     pub fn cached(&self, address: Address) -> Option<Node> {
         self.cache.get(address.position)

@@ -35,7 +35,7 @@ use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::held::Held;
 use crate::tree::sample::Sample;
-use crate::tree::sweep::{Due, Log, Sweep, Urgency};
+use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use cut::{cut, logged_len};
@@ -255,7 +255,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         // A removal is short, but what waits for it is the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
-        let log = Log { bytes, fresh, removed: removals * self.record_bytes };
+        let log = LogBytes { bytes, fresh, removed: removals * self.record_bytes };
         let leaves = self.bytes_to_write(block, &changes, logged > 0);
         let is_dense = logged == 0 && self.sweep.is_dense(log, leaves);
         let urgency = if is_dense {

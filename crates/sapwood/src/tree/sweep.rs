@@ -47,7 +47,7 @@ pub(crate) struct Lengths {
 
 /// The log of a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct LogBytes {
     /// Its bytes, and those of new records among them.
     pub bytes: u64,
     pub fresh: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Log {
     pub removed: u64,
 }
 
-impl Log {
+impl LogBytes {
     /// What it weighs, if new records weigh so many percent.
     pub fn weight(self, fresh: u64) -> u64 {
         let new = self.fresh.min(self.bytes);
@@ -135,7 +135,7 @@ impl Cursor {
     }
 
     /// Whether a log is to be brought to so many bytes of leaves.
-    fn urgency(&self, log: Log, leaves: u64, is_next: bool) -> Urgency {
+    fn urgency(&self, log: LogBytes, leaves: u64, is_next: bool) -> Urgency {
         let lightest = log.weight(self.lightest[0].min(self.lightest[1]));
         if self.reaches(lightest, leaves, OVERDUE) {
             Urgency::Overdue
@@ -157,7 +157,7 @@ impl Cursor {
 
 impl Sweep {
     /// A flush of so much begins, and log areas are to become about so long.
-    pub fn begin(&mut self, changes: Log, lengths: Lengths) {
+    pub fn begin(&mut self, changes: LogBytes, lengths: Lengths) {
         let cursor = &mut self.cursor;
         cursor.share = lengths.share.max(1);
         cursor.fresh = lengths.fresh;
@@ -170,13 +170,13 @@ impl Sweep {
     }
 
     /// Whether changes are so much beside the leaves that they touch that they go there at once.
-    pub fn is_dense(&self, changes: Log, leaves: u64) -> bool {
+    pub fn is_dense(&self, changes: LogBytes, leaves: u64) -> bool {
         self.cursor.reaches(changes.weight(FRESH_IF_DENSE), leaves, MOST)
     }
 
     /// The flush is at a block, in key order, which has or would have such a log. Says whether it
     /// is to be cleansed: at once, or after the flush, which is noted then.
-    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: Log) -> Urgency {
+    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: LogBytes) -> Urgency {
         let is_next = self.is_next(due.keyspace, &due.low);
         let urgency = self.cursor.urgency(log, due.leaves, is_next);
         if is_next {
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn blocks_are_due_by_what_their_log_weighs() {
         let mut sweep = Sweep::default();
-        let log = |bytes, fresh| Log { bytes, fresh, removed: 0 };
+        let log = |bytes, fresh| LogBytes { bytes, fresh, removed: 0 };
         sweep.begin(log(1000, 0), Lengths { share: 25, fresh: 40 });
         sweep.cursor.lightest = [40; 2];
         let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn what_new_records_have_made_long_waits_for_the_cursor_when_they_weigh_more() {
         let mut sweep = Sweep::default();
-        let all_new = |bytes| Log { bytes, fresh: bytes, removed: 0 };
+        let all_new = |bytes| LogBytes { bytes, fresh: bytes, removed: 0 };
         let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
         let fence = || Some(Bytes::from_static(b"b"));
         let mut at_block = |fresh, has_quota: bool, ends: bool| {

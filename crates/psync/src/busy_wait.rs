@@ -1,0 +1,191 @@
+//! Busy waiting: who waits for a few requests looks for a while whether they have completed, in place of falling asleep.
+//!
+//! To fall asleep, and to be woken, costs a quarter of the time of a small read: on the virtual disk where we measured, a thread that reads
+//! 4 KiB at a time gets 16,800 a second when it sleeps and 22,000 when it does not, at 45 microseconds of processor each in place of
+//! 27. So it is for a processor that nobody else wants, which nobody can know, but everybody can notice: who looks
+//! again and again sees when he was not let look.
+//!
+//! ```text
+//! begin ─▶ look, look, look … ─▶ completed                                  mostly
+//!                            ├─▶ too long: asleep, and nobody looks for 2 ms   a slow device, or many requests before ours
+//!                            └─▶ a gap between two looks: asleep, and nobody looks for 10 ms   the processor was somebody else's
+//! ```
+//! Invariants:
+//! 1. No more threads look than there are processors for two, of those that this process may use; of one, none.
+//! 2. Nobody looks for longer than [`LONGEST`].
+//! 3. Where more wait than there are processors nobody looks: they keep the device busy in any case, and those that were served want the processors. (Of four
+//!    threads on two processors none gained anything, and one read in a thousand took four times as long.)
+
+use std::hint::spin_loop;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Who waits for longer falls asleep.
+const LONGEST: Duration = Duration::from_micros(200);
+/// Between two looks lies less, unless somebody else has the processor.
+const GAP: Duration = Duration::from_micros(50);
+/// How long nobody looks after it was in vain,
+const PAUSE_IN_VAIN: Duration = Duration::from_millis(2);
+/// ... and after somebody else wanted the processor.
+const PAUSE_IF_WANTED: Duration = Duration::from_millis(10);
+/// Requests of a set that is waited for so, at most: what takes long need not be seen at once.
+pub(crate) const REQUESTS: usize = 4;
+/// Pauses of the processor between two looks at the clock.
+const PAUSES: usize = 8;
+
+/// The processors of this process, and who waits.
+struct Processors {
+    count: usize,
+    waiting: AtomicUsize,
+    looking: AtomicUsize,
+    /// Nanoseconds after `epoch` until which nobody looks.
+    paused_until: AtomicU64,
+    epoch: Instant,
+}
+
+static PROCESSORS: LazyLock<Processors> =
+    LazyLock::new(|| Processors::new(std::thread::available_parallelism().map_or(1, usize::from)));
+
+/// A thread that waits for the device.
+pub(crate) struct Waiting<'a>(&'a Processors);
+
+/// Leave to look.
+pub(crate) struct Turn<'a>(&'a Processors);
+
+impl Processors {
+    fn new(count: usize) -> Self {
+        Self {
+            count,
+            waiting: AtomicUsize::new(0),
+            looking: AtomicUsize::new(0),
+            paused_until: AtomicU64::new(0),
+            epoch: Instant::now(),
+        }
+    }
+
+    fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waiting(self)
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.epoch).as_nanos() as u64
+    }
+
+    fn pause(&self, now: Instant, time: Duration) {
+        self.paused_until.fetch_max(self.nanos(now + time), Relaxed);
+    }
+}
+
+impl Waiting<'static> {
+    /// As long as the answer lives this thread waits.
+    pub fn begin() -> Self {
+        PROCESSORS.wait()
+    }
+}
+
+impl<'a> Waiting<'a> {
+    /// Leave to look, if there is a processor for it.
+    pub fn turn(&self) -> Option<Turn<'a>> {
+        let all = self.0;
+        if all.waiting.load(Relaxed) > all.count || all.nanos(Instant::now()) < all.paused_until.load(Relaxed)
+        {
+            return None;
+        }
+        // Given back by the drop, also where it was one too many.
+        let turn = Turn(all);
+        (all.looking.fetch_add(1, Relaxed) < all.count / 2).then_some(turn)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Turn<'_> {
+    /// Looks until `has_come`, or until it is no longer worth it.
+    pub fn look_until(self, mut has_come: impl FnMut() -> bool) {
+        let began = Instant::now();
+        let mut last = began;
+        while !has_come() {
+            (0..PAUSES).for_each(|_| spin_loop());
+            let now = Instant::now();
+            if now - last > GAP {
+                return self.0.pause(now, PAUSE_IF_WANTED);
+            }
+            if now - began > LONGEST {
+                return self.0.pause(now, PAUSE_IN_VAIN);
+            }
+            last = now;
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.looking.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_turns_for_half_of_the_processors() {
+        for (count, expected) in [(1, 0), (2, 1), (3, 1), (4, 2), (64, 32)] {
+            let all = Processors::new(count);
+            let waiting = all.wait();
+            let turns: Vec<_> = std::iter::from_fn(|| waiting.turn()).collect();
+            assert_eq!(turns.len(), expected, "of {count}");
+            drop(turns);
+            assert_eq!(all.looking.load(Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn where_many_wait_nobody_looks() {
+        let all = Processors::new(2);
+        let (first, second) = (all.wait(), all.wait());
+        assert!(first.turn().is_some());
+        let third = all.wait();
+        assert!(first.turn().is_none() && second.turn().is_none());
+        drop(third);
+        assert!(second.turn().is_some());
+    }
+
+    #[test]
+    fn after_it_was_in_vain_nobody_looks_for_a_while() {
+        let all = Processors::new(2);
+        let waiting = all.wait();
+        let mut looks = 0;
+        let count = || {
+            looks += 1;
+            looks == 3
+        };
+        waiting.turn().expect("a processor").look_until(count);
+        assert_eq!(looks, 3, "no longer than it must");
+        // On a busy machine it has had a gap, and the answer is the same.
+        all.paused_until.store(0, Relaxed);
+        let (turn, began) = (waiting.turn().expect("a processor"), Instant::now());
+        turn.look_until(|| false);
+        assert!(all.paused_until.load(Relaxed) > all.nanos(began + PAUSE_IN_VAIN));
+        assert!(began.elapsed() >= GAP);
+    }
+
+    #[test]
+    fn who_was_not_let_look_leaves_the_processor_to_others() {
+        let all = Processors::new(2);
+        let turn = all.wait().turn().expect("a processor");
+        let began = Instant::now();
+        turn.look_until(|| {
+            std::thread::sleep(2 * GAP);
+            false
+        });
+        assert!(all.paused_until.load(Relaxed) >= all.nanos(began + PAUSE_IF_WANTED));
+        assert!(all.wait().turn().is_none());
+    }
+}
