@@ -11,10 +11,12 @@
 //!                            └─▶ a gap between two looks: asleep, and nobody looks for 10 ms   the processor was somebody else's
 //! ```
 //! Invariants:
-//! 1. No more threads look than there are processors for two, of those that this process may use; of one, none.
+//! 1. No more threads look than half of the processors that this process may use; of one, none.
 //! 2. Nobody looks for longer than [`LONGEST`].
-//! 3. Where more wait than there are processors nobody looks: they keep the device busy in any case, and those that were served want the processors. (Of four
-//!    threads on two processors none gained anything, and one read in a thousand took four times as long.)
+//! 3. Where more wait at the same time, nobody looks, nor for a while after: they keep the device busy in any case, and those that were served want the processors. (Of four
+//!    threads on two processors none gained anything, and one operation in a thousand took two to four times as long.)
+//!
+//! Who waits for what he has begun before is not counted, and does not look.
 
 use std::hint::spin_loop;
 use std::sync::LazyLock;
@@ -25,12 +27,13 @@ use std::time::{Duration, Instant};
 const LONGEST: Duration = Duration::from_micros(200);
 /// Between two looks lies less, unless somebody else has the processor.
 const GAP: Duration = Duration::from_micros(50);
-/// How long nobody looks after it was in vain,
+/// How long nobody looks after many have waited at the same time, or after it was in vain,
 const PAUSE_IN_VAIN: Duration = Duration::from_millis(2);
 /// ... and after somebody else wanted the processor.
 const PAUSE_IF_WANTED: Duration = Duration::from_millis(10);
-/// Requests of a set that is waited for so, at most: what takes long need not be seen at once.
-pub(crate) const REQUESTS: usize = 4;
+/// Requests, and bytes, of a set that is waited for so, at most: what takes long need not be seen at once.
+const REQUESTS: usize = 4;
+const BYTES: usize = 64 << 10;
 /// Pauses of the processor between two looks at the clock.
 const PAUSES: usize = 8;
 
@@ -46,6 +49,11 @@ struct Processors {
 
 static PROCESSORS: LazyLock<Processors> =
     LazyLock::new(|| Processors::new(std::thread::available_parallelism().map_or(1, usize::from)));
+
+/// Whether a set of requests of so many bytes each may be waited for so.
+pub(crate) fn is_short(lens: impl ExactSizeIterator<Item = usize>) -> bool {
+    lens.len() <= REQUESTS && lens.sum::<usize>() <= BYTES
+}
 
 /// A thread that waits for the device.
 pub(crate) struct Waiting<'a>(&'a Processors);
@@ -89,8 +97,12 @@ impl<'a> Waiting<'a> {
     /// Leave to look, if there is a processor for it.
     pub fn turn(&self) -> Option<Turn<'a>> {
         let all = self.0;
-        if all.waiting.load(Relaxed) > all.count || all.nanos(Instant::now()) < all.paused_until.load(Relaxed)
-        {
+        let now = Instant::now();
+        if all.waiting.load(Relaxed) > all.count / 2 {
+            all.pause(now, PAUSE_IN_VAIN);
+            return None;
+        }
+        if all.nanos(now) < all.paused_until.load(Relaxed) {
             return None;
         }
         // Given back by the drop, also where it was one too many.
@@ -109,17 +121,17 @@ impl Turn<'_> {
     /// Looks until `has_come`, or until it is no longer worth it.
     pub fn look_until(self, mut has_come: impl FnMut() -> bool) {
         let began = Instant::now();
-        let mut last = began;
         while !has_come() {
+            // To look may take long by itself.
+            let before = Instant::now();
             (0..PAUSES).for_each(|_| spin_loop());
             let now = Instant::now();
-            if now - last > GAP {
+            if now - before > GAP {
                 return self.0.pause(now, PAUSE_IF_WANTED);
             }
             if now - began > LONGEST {
                 return self.0.pause(now, PAUSE_IN_VAIN);
             }
-            last = now;
         }
     }
 }
@@ -149,12 +161,16 @@ mod tests {
     #[test]
     fn where_many_wait_nobody_looks() {
         let all = Processors::new(2);
-        let (first, second) = (all.wait(), all.wait());
+        let first = all.wait();
         assert!(first.turn().is_some());
-        let third = all.wait();
+        let second = all.wait();
         assert!(first.turn().is_none() && second.turn().is_none());
-        drop(third);
+        drop(first);
+        assert!(all.paused_until.load(Relaxed) > 0, "for a while");
+        all.paused_until.store(0, Relaxed);
         assert!(second.turn().is_some());
+        assert!(is_short([4096; 4].into_iter()) && !is_short([4096; 5].into_iter()));
+        assert!(!is_short([BYTES, 1].into_iter()));
     }
 
     #[test]
@@ -167,8 +183,8 @@ mod tests {
             looks == 3
         };
         waiting.turn().expect("a processor").look_until(count);
-        assert_eq!(looks, 3, "no longer than it must");
-        // On a busy machine it has had a gap, and the answer is the same.
+        // Fewer where somebody else had the processor meanwhile.
+        assert!(looks == 3 || all.paused_until.load(Relaxed) > 0, "{looks} looks, no more than it must");
         all.paused_until.store(0, Relaxed);
         let (turn, began) = (waiting.turn().expect("a processor"), Instant::now());
         turn.look_until(|| false);
@@ -177,15 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_let_look_leaves_the_processor_to_others() {
+    fn while_it_is_paused_nobody_looks() {
         let all = Processors::new(2);
-        let turn = all.wait().turn().expect("a processor");
-        let began = Instant::now();
-        turn.look_until(|| {
-            std::thread::sleep(2 * GAP);
-            false
-        });
-        assert!(all.paused_until.load(Relaxed) >= all.nanos(began + PAUSE_IF_WANTED));
+        // For so long that nobody asks later.
+        all.pause(Instant::now(), Duration::from_secs(3600));
         assert!(all.wait().turn().is_none());
     }
 }

@@ -54,6 +54,11 @@ impl InFlight {
         Self(State::Flying(Box::new(flight)))
     }
 
+    /// Whether all reads had ended when it was begun: so it is with devices that cannot do otherwise.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.0, State::Ended(_))
+    }
+
     /// Waits until all reads have ended. Their buffers are in the order of the set.
     ///
     /// # Errors

@@ -17,7 +17,7 @@
 //! Any thread may wait for what another began: rings have no single issuer. But cooperative task work is done by the thread that began, when it
 //! next enters the kernel or is interrupted (while it computes, by the next tick; while it sleeps, at once), or by the kernel if it has ended.
 
-use crate::busy_wait::{REQUESTS, Turn, Waiting};
+use crate::busy_wait::{Turn, Waiting, is_short};
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
 use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
@@ -50,8 +50,8 @@ const IDLE_MAX: usize = 16;
 /// Sets that are in flight without a thread that waits for them: each has a ring, which is an open file, for as long as its owner likes.
 const BEGUN_MAX: usize = 64;
 
-/// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved.
-const LEFT_MAX: usize = 4;
+/// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved. One walk has four of them.
+const LEFT_MAX: usize = 8;
 /// How long to wait before the kernel is asked again that had no memory for a request.
 const RETRY: Duration = Duration::from_micros(200);
 
@@ -215,7 +215,8 @@ impl Mover for Uring {
     fn run(&self, set: &mut [Transfer<'_>]) {
         let are_reads = set.iter().all(|transfer| matches!(transfer.memory, Memory::Into(_)));
         let waiting = (self.busy_wait && are_reads).then(Waiting::begin);
-        let may_look = set.len() <= REQUESTS;
+        let lens = set.iter().map(|transfer| transfer.memory.len());
+        let may_look = is_short(lens);
         let mut turn = waiting.as_ref().filter(|_| may_look).and_then(Waiting::turn);
         if let ([one], None) = (&mut *set, &turn) {
             // One pread costs no more than a trip through a ring (54.5 against 54.9 us for 4 KiB), and takes none.

@@ -23,7 +23,7 @@ use crate::tree::sweep::Lengths;
 use std::collections::BTreeMap;
 
 /// Shares in percent, of bytes as they weigh: more would take too much space,
-const SHARE_MAX: u64 = 26;
+const SHARE_MAX: u64 = 24;
 /// ... less would be no log area.
 const SHARE_MIN: u64 = 6;
 /// The most of new records, in percent of the leaves, in a database that is small beside its memory: more would save little, and a scan would have many pieces to read;

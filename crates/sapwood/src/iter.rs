@@ -152,6 +152,7 @@ impl Range {
             Err(error) => Some(Err(error)),
         };
         self.over = true;
+        self.lent = Default::default();
         self.front = None;
         self.back = None;
         end

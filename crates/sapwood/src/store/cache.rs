@@ -41,6 +41,8 @@ const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
 const LEAST: u64 = 16;
+/// Down to this share of the capacity nodes give of theirs when that shrinks, if they have as much. Inner nodes need it.
+const NODES: u64 = 4;
 /// Ghosts count that fit into this share of what records may take.
 const WINDOW: u64 = 8;
 
@@ -96,6 +98,8 @@ pub(crate) struct Cache {
     records: RecordCache,
     /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
     records_bytes: AtomicU64,
+    /// What they would have if there were enough for that; changed likewise.
+    records_wanted: AtomicU64,
     capacity: AtomicU64,
     /// Bytes of nodes that work may have besides; changed likewise.
     at_work: AtomicU64,
@@ -118,6 +122,7 @@ impl Cache {
             is_full,
             records: RecordCache::default(),
             records_bytes: AtomicU64::new(0),
+            records_wanted: AtomicU64::new(0),
             capacity: AtomicU64::new(0),
             at_work: AtomicU64::new(0),
             border: Mutex::new(()),
@@ -132,13 +137,23 @@ impl Cache {
         (self.nodes.weight(), self.records.capacity())
     }
 
-    /// Changes how much may be held, and how many bytes of nodes work may have besides. Records and nodes keep their shares.
+    /// Bytes that may be held.
+    #[cfg(test)]
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Relaxed)
+    }
+
+    /// Changes how much may be held, and how many bytes of nodes work may have besides. Nodes give first, down to their part, and are given first: what they
+    /// lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
     pub fn set_capacity(&self, bytes: u64, at_work: u64) {
         let _border = self.border.lock();
         self.at_work.store(at_work, Relaxed);
         let before = self.capacity.swap(bytes, Relaxed);
-        let records = u128::from(self.records_bytes.load(Relaxed)) * u128::from(bytes);
-        self.divide(bytes, records.checked_div(before.into()).map_or(bytes / 2, |records| records as u64));
+        if before == 0 {
+            self.records_wanted.store(bytes / 2, Relaxed);
+        }
+        let nodes = before.saturating_sub(self.records_bytes.load(Relaxed)).min(bytes / NODES);
+        self.divide(bytes, self.records_wanted.load(Relaxed).min(bytes - nodes));
     }
 
     /// Gives records so much of the capacity. The side that shrinks goes first.
@@ -170,6 +185,7 @@ impl Cache {
             let lean = self.lean.swap(0, Relaxed);
             let (capacity, records) = (self.capacity.load(Relaxed), self.records_bytes.load(Relaxed));
             let wanted = within(capacity, records.saturating_add_signed(lean));
+            self.records_wanted.store(wanted, Relaxed);
             // Where one side has all that it may have, it goes on to be asked for.
             if wanted != records {
                 self.divide(capacity, wanted);
@@ -350,7 +366,32 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_kept_when_the_capacity_changes_and_bounds_always() {
+    fn nodes_give_and_are_given_when_the_capacity_changes() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        let records = |capacity| {
+            cache.set_capacity(capacity, 0);
+            cache.bytes().1
+        };
+        let half = CAPACITY / 2;
+        assert_eq!(records(CAPACITY * 3 / 4), half, "nodes have a third");
+        assert_eq!(
+            records(CAPACITY * 5 / 8),
+            CAPACITY / 32 * 15,
+            "and here no more than their quarter, with a tick for rounding"
+        );
+        assert_eq!(records(CAPACITY / 2), CAPACITY / 8 * 3);
+        assert_eq!(records(CAPACITY), half, "as it was");
+        (0..10_000).for_each(|_| cache.lean(LEAN));
+        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
+        assert_eq!(
+            records(CAPACITY / 2),
+            CAPACITY / 2 - CAPACITY / 16,
+            "they have no more than a sixteenth of the whole"
+        );
+    }
+
+    #[test]
+    fn bounds_are_kept_when_the_capacity_changes() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         let fill = |from: u64| {
             (from..from + 4000).for_each(|id| cache.insert(Position(id * 4096), leaf(id)));
@@ -360,7 +401,7 @@ mod tests {
             cache.set_capacity(capacity, 0);
             let (nodes, records) = fill(capacity);
             assert!(nodes + records <= capacity, "{nodes} + {records} of {capacity}");
-            assert!(records.abs_diff(capacity / 2) <= 2 * 4096, "half of {capacity}: {records}");
+            assert!(records <= capacity / 4 * 3, "{records} of {capacity}");
         }
         (0..10_000).for_each(|_| cache.lean(LEAN));
         let (nodes, records) = fill(0);

@@ -9,7 +9,8 @@
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
 //! 2. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
-//!    of a walk may stay there for as long as he likes. Those that were dropped hold theirs until they are done, and are no longer counted: psync keeps few.
+//!    of a walk may stay there for as long as he likes. Half of it is for those who have nothing in flight. Those that were dropped hold theirs until they are done, and are
+//!    no longer counted: psync keeps few.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
@@ -58,6 +59,13 @@ pub(crate) struct Plan {
     /// These nodes, by where they are in the file and in what is wanted.
     members: Vec<(u64, usize)>,
     runs: Vec<Run>,
+}
+
+impl Begun {
+    /// Whether nothing is in flight: such a device reads before it answers.
+    pub fn has_ended(&self) -> bool {
+        self.reads.has_ended()
+    }
 }
 
 impl Plan {
@@ -176,14 +184,15 @@ impl NodeReader {
         self.take_in(plan, &buffers, wanted, node)
     }
 
-    /// Has the device begin with the requests, into spare buffers as far as there are any. `None` if there is nothing to read, or too much was begun already.
-    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>) -> Option<Begun> {
+    /// Has the device begin with the requests, into spare buffers as far as there are any; `is_first` says that whoever asks has nothing in flight. `None` if there is nothing
+    /// to read, or too much was begun already.
+    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, is_first: bool) -> Option<Begun> {
         if plan.is_empty() {
             return None;
         }
         let runs = plan.runs.iter();
         let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max)?;
+        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max / if is_first { 1 } else { 2 })?;
         let reads = runs.map(|run| {
             let capacity = AlignedBuffer::capacity_for(run.len);
             let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
@@ -274,10 +283,9 @@ struct Allowance {
 impl Allowance {
     /// One more is let go if others hold nothing.
     fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
-        let allowance = Self { bytes, all: Arc::clone(all) };
-        // Given back by the drop, also where it was too much.
-        let before = all.fetch_add(bytes, Relaxed);
-        (before == 0 || before + bytes <= max).then_some(allowance)
+        let more = |before| (before == 0 || before + bytes <= max).then_some(before + bytes);
+        all.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Self { bytes, all: Arc::clone(all) })
     }
 }
 

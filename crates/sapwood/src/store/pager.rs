@@ -69,7 +69,7 @@ pub(crate) struct PagerCounters {
     /// Nodes found in the cache, and not.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    /// Of these, leaves and log pieces that readers have waited for.
+    /// Of these, leaves and log pieces that readers have asked for.
     pub waited_for: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
@@ -93,7 +93,7 @@ impl Pager {
         self.reader.pio_max()
     }
 
-    /// Leaves and log pieces that readers have waited for since the database was opened.
+    /// Leaves and log pieces that readers have asked for and that were not in the cache, since the database was opened.
     pub fn waited_for(&self) -> u64 {
         self.counters.waited_for.load(Relaxed)
     }
@@ -245,12 +245,13 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, begun: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. Says whether nothing is left to be begun.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>) -> bool {
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. `is_first`: whoever asks has nothing in flight.
+    /// Says whether it is in flight, or has nothing to read: then there is reason to begin with more.
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, is_first: bool) -> bool {
         if coming.begun.is_none() {
-            coming.begun = self.reader.begin(&coming.plan, spare);
+            coming.begun = self.reader.begin(&coming.plan, spare, is_first);
         }
-        coming.begun.is_some() || coming.plan.is_empty()
+        coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
     }
 
     /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.

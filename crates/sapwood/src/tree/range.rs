@@ -119,8 +119,16 @@ impl Leaves {
 
     /// How many records it can go to without looking for anything before it comes to this key.
     pub fn free_before(&self, key: &[u8]) -> usize {
-        let Some(leaf) = &self.leaf else { return 0 };
+        let (Some(leaf), 1..) = (&self.leaf, self.free) else { return 0 };
         let Range { start, end } = self.rest;
+        // Where much is queued, the next one comes behind it mostly.
+        let is_behind = match self.course.direction {
+            Direction::Up => leaf.key(start) >= key,
+            Direction::Down => leaf.key(end - 1) <= key,
+        };
+        if is_behind {
+            return 0;
+        }
         let before = match (self.course.direction, leaf.search(key)) {
             (Direction::Up, Ok(at) | Err(at)) => at.saturating_sub(start),
             (Direction::Down, Ok(at)) => end.saturating_sub(at + 1),

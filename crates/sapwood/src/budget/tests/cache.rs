@@ -89,8 +89,7 @@ fn the_log_counts_until_it_is_synced_or_not_needed() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-    // Half of it is set aside for records, as long as nobody reads.
-    let capacity = || 2 * engine.pager.cache.records().capacity();
+    let capacity = || engine.pager.cache.capacity();
     let queues = || engine.state.load().queues().map(|queue| queue.memory() as u64).sum::<u64>();
     let whole = capacity() + queues();
     let write = |first: u64| {

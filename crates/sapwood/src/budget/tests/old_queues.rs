@@ -54,8 +54,7 @@ fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
     let share = engine.shares.queue;
     let queue_max = || engine.queue_max(&engine.state.load());
-    // Half of it is set aside for records, as long as nobody reads.
-    let capacity = || 2 * engine.pager.cache.records().capacity() as usize;
+    let capacity = || engine.pager.cache.capacity() as usize;
     let (whole, mut number) = (capacity(), 0u64);
     let mut write = |records: usize| {
         let mut batch = db.batch();

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back() {
     let (db, mut write) = writing(0);
     let engine = &db.handle.engine;
-    // Half of it is set aside for records, as long as nobody reads.
-    let capacity = || 2 * engine.pager.cache.records().capacity() as usize;
+    let capacity = || engine.pager.cache.capacity() as usize;
     let whole = capacity();
     let is_counted = || {
         let taken = capacity() + queues(engine) + engine.spare.bytes();
