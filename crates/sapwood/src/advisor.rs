@@ -255,9 +255,21 @@ mod tests {
             });
             lengths.last().unwrap()
         };
-        assert_eq!(ask(1, 0, NEW_MAX), Lengths { share: SHARE_MAX, fresh: 13 }, "nobody scans");
+        assert_eq!(
+            ask(1, 0, NEW_MAX),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
+            "nobody scans"
+        );
         assert_eq!(ask(12, 1 << 30, NEW_MAX), Lengths { share: SHARE_MIN, fresh: 100 }, "everybody does");
-        assert_eq!(ask(12, 0, NEW_MAX), Lengths { share: SHARE_MAX, fresh: 13 }, "nobody does any more");
-        assert_eq!(ask(1, 0, NEW_MAX_IF_LARGE), Lengths { share: SHARE_MAX, fresh: 40 }, "memory is short");
+        assert_eq!(
+            ask(12, 0, NEW_MAX),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
+            "nobody does any more"
+        );
+        assert_eq!(
+            ask(1, 0, NEW_MAX_IF_LARGE),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX_IF_LARGE },
+            "memory is short"
+        );
     }
 }
