@@ -13,7 +13,7 @@
 //! Invariants:
 //! 1. No more threads look than half of the processors that this process may use; of one, none.
 //! 2. Nobody looks for longer than [`LONGEST`].
-//! 3. Where more wait at the same time, nobody looks, nor for a while after: they keep the device busy in any case, and those that were served want the processors. (Of four
+//! 3. Where more wait at the same time, nobody begins to look, nor for a while after: they keep the device busy in any case, and those that were served want the processors. (Of four
 //!    threads on two processors none gained anything, and one operation in a thousand took two to four times as long.)
 //!
 //! Who waits for what he has begun before is not counted, and does not look.

@@ -54,7 +54,7 @@ impl InFlight {
         Self(State::Flying(Box::new(flight)))
     }
 
-    /// Whether all reads had ended when it was begun: so it is with devices that cannot do otherwise.
+    /// Whether all reads had ended when it was begun: always with devices that cannot do otherwise, and where too many are in flight already.
     pub fn has_ended(&self) -> bool {
         matches!(self.0, State::Ended(_))
     }

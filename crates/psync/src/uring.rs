@@ -52,6 +52,8 @@ const BEGUN_MAX: usize = 64;
 
 /// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved. One walk has four of them.
 const LEFT_MAX: usize = 8;
+/// Bytes of memory of them together, unless it is a single one.
+const LEFT_BYTES: usize = 1 << 20;
 /// How long to wait before the kernel is asked again that had no memory for a request.
 const RETRY: Duration = Duration::from_micros(200);
 
@@ -321,6 +323,11 @@ impl Aloft {
         self.progress.call(ring, 0);
     }
 
+    /// Bytes of memory that it holds.
+    fn bytes(&self) -> usize {
+        self.set.iter().map(|landing| landing.buffer.capacity()).sum()
+    }
+
     /// Whether nothing is in flight any more.
     fn has_completed(&mut self) -> bool {
         let Some(ring) = &mut self.ring else { return true };
@@ -390,7 +397,11 @@ impl Drop for Begun {
         }
         let rings = Arc::clone(&aloft.place.0);
         let mut left = rings.left.lock();
-        match left.as_mut().filter(|sets| sets.len() < LEFT_MAX) {
+        let has_room = |sets: &[Aloft]| {
+            let bytes: usize = sets.iter().map(Aloft::bytes).sum();
+            sets.is_empty() || (sets.len() < LEFT_MAX && bytes + aloft.bytes() <= LEFT_BYTES)
+        };
+        match left.as_mut().filter(|sets| has_room(sets)) {
             Some(sets) => {
                 sets.push(aloft);
                 rings.left_count.store(sets.len(), Relaxed);

@@ -44,12 +44,16 @@ struct Options {
     /// Records that wait in the operation queue meanwhile, other than those that are read
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
+    /// Sleep while the disk reads, without looking for a while whether it is done: to compare, and to count instructions
+    #[arg(long)]
+    asleep: bool,
 }
 
 const EXAMPLES: &str = "\\
 Examples:
   cargo bench -p sapwood --bench reads -- record
   cargo bench -p sapwood --bench reads -- multi --records 1000000 --memory-mib 8
+  cargo bench -p sapwood --bench reads -- cold --records 3000000 --memory-mib 40 --times 100000 --asleep
   valgrind --tool=callgrind --toggle-collect='reads::measured' target/release/deps/reads-* scan --len 100
   callgrind_annotate --inclusive=yes callgrind.out.*";
 
@@ -100,11 +104,11 @@ fn measured(keyspace: &Keyspace, kind: Kind, len: usize, keys: &[[u8; 16]]) -> s
 }
 
 fn main() -> Outcome {
-    let Options { kind, ground, times, len, queued } = Options::parse();
+    let Options { kind, ground, times, len, queued, asleep } = Options::parse();
     let dir = ground.scratch()?;
     let open = || {
         let builder = Database::builder().memory(ground.memory()).background_threads(0);
-        builder.open(dir.path().join("db"))
+        builder.busy_wait(!asleep).open(dir.path().join("db"))
     };
     let mut rng = StdRng::seed_from_u64(1);
     let db = open()?;

@@ -41,7 +41,7 @@ const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
 const LEAST: u64 = 16;
-/// Down to this share of the capacity nodes give of theirs when that shrinks, if they have as much. Inner nodes need it.
+/// Down to this share of a capacity that is too small for both nodes give of theirs, if they want as much. Inner nodes need it.
 const NODES: u64 = 4;
 /// Ghosts count that fit into this share of what records may take.
 const WINDOW: u64 = 8;
@@ -86,6 +86,31 @@ impl Lifecycle<Position, Node> for Haunting {
     }
 }
 
+/// What each side would have if there were enough for both, in bytes.
+#[derive(Debug, Default)]
+struct Border {
+    nodes: u64,
+    records: u64,
+}
+
+impl Border {
+    /// What records are to have of a capacity: the same on its way down and up again.
+    fn records_of(&mut self, capacity: u64) -> u64 {
+        if self.nodes + self.records == 0 {
+            self.records = capacity / 2;
+        }
+        // More than both want is the nodes'.
+        self.nodes = self.nodes.max(capacity.saturating_sub(self.records));
+        self.records.min(capacity - self.nodes.min(capacity / NODES))
+    }
+
+    /// Records have got so much from nodes.
+    fn moved(&mut self, by: i64) {
+        self.records = self.records.saturating_add_signed(by);
+        self.nodes = self.nodes.saturating_add_signed(-by);
+    }
+}
+
 type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder, Haunting>;
 
 /// See the module.
@@ -98,12 +123,10 @@ pub(crate) struct Cache {
     records: RecordCache,
     /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
     records_bytes: AtomicU64,
-    /// What they would have if there were enough for that; changed likewise.
-    records_wanted: AtomicU64,
     capacity: AtomicU64,
     /// Bytes of nodes that work may have besides; changed likewise.
     at_work: AtomicU64,
-    border: Mutex<()>,
+    border: Mutex<Border>,
     /// Bytes that records (below zero: nodes) should have more.
     lean: AtomicI64,
 }
@@ -122,10 +145,9 @@ impl Cache {
             is_full,
             records: RecordCache::default(),
             records_bytes: AtomicU64::new(0),
-            records_wanted: AtomicU64::new(0),
             capacity: AtomicU64::new(0),
             at_work: AtomicU64::new(0),
-            border: Mutex::new(()),
+            border: Mutex::default(),
             lean: AtomicI64::new(0),
         };
         cache.set_capacity(capacity, 0);
@@ -143,17 +165,13 @@ impl Cache {
         self.capacity.load(Relaxed)
     }
 
-    /// Changes how much may be held, and how many bytes of nodes work may have besides. Nodes give first, down to their part, and are given first: what they
-    /// lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
+    /// Changes how much may be held, and how many bytes of nodes work may have besides. Both sides keep what they want as long as there is enough. Of less, nodes give first, down to
+    /// their part: what they lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
     pub fn set_capacity(&self, bytes: u64, at_work: u64) {
-        let _border = self.border.lock();
+        let mut border = self.border.lock();
         self.at_work.store(at_work, Relaxed);
-        let before = self.capacity.swap(bytes, Relaxed);
-        if before == 0 {
-            self.records_wanted.store(bytes / 2, Relaxed);
-        }
-        let nodes = before.saturating_sub(self.records_bytes.load(Relaxed)).min(bytes / NODES);
-        self.divide(bytes, self.records_wanted.load(Relaxed).min(bytes - nodes));
+        self.capacity.store(bytes, Relaxed);
+        self.divide(bytes, border.records_of(bytes));
     }
 
     /// Gives records so much of the capacity. The side that shrinks goes first.
@@ -180,14 +198,14 @@ impl Cache {
     fn lean(&self, by: i64) {
         let lean = self.lean.fetch_add(by, Relaxed) + by;
         if lean.abs() >= STEP
-            && let Some(_border) = self.border.try_lock()
+            && let Some(mut border) = self.border.try_lock()
         {
             let lean = self.lean.swap(0, Relaxed);
             let (capacity, records) = (self.capacity.load(Relaxed), self.records_bytes.load(Relaxed));
             let wanted = within(capacity, records.saturating_add_signed(lean));
-            self.records_wanted.store(wanted, Relaxed);
             // Where one side has all that it may have, it goes on to be asked for.
             if wanted != records {
+                border.moved(wanted as i64 - records as i64);
                 self.divide(capacity, wanted);
             }
         }
@@ -388,6 +406,14 @@ mod tests {
             CAPACITY / 2 - CAPACITY / 16,
             "they have no more than a sixteenth of the whole"
         );
+        // What is learned while there is little is no more than what was learned.
+        (0..4).for_each(|_| cache.lean(-LEAN));
+        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15 - 4 * LEAN as u64);
+        (0..4).for_each(|_| cache.lean(LEAN));
+        for capacity in [CAPACITY / 8, CAPACITY / 4, CAPACITY / 2] {
+            assert!(records(capacity) + CAPACITY / 16 >= capacity, "the same on the way up");
+        }
+        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
 //! 2. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
-//!    of a walk may stay there for as long as he likes. Half of it is for those who have nothing in flight. Those that were dropped hold theirs until they are done, and are
-//!    no longer counted: psync keeps few.
+//!    of a walk may stay there for as long as he likes. Who has some in flight takes more than half of it only while nobody else has any. Those that were dropped hold theirs until they are done, and are
+//!    no longer counted: psync keeps few, and little.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
@@ -62,7 +62,12 @@ pub(crate) struct Plan {
 }
 
 impl Begun {
-    /// Whether nothing is in flight: such a device reads before it answers.
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        self.allowance.bytes
+    }
+
+    /// Whether nothing is in flight: it was read before it was answered, as some devices do always.
     pub fn has_ended(&self) -> bool {
         self.reads.has_ended()
     }
@@ -78,7 +83,7 @@ impl Plan {
 /// Reads in flight. See [`NodeReader::begin`].
 pub(crate) struct Begun {
     reads: InFlight,
-    _allowance: Allowance,
+    allowance: Allowance,
 }
 
 impl NodeReader {
@@ -184,15 +189,15 @@ impl NodeReader {
         self.take_in(plan, &buffers, wanted, node)
     }
 
-    /// Has the device begin with the requests, into spare buffers as far as there are any; `is_first` says that whoever asks has nothing in flight. `None` if there is nothing
+    /// Has the device begin with the requests, into spare buffers as far as there are any. Whoever asks has `mine` bytes in flight already. `None` if there is nothing
     /// to read, or too much was begun already.
-    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, is_first: bool) -> Option<Begun> {
+    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, mine: usize) -> Option<Begun> {
         if plan.is_empty() {
             return None;
         }
         let runs = plan.runs.iter();
         let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max / if is_first { 1 } else { 2 })?;
+        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?;
         let reads = runs.map(|run| {
             let capacity = AlignedBuffer::capacity_for(run.len);
             let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
@@ -203,7 +208,7 @@ impl NodeReader {
         });
         let reads = self.volume.begin(reads.collect());
         self.count_plan(plan);
-        Some(Begun { reads, _allowance: allowance })
+        Some(Begun { reads, allowance })
     }
 
     /// As [`NodeReader::carry_out`], of what was begun. Its buffers are spare then.
@@ -282,8 +287,9 @@ struct Allowance {
 
 impl Allowance {
     /// One more is let go if others hold nothing.
-    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
-        let more = |before| (before == 0 || before + bytes <= max).then_some(before + bytes);
+    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize, mine: usize) -> Option<Self> {
+        let most = |before| if mine == 0 || before == mine { max } else { max / 2 };
+        let more = |before| (before == 0 || before + bytes <= most(before)).then_some(before + bytes);
         all.fetch_update(Relaxed, Relaxed, more).ok()?;
         Some(Self { bytes, all: Arc::clone(all) })
     }

@@ -245,11 +245,11 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, begun: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. `is_first`: whoever asks has nothing in flight.
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. Whoever asks has `mine` bytes in flight already.
     /// Says whether it is in flight, or has nothing to read: then there is reason to begin with more.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, is_first: bool) -> bool {
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
         if coming.begun.is_none() {
-            coming.begun = self.reader.begin(&coming.plan, spare, is_first);
+            coming.begun = self.reader.begin(&coming.plan, spare, mine);
         }
         coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
     }
@@ -272,4 +272,11 @@ pub(crate) struct Coming {
     nodes: Vec<Option<Node>>,
     plan: Plan,
     begun: Option<Begun>,
+}
+
+impl Coming {
+    /// Bytes of memory that it holds in flight.
+    pub fn aloft(&self) -> usize {
+        self.begun.as_ref().map_or(0, Begun::bytes)
+    }
 }

@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn classes_follow_one_another_and_are_at_most_a_quarter_wide() {
+    fn classes_follow_one_another_and_are_at_most_a_sixteenth_wide() {
         for leaves in 2..5000 {
             let (before, class) = (class(leaves - 1), class(leaves));
             assert!(class == before || class == before + 1, "{leaves}");
             if class < CLASSES - 1 {
                 assert!(
-                    (leaves..=leaves + leaves / 4).contains(&longest(class)),
+                    (leaves..=leaves + leaves / STEPS).contains(&longest(class)),
                     "{leaves}: {}",
                     longest(class)
                 );

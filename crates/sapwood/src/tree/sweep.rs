@@ -27,7 +27,7 @@ const OVERDUE: u64 = 360;
 const FRESH_IF_DENSE: u64 = 40;
 
 /// What they weigh at least, in percent.
-pub(crate) const LIGHTEST: u64 = 13;
+pub(crate) const LIGHTEST: u64 = 12;
 
 /// Where so many in a hundred of an area's bytes are new records', they weigh what the advisor says; where so many or fewer are, no less than
 /// [`FRESH_IF_DENSE`]. That so many of the changes to a keyspace are new is all that is known of them: where records are overwritten at one place of it and

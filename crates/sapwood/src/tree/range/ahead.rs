@@ -17,7 +17,7 @@
 //!    those, unless it is a single one.
 //! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
 //! 3. The length of a walk that came to a leaf is noted once.
-//! 4. A walk that stands at a leaf holds no buffers but those of the groups in flight.
+//! 4. A walk that stands at a leaf holds no buffers but those of the groups that were begun.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -102,6 +102,12 @@ impl Groups {
             eaten: 0,
             size: 0,
         }
+    }
+
+    /// Bytes of memory in flight for the groups that are coming.
+    fn aloft(&self) -> usize {
+        let groups = self.coming.iter().filter_map(|group| group.as_ref().ok()?.as_ref());
+        groups.map(Group::aloft).sum()
     }
 
     /// Buffers in the hands of the walk that are not in flight.
@@ -260,38 +266,39 @@ impl Groups {
     /// Has a group that is needed now begun together with those behind it, if it is known that these will be needed.
     fn accompany(&mut self, course: &Course, group: &mut Group) {
         let at = self.entered + 1;
+        let others = self.aloft();
         if (self.wanted(course, at) > Some(0) || !self.coming.is_empty())
-            && group.begin(course, &mut self.spare, true)
+            && group.begin(course, &mut self.spare, others)
         {
-            self.read_on_known(course, at);
+            self.read_on_known(course, at, group.aloft());
         }
     }
 
     /// Has the next groups begun, if they will be needed: if most walks go on that long, or, where nobody knows, one if this walk is long and far enough for it.
     fn read_on(&mut self, course: &Course, left: usize) {
-        if self.read_on_known(course, self.entered).is_some() || !self.coming.is_empty() {
+        if self.read_on_known(course, self.entered, 0).is_some() || !self.coming.is_empty() {
             return;
         }
         // So that a walk that ends here has read for nothing at most twice what it has eaten.
         if self.is_long && (self.eaten >= self.size || 2 * left <= self.size) {
             let wanted = self.ahead.grow().min(course.pager.pio_max() / 2);
-            self.begin_ahead(course, wanted);
+            self.begin_ahead(course, wanted, 0);
         }
     }
 
-    /// Has begun what will be needed when the walk has come to its leaf number `at`, or needs it now; `None` if nobody knows.
-    fn read_on_known(&mut self, course: &Course, at: usize) -> Option<()> {
+    /// Has begun what will be needed when the walk has come to its leaf number `at`, or needs it now; `None` if nobody knows. `besides` bytes are in flight beside what is coming.
+    fn read_on_known(&mut self, course: &Course, at: usize, besides: usize) -> Option<()> {
         loop {
             // What there was no memory for, there may be by now. Where a device does not read ahead, one group is enough.
-            let is_first = self.coming.len() == 1;
+            let mine = besides + self.aloft();
             if let Some(Ok(Some(last))) = self.coming.back_mut()
-                && !last.begin(course, &mut self.spare, is_first)
+                && !last.begin(course, &mut self.spare, mine)
             {
                 return Some(());
             }
             match self.wanted(course, at)? {
                 0 => return Some(()),
-                wanted => self.begin_ahead(course, wanted),
+                wanted => self.begin_ahead(course, wanted, mine),
             }
         }
     }
@@ -317,14 +324,13 @@ impl Groups {
     }
 
     /// Has a group of so many leaves begun.
-    fn begin_ahead(&mut self, course: &Course, wanted: usize) {
+    fn begin_ahead(&mut self, course: &Course, wanted: usize, mine: usize) {
         if wanted == 0 {
             return;
         }
         let mut group = self.ask_ahead(course, wanted);
         if let Ok(Some(group)) = &mut group {
-            let is_first = self.coming.is_empty();
-            group.begin(course, &mut self.spare, is_first);
+            group.begin(course, &mut self.spare, mine);
         }
         self.coming.push_back(group);
     }

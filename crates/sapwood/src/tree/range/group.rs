@@ -96,10 +96,15 @@ impl Group {
         Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; `is_first` says that the walk has nothing in flight.
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any. The walk has `mine` bytes in flight already.
     /// Says whether it is in flight, or has nothing to read.
-    pub fn begin(&mut self, course: &Course, spare: &mut Vec<AlignedBuffer>, is_first: bool) -> bool {
-        self.coming.as_mut().is_none_or(|(coming, _)| course.pager.begin(coming, spare, is_first))
+    pub fn begin(&mut self, course: &Course, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
+        self.coming.as_mut().is_none_or(|(coming, _)| course.pager.begin(coming, spare, mine))
+    }
+
+    /// Bytes of memory that it holds in flight.
+    pub fn aloft(&self) -> usize {
+        self.coming.as_ref().map_or(0, |(coming, _)| coming.aloft())
     }
 
     /// Waits for it, or reads it, if that was not begun. The buffers of what was begun are spare then.
