@@ -16,7 +16,7 @@
 //! 3. Where more wait at the same time, nobody begins to look, nor for a while after: they keep the device busy in any case, and those that were served want the processors. (Of four
 //!    threads on two processors none gained anything, and one operation in a thousand took two to four times as long.)
 //!
-//! Who waits for what he has begun before is not counted, and does not look.
+//! Who waits for many or long reads, for what he has begun before, or for writes, is not counted, and does not look.
 
 use std::hint::spin_loop;
 use std::sync::LazyLock;

@@ -335,3 +335,25 @@ fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Nod
     }
     Ok(node)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_some_in_flight_leaves_half_to_others_unless_he_is_alone() {
+        let all = Arc::default();
+        let of = |bytes, mine| Allowance::of(bytes, &all, 100, mine);
+        let first = of(40, 0).expect("half and more");
+        let second = of(50, 40).expect("he is alone");
+        assert!(of(20, 90).is_none(), "more than all");
+        drop(of(10, 0).expect("what is left"));
+        drop(second);
+        let other = of(10, 0).expect("half");
+        assert!(of(10, 40).is_none() && of(10, 10).is_none(), "not alone any more");
+        drop(of(50, 0).expect("who has nothing yet"));
+        drop((first, other));
+        assert_eq!(all.load(Relaxed), 0, "what was refused is not counted");
+        drop(of(500, 0).expect("one of any length, if nobody else has any"));
+    }
+}
