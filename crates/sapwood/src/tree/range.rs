@@ -129,12 +129,17 @@ impl Leaves {
         if is_behind {
             return 0;
         }
-        let before = match (self.course.direction, leaf.search(key)) {
-            (Direction::Up, Ok(at) | Err(at)) => at.saturating_sub(start),
-            (Direction::Down, Ok(at)) => end.saturating_sub(at + 1),
-            (Direction::Down, Err(at)) => end.saturating_sub(at),
-        };
-        before.min(self.free)
+        self.rest_before(leaf.search(key)).min(self.free)
+    }
+
+    /// How many entries that are still to come lie before where a search of the leaf has ended.
+    fn rest_before(&self, found: std::result::Result<usize, usize>) -> usize {
+        let Range { start, end } = self.rest;
+        match (self.course.direction, found) {
+            (Direction::Up, Ok(at) | Err(at)) => at.clamp(start, end) - start,
+            (Direction::Down, Ok(at)) => end - (at + 1).clamp(start, end),
+            (Direction::Down, Err(at)) => end - at.clamp(start, end),
+        }
     }
 
     /// The next record. After an error, the end.
@@ -193,11 +198,7 @@ impl Leaves {
         };
         let found = leaf.search(logged);
         let next = if self.course.direction == Direction::Up { start } else { end - 1 };
-        self.free = match (self.course.direction, found) {
-            (Direction::Up, Ok(at) | Err(at)) => at.clamp(start, end) - start,
-            (Direction::Down, Ok(at)) => end - (at + 1).clamp(start, end),
-            (Direction::Down, Err(at)) => end - at.clamp(start, end),
-        };
+        self.free = self.rest_before(found);
         found == Ok(next)
     }
 
