@@ -41,7 +41,6 @@ const PAUSES: usize = 8;
 struct Processors {
     count: usize,
     waiting: AtomicUsize,
-    looking: AtomicUsize,
     /// Nanoseconds after `epoch` until which nobody looks.
     paused_until: AtomicU64,
     epoch: Instant,
@@ -58,18 +57,12 @@ pub(crate) fn is_short(lens: impl ExactSizeIterator<Item = usize>) -> bool {
 /// A thread that waits for the device.
 pub(crate) struct Waiting<'a>(&'a Processors);
 
-/// Leave to look.
+/// Leave to look, for as long as its thread counts as waiting: so no more have it than may wait.
 pub(crate) struct Turn<'a>(&'a Processors);
 
 impl Processors {
     fn new(count: usize) -> Self {
-        Self {
-            count,
-            waiting: AtomicUsize::new(0),
-            looking: AtomicUsize::new(0),
-            paused_until: AtomicU64::new(0),
-            epoch: Instant::now(),
-        }
+        Self { count, waiting: AtomicUsize::new(0), paused_until: AtomicU64::new(0), epoch: Instant::now() }
     }
 
     fn wait(&self) -> Waiting<'_> {
@@ -93,21 +86,16 @@ impl Waiting<'static> {
     }
 }
 
-impl<'a> Waiting<'a> {
+impl Waiting<'_> {
     /// Leave to look, if there is a processor for it.
-    pub fn turn(&self) -> Option<Turn<'a>> {
+    pub fn turn(&self) -> Option<Turn<'_>> {
         let all = self.0;
         let now = Instant::now();
         if all.waiting.load(Relaxed) > all.count / 2 {
             all.pause(now, PAUSE_IN_VAIN);
             return None;
         }
-        if all.nanos(now) < all.paused_until.load(Relaxed) {
-            return None;
-        }
-        // Given back by the drop, also where it was one too many.
-        let turn = Turn(all);
-        (all.looking.fetch_add(1, Relaxed) < all.count / 2).then_some(turn)
+        (all.nanos(now) >= all.paused_until.load(Relaxed)).then_some(Turn(all))
     }
 }
 
@@ -136,12 +124,6 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.looking.fetch_sub(1, Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,11 +132,17 @@ mod tests {
     fn there_are_turns_for_half_of_the_processors() {
         for (count, expected) in [(1, 0), (2, 1), (3, 1), (4, 2), (64, 32)] {
             let all = Processors::new(count);
-            let waiting = all.wait();
-            let turns: Vec<_> = std::iter::from_fn(|| waiting.turn()).collect();
-            assert_eq!(turns.len(), expected, "of {count}");
-            drop(turns);
-            assert_eq!(all.looking.load(Relaxed), 0);
+            let waiting: Vec<_> = (0..=count)
+                .map(|_| {
+                    let waiting = all.wait();
+                    let has_turn = waiting.turn().is_some();
+                    (waiting, has_turn)
+                })
+                .collect();
+            let turns = waiting.iter().filter(|(_, has_turn)| *has_turn).count();
+            assert_eq!(turns, expected, "of {count}");
+            drop(waiting);
+            assert_eq!(all.waiting.load(Relaxed), 0);
         }
     }
 
