@@ -26,6 +26,7 @@ use crate::engine::{Engine, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
+use crate::store::garbage_collection::Patience;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::sweep::LogBytes;
 use queue_log::SyncLog;
@@ -109,7 +110,10 @@ impl Engine {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let mut left = &due[..];
-        let undone = match self.tidy_up(writer).and_then(|()| self.cleanse_due(writer, &mut left, written)) {
+        let undone = match self
+            .tidy_up(writer, Patience::AtWork)
+            .and_then(|()| self.cleanse_due(writer, &mut left, written))
+        {
             // The queue is in the trees; the rest has time.
             Err(error) if error.is_disk_full() => {
                 self.reclaim(0);
@@ -140,7 +144,7 @@ impl Engine {
     /// Memory that is taken after a flush which has found so many bytes of leaves due: to cleanse them, and by the collector. Logs are shorter
     /// than their leaves.
     fn tidying(&self, leaves: u64) -> Need {
-        let written = if self.has_to_collect() { u64::MAX } else { 2 * leaves };
+        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 2 * leaves };
         self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, written)
     }
 

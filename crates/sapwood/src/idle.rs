@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::space::SLOTS;
+use crate::store::garbage_collection::Patience;
 
 use std::time::{Duration, Instant};
 
@@ -135,11 +136,12 @@ impl Engine {
 
     /// Collects what flushes have left because writers were pressed.
     fn collect_the_rest(&self) -> Result<()> {
-        if !self.has_to_collect() || self.state.load().frozen.is_some() || self.flush.stops() {
+        if !self.has_to_collect(Patience::AtRest) || self.state.load().frozen.is_some() || self.flush.stops()
+        {
             return Ok(());
         }
         let mut guard = self.writer(self.collecting_max())?;
-        self.or_poison(|| self.tidy_up(guard.get()?))
+        self.or_poison(|| self.tidy_up(guard.get()?, Patience::AtRest))
     }
 
     /// Cleanses what has become long while the database grew, until somebody writes.
@@ -305,7 +307,7 @@ mod tests {
                 keyspace.insert("key", "value").unwrap();
             }
             engine.idle(&mut idle);
-            assert_eq!(engine.has_to_collect(), writes);
+            assert_eq!(engine.has_to_collect(Patience::AtRest), writes);
             db.check().unwrap();
         }
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::edit::NODE_IN_EDIT;
-use crate::store::garbage_collection;
+use crate::store::garbage_collection::{self, Patience};
 use crate::store::manifest::EDIT_MAX;
 use crate::store::writer::{Writer, segment_capacity};
 use std::sync::Arc;
@@ -45,9 +45,9 @@ impl Engine {
         portion(live).min(listed).min(held).min(self.flush.shortage.limit())
     }
 
-    /// Whether more space is dead than is left to later flushes.
-    pub fn has_to_collect(&self) -> bool {
-        garbage_collection::is_due(&self.state.load().version)
+    /// Whether more space is dead than who has so much patience leaves.
+    pub fn has_to_collect(&self, patience: Patience) -> bool {
+        garbage_collection::excess(&self.state.load().version, patience) > 0
     }
 
     /// Memory that the collector takes, at most.
@@ -61,13 +61,13 @@ impl Engine {
     }
 
     /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while somebody waits.
-    fn collect(&self, writer: &mut Writer) -> Result<()> {
+    fn collect(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
             let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
-            let victims = garbage_collection::choose(&base, budget);
-            let is_bearable = || base.used_bytes() <= garbage_collection::bearable(base.live_bytes());
-            if victims.is_empty() || (self.is_hurried() && is_bearable()) {
+            let patience = if self.is_hurried() { Patience::InAHurry } else { patience };
+            let victims = garbage_collection::choose(&base, patience, budget);
+            if victims.is_empty() {
                 return Ok(());
             }
             let mut attempt = Attempt::begin(base, &self.pager, writer);
@@ -169,8 +169,8 @@ impl Engine {
     }
 
     /// After an attempt has made nodes dead: the collector, and space for the file system. Neither goes on for long while writers are pressed.
-    pub fn tidy_up(&self, writer: &mut Writer) -> Result<()> {
-        self.collect(writer)?;
+    pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
+        self.collect(writer, patience)?;
         self.reclaim_by_steps();
         self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
         Ok(())
@@ -181,7 +181,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::cleansing::tests::{cleansed, with_due};
-    use crate::store::garbage_collection::{allowance, bearable};
+    use crate::store::garbage_collection::allowance_of;
     use crate::store::writer::PAGE;
     use crate::{Database, Keyspace};
     use psync::{Simulated, Volume};
@@ -199,29 +199,26 @@ mod tests {
             while !left.is_empty() {
                 left = engine.cleanse_portion(writer, left, u64::MAX).unwrap().1;
             }
-            let space = || {
+            let is_within = |patience| {
                 let version = &engine.state.load().version;
-                (version.used_bytes(), version.live_bytes())
+                version.used_bytes() <= allowance_of(version, patience)
             };
             let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
-            let (used, live) = space();
-            assert!(used > allowance(live), "{used} bytes, {live} of them live");
-            assert_eq!(used <= bearable(live), is_bearable, "{used} bytes, {live} of them live");
+            assert!(!is_within(Patience::AtWork));
+            assert_eq!(is_within(Patience::InAHurry), is_bearable);
             keyspace.insert("key", "value").unwrap();
             assert!(!engine.are_writers_pressed());
             engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
             assert!(engine.are_writers_pressed());
             let (before, dirty) = (collected(), engine.slots.dirty_count());
-            engine.tidy_up(writer).unwrap();
+            engine.tidy_up(writer, Patience::AtRest).unwrap();
             // What is more than bearable is collected nevertheless, and no more.
-            let (used, live) = space();
             assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
-            assert!(used <= bearable(live) && used > allowance(live), "{used} bytes, {live} of them live");
+            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtWork));
             // And the rest when nobody is pressed any more.
             drop(guard);
             db.flush().unwrap();
-            let (used, live) = space();
-            assert!(used <= allowance(live), "{used} bytes, {live} of them live");
+            assert!(is_within(Patience::AtWork));
         }
     }
 
@@ -233,8 +230,10 @@ mod tests {
             if stops {
                 engine.flush.stop();
             }
-            engine.tidy_up(engine.writer(Need::default()).unwrap().get().unwrap()).unwrap();
-            assert_eq!(engine.has_to_collect(), stops);
+            let mut guard = engine.writer(Need::default()).unwrap();
+            engine.tidy_up(guard.get().unwrap(), Patience::AtRest).unwrap();
+            drop(guard);
+            assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
+use crate::store::garbage_collection::Patience;
 use crate::store::writer::Writer;
 use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
 use crate::tree::logged;
@@ -51,7 +52,7 @@ impl Engine {
         if !blocks.is_empty() {
             to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
             self.commit_attempt(attempt, Trees::Same)?;
-            self.tidy_up(writer)?;
+            self.tidy_up(writer, Patience::AtRest)?;
         }
         Ok(next)
     }

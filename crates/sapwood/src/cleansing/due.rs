@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::publish::Trees;
 use crate::space::PORTION;
 use crate::store::attempt::Attempt;
+use crate::store::garbage_collection::Patience;
 use crate::store::rent::price;
 use crate::store::writer::Writer;
 use crate::tree::cleanse::to_leaves;
@@ -73,7 +74,7 @@ impl Engine {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
             }
             let took = began.elapsed();
-            self.tidy_up(writer)?;
+            self.tidy_up(writer, Patience::AtWork)?;
             let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
             if self.flush.in_background() && is_somebody_there && !due.is_empty() {
                 self.rest_beside_readers(Self::rest_after(RESTS, took));

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::node::NodeId;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
+use crate::store::garbage_collection::Patience;
 use crate::store::mapping_table::Position;
 use crate::store::writer::Writer;
 use crate::tree::cleanse::to_leaves;
@@ -52,7 +53,7 @@ impl Engine {
             counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
             counters.cleansed_for_scans(&self.pager.rents, &paid);
             counters.merged_for_scans(&self.pager.rents, &merged);
-            self.tidy_up(writer)?;
+            self.tidy_up(writer, Patience::AtWork)?;
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ pub(crate) fn cleansed(records: u32) -> Database {
         left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
     }
     drop(guard);
-    assert!(engine.has_to_collect());
+    assert!(engine.has_to_collect(crate::store::garbage_collection::Patience::AtRest));
     db
 }
 

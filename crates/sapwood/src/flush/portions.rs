@@ -18,6 +18,7 @@ use crate::operation::{KeyspaceId, OperationRef};
 use crate::publish::Trees;
 use crate::space::portion;
 use crate::store::attempt::Attempt;
+use crate::store::garbage_collection::Patience;
 use crate::tree::bupdate::bupdate;
 use crate::tree::incoming::Either;
 use crate::tree::route::{Budget, Newness, bytes_of, route};
@@ -118,7 +119,7 @@ impl Engine {
             }
             *frozen.resume.lock() = next;
             self.flush.shortage.eased();
-            match self.tidy_up(writer) {
+            match self.tidy_up(writer, Patience::AtWork) {
                 // Perhaps there is space for what waits.
                 Err(error) if error.is_disk_full() => self.reclaim(0),
                 tidied => tidied?,
@@ -147,7 +148,9 @@ impl Engine {
         {
             let fresh = self.flush.advisor.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
-            let routed = route(attempt, keyspace, changes, sweep, Newness { sample, fresh }, limits)?;
+            let newness = Newness { sample, fresh };
+            let leaf_len = self.shares.node_len.leaf;
+            let routed = route(attempt, keyspace, changes, sweep, newness, limits, leaf_len)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
             portion.changes += routed.changes;

@@ -11,10 +11,25 @@ use crate::store::pager::Gather;
 use crate::store::version::Version;
 use std::collections::HashSet;
 
-/// Space amplification that is aimed at: bytes in use per live byte.
-const TARGET_PERCENT: u64 = 108;
+/// Bytes of dead space in a hundred live ones that are left when nobody writes.
+const AT_REST: u64 = 8;
+/// Bytes in use per hundred of leaves, if they are more than that: where log areas are short there is as much room for what is dead. Leaves that die one by one, as those of
+/// long records do, would otherwise be copied many times.
+const BESIDE_LEAVES: u64 = 120;
+const BESIDE_LEAVES_IN_A_HURRY: u64 = 125;
 /// Dead bytes below this much are not worth a collection.
 const SLACK: u64 = 2 << 20;
+
+/// How long what is dead may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Nobody writes.
+    AtRest,
+    /// Flushes come one after the other.
+    AtWork,
+    /// Others wait for whoever would collect.
+    InAHurry,
+}
 
 /// What the choice looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,34 +39,39 @@ pub(crate) struct Candidate {
     pub live: u64,
 }
 
-/// How many bytes of segments a database with so many live bytes may have.
-pub(crate) fn allowance(live: u64) -> u64 {
-    (live / 100 * TARGET_PERCENT).max(live + SLACK)
+/// How many bytes of segments a database with so many live bytes may have, so many of them log pieces.
+pub(crate) fn allowance(live: u64, logged: u64, patience: Patience) -> u64 {
+    let dead = (live / 100 * AT_REST).max(SLACK);
+    let beside_leaves = |percent| live.saturating_sub(logged) / 100 * percent;
+    match patience {
+        Patience::AtRest => live + dead,
+        Patience::AtWork => (live + dead).max(beside_leaves(BESIDE_LEAVES)),
+        Patience::InAHurry => (live + 2 * dead).max(beside_leaves(BESIDE_LEAVES_IN_A_HURRY)),
+    }
 }
 
-/// And how many while others wait for whoever would collect them: twice as much that is dead.
-pub(crate) fn bearable(live: u64) -> u64 {
-    2 * allowance(live) - live
+/// The same of a version.
+pub(crate) fn allowance_of(version: &Version, patience: Patience) -> u64 {
+    allowance(version.live_bytes(), version.logs.totals().bytes, patience)
 }
 
-/// Whether a version has more than that.
-pub(crate) fn is_due(version: &Version) -> bool {
-    version.used_bytes() > allowance(version.live_bytes())
+/// How many bytes a version has beyond that.
+pub(crate) fn excess(version: &Version, patience: Patience) -> u64 {
+    version.used_bytes().saturating_sub(allowance_of(version, patience))
 }
 
-/// Segments to empty now, poorest first: as many as bring the space within its allowance, but no more than `budget`
+/// Segments to empty now, poorest first: as many as make the space `excess` bytes less, but no more than `budget`
 /// live bytes of them (one at least), and none that is wholly alive.
-pub(crate) fn victims(mut candidates: Vec<Candidate>, budget: u64) -> Vec<u64> {
-    let (mut used, live) = candidates.iter().fold((0, 0), |(used, live), c| (used + c.used, live + c.live));
+pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) -> Vec<u64> {
     // By live share, in thousandths, then oldest first.
     candidates.sort_by_key(|c| (c.live * 1000 / c.used.max(1), c.segment));
-    let (mut chosen, mut copied) = (Vec::new(), 0);
+    let (mut chosen, mut copied, mut won) = (Vec::new(), 0, 0);
     for candidate in candidates {
-        let enough = used <= allowance(live) || (!chosen.is_empty() && copied + candidate.live > budget);
+        let enough = won >= excess || (!chosen.is_empty() && copied + candidate.live > budget);
         if enough || candidate.live >= candidate.used {
             break;
         }
-        used -= candidate.used - candidate.live;
+        won += candidate.used - candidate.live;
         copied += candidate.live;
         chosen.push(candidate.segment);
     }
@@ -59,8 +79,9 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, budget: u64) -> Vec<u64> {
 }
 
 /// Segments of `version` that should be emptied now; never the one that is being written.
-pub(crate) fn choose(version: &Version, budget: u64) -> Vec<u64> {
-    if !is_due(version) {
+pub(crate) fn choose(version: &Version, patience: Patience, budget: u64) -> Vec<u64> {
+    let excess = excess(version, patience);
+    if excess == 0 {
         return Vec::new();
     }
     let candidates = version
@@ -69,7 +90,7 @@ pub(crate) fn choose(version: &Version, budget: u64) -> Vec<u64> {
         .filter(|entry| entry.segment.number < version.open_segment)
         .map(|entry| Candidate { segment: entry.segment.number, used: entry.used, live: entry.live })
         .collect();
-    victims(candidates, budget)
+    victims(candidates, excess, budget)
 }
 
 /// Copies the live nodes of the segments, in the order in which they lie there, so that they die with the attempt's
@@ -108,25 +129,37 @@ mod tests {
 
     #[test]
     fn the_poorest_go_first_until_the_space_is_within_its_allowance() {
-        // 64 + 64 + 64 + 64 used, 60 + 10 + 40 + 50 live: 160 live may take 172, so 84 of 256 must go.
-        assert_eq!(victims(candidates(&[(64, 60), (64, 10), (64, 40), (64, 50)]), 1000 * MIB), [1, 2, 3]);
-        assert_eq!(victims(candidates(&[(64, 60), (64, 10), (64, 58), (64, 64)]), 1000 * MIB), [1]);
+        let list = [(64, 60), (64, 10), (64, 40), (64, 50)];
+        assert_eq!(victims(candidates(&list), 92 * MIB, 1000 * MIB), [1, 2, 3]);
+        assert_eq!(victims(candidates(&list), 78 * MIB, 1000 * MIB), [1, 2]);
+        assert_eq!(victims(candidates(&list), 54 * MIB, 1000 * MIB), [1]);
     }
 
     #[test]
     fn nothing_to_do_within_the_allowance() {
-        assert!(victims(candidates(&[(64, 60), (64, 64)]), 1000 * MIB).is_empty());
-        assert!(victims(candidates(&[(1, 0), (1, 1)]), 1000 * MIB).is_empty(), "too little to matter");
+        assert!(victims(candidates(&[(64, 60), (64, 64)]), 0, 1000 * MIB).is_empty());
     }
 
     #[test]
     fn a_budget_bounds_what_is_copied_but_one_segment_always_goes() {
-        assert_eq!(victims(candidates(&[(64, 20), (64, 22), (64, 24)]), 10 * MIB), [0]);
-        assert_eq!(victims(candidates(&[(64, 20), (64, 22), (64, 24)]), 43 * MIB), [0, 1]);
+        assert_eq!(victims(candidates(&[(64, 20), (64, 22), (64, 24)]), 1000 * MIB, 10 * MIB), [0]);
+        assert_eq!(victims(candidates(&[(64, 20), (64, 22), (64, 24)]), 1000 * MIB, 43 * MIB), [0, 1]);
     }
 
     #[test]
     fn full_segments_are_left_alone() {
-        assert_eq!(victims(candidates(&[(100, 100), (100, 1)]), 1000 * MIB), [1]);
+        assert_eq!(victims(candidates(&[(100, 100), (100, 1)]), 1000 * MIB, 1000 * MIB), [1]);
+    }
+
+    /// Where log areas take much of the space, less of it is left for what is dead.
+    #[test]
+    fn there_is_room_for_what_is_dead_where_log_areas_are_short() {
+        let of = |logged| {
+            [Patience::AtRest, Patience::AtWork, Patience::InAHurry]
+                .map(|patience| allowance(1000 * MIB, logged * MIB, patience) >> 20)
+        };
+        assert_eq!(of(0), [1080, 1200, 1250]);
+        assert_eq!(of(120), [1080, 1080, 1160]);
+        assert_eq!(allowance(MIB, MIB, Patience::AtWork), MIB + SLACK, "too little to matter");
     }
 }

@@ -193,11 +193,10 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     /// Rewrites neighbouring leaves with the changes that go to them.
     fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Node)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
-        let ids = run.iter().map(|(visit, _)| visit.place.id);
-        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, ids, first.place.separator());
+        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], first.place.separator());
         let mut appended = run.len() == 1 && last.place.fence.is_none();
         for (visit, leaf) in run {
-            let mut old = 0;
+            let (mut old, id) = (0, visit.place.id);
             // The last leaf of a chunk takes everything below its fence, so that the next chunk begins at another.
             let is_last_of_chunk = visit.keys.end == chunk.len();
             let mut keys = visit.keys.clone();
@@ -218,8 +217,12 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 while old < leaf.count() && leaf.key(old) < key {
                     old += 1;
                 }
-                packer.extend(self.attempt, leaf, kept..old)?;
+                let next = key.len() + change.value().map_or(0, <[u8]>::len);
+                packer.pass(self.attempt, (id, leaf), kept..old, Some(next))?;
                 let exists = old < leaf.count() && leaf.key(old) == key;
+                if exists {
+                    packer.give_up(id);
+                }
                 appended &= old == leaf.count();
                 old += usize::from(exists);
                 self.len = self.len.checked_sub(u64::from(exists)).ok_or_else(|| {
@@ -230,7 +233,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                     packer.push(self.attempt, key, value)?;
                 }
             }
-            packer.extend(self.attempt, leaf, old..leaf.count())?;
+            packer.pass(self.attempt, (id, leaf), old..leaf.count(), None)?;
         }
         let mut children = first.place.index..last.place.index + 1;
         if let Some(parent) = &first.place.parent

@@ -14,6 +14,11 @@ use std::ops::Range;
 /// read what lies between them.
 const WHOLE: usize = 40;
 
+/// Whether changes to so many leaves of `all` are changes to all of them.
+pub(crate) fn is_most(changed: usize, all: usize) -> bool {
+    changed * 100 >= all * WHOLE
+}
+
 /// Divides keys of a sorted batch among a node's children: each child that gets any, and which.
 pub(crate) fn divide<'k>(
     node: &Node,
@@ -43,7 +48,7 @@ impl Touched {
         let mut children = Vec::new();
         divide(node, keys, key, |child, keys| children.push((child, keys)));
         let mut touched = Self { children, is_whole: false };
-        touched.is_whole = node.level() == 1 && touched.children.len() * 100 >= touched.span().len() * WHOLE;
+        touched.is_whole = node.level() == 1 && is_most(touched.children.len(), touched.span().len());
         touched
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Packer {
     pending: Entries,
     /// Ids of the nodes that the run had, to be used again.
     ids: VecDeque<NodeId>,
+    /// The leaf that was given up last.
+    given_up: Option<NodeId>,
     /// Separator of the first node: what it was before, since the parent's other children are unchanged.
     first_separator: Bytes,
     last_key: Option<Bytes>,
@@ -51,6 +53,7 @@ impl Packer {
             capacity: node_len.saturating_sub(HEADER).max(1),
             pending: Entries::default(),
             ids: ids.into_iter().collect(),
+            given_up: None,
             first_separator,
             last_key: None,
             out: Vec::new(),
@@ -59,12 +62,6 @@ impl Packer {
 
     pub fn push(&mut self, attempt: &mut Attempt<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
         self.pending.push(key, &[payload]);
-        self.emit_full(attempt)
-    }
-
-    /// Takes entries of a node as they are.
-    pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
-        self.pending.extend(node, entries);
         self.emit_full(attempt)
     }
 
@@ -104,6 +101,59 @@ impl Packer {
         self.emit_full(attempt)
     }
 
+    /// Whether so many bytes make a leaf of their own.
+    fn is_long(&self, bytes: usize) -> bool {
+        2 * bytes >= self.capacity
+    }
+
+    /// Whether the leaf may stay where it is: it is of one long record, and neither what waits nor what comes next, so many bytes, would join it.
+    fn may_stay(&self, leaf: &Node, next: Option<usize>) -> bool {
+        let waits = self.pending_bytes();
+        leaf.count() == 1
+            && self.is_long(leaf.bytes().len())
+            && (waits == 0 || self.is_long(waits))
+            && next.is_none_or(|next| self.is_long(next))
+    }
+
+    /// Takes entries of a leaf as they are, or leaves the leaf where it is. `next` bytes come behind them, if anything new does before the next leaf.
+    pub fn pass(
+        &mut self,
+        attempt: &mut Attempt<'_>,
+        (id, leaf): (NodeId, &Node),
+        entries: Range<usize>,
+        next: Option<usize>,
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if !self.may_stay(leaf, next) {
+            self.give_up(id);
+            self.pending.extend(leaf, entries);
+            return self.emit_full(attempt);
+        }
+        self.emit_all(attempt, false)?;
+        let separator = self.separator(leaf.key(0));
+        self.last_key = Some(Bytes::copy_from_slice(leaf.key(0)));
+        self.out.push((separator, id));
+        Ok(())
+    }
+
+    /// A leaf of the run is not to stay: its id is another's. One leaf after the other, each as often as one likes.
+    pub fn give_up(&mut self, id: NodeId) {
+        if self.given_up.replace(id) != Some(id) {
+            self.ids.push_back(id);
+        }
+    }
+
+    /// What the next node, whose first key is this one, is told from the one before by.
+    fn separator(&self, first: &[u8]) -> Bytes {
+        match &self.last_key {
+            None => self.first_separator.clone(),
+            Some(before) if self.level == 0 => shortest_separator(before, first),
+            Some(_) => Bytes::copy_from_slice(first),
+        }
+    }
+
     /// Writes one node of at most `limit` bytes of entries (but as many entries as it must have).
     fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
         let mut count = self.entries_min().min(self.pending.len());
@@ -113,12 +163,7 @@ impl Packer {
         if count == 0 {
             return Ok(());
         }
-        let first = self.pending.key(0);
-        let separator = match &self.last_key {
-            None => self.first_separator.clone(),
-            Some(before) if self.level == 0 => shortest_separator(before, first),
-            Some(_) => Bytes::copy_from_slice(first),
-        };
+        let separator = self.separator(self.pending.key(0));
         self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));
         let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
         if self.level > 0 {
@@ -130,9 +175,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Writes the rest and says which nodes the run has now. To the brim (only the last node may be short) if `brim`,
-    /// else the last two share evenly. Ids that are not needed any more are set free.
-    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
+    /// Writes what waits. To the brim (only the last node may be short) if `brim`, else the last two share evenly.
+    fn emit_all(&mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<()> {
         while !self.pending.is_empty() {
             let limit = if brim || self.pending_bytes() <= self.capacity {
                 self.capacity
@@ -141,6 +185,12 @@ impl Packer {
             };
             self.emit(attempt, limit)?;
         }
+        Ok(())
+    }
+
+    /// Writes the rest, to the brim or not, and says which nodes the run has now. Ids that are not needed any more are set free.
+    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
+        self.emit_all(attempt, brim)?;
         for id in self.ids {
             attempt.free(id);
         }

@@ -86,7 +86,7 @@ pub(crate) struct Newness<'a> {
     pub fresh: u64,
 }
 
-/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget.
+/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget, to blocks whose leaves are to have `leaf_len` bytes.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
@@ -94,6 +94,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     sweep: &mut Sweep,
     newness: Newness<'_>,
     budget: Budget,
+    leaf_len: usize,
 ) -> Result<Routed> {
     let base = Arc::clone(attempt.base());
     let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
@@ -104,6 +105,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         sweep,
         budget,
         record_bytes: base.record_bytes(),
+        leaf_len: leaf_len as u64,
         newness,
         chunk: Vec::new(),
         held: 0,
@@ -143,6 +145,8 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     budget: Budget,
     /// What a record takes in a leaf.
     record_bytes: u64,
+    /// How long leaves are to be.
+    leaf_len: u64,
     newness: Newness<'b>,
     /// What goes down now.
     chunk: Vec<OperationRef<'q>>,
@@ -257,7 +261,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
         let log = LogBytes { bytes, fresh, removed: removals * self.record_bytes };
         let leaves = self.bytes_to_write(block, &changes, logged > 0);
-        let is_dense = logged == 0 && self.sweep.is_dense(log, leaves);
+        // Each of them will be a leaf of its own, and is written once on the way there, twice with a log area between.
+        let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.leaf_len;
+        let is_dense = logged == 0 && (are_long || self.sweep.is_dense(log, leaves));
         let urgency = if is_dense {
             Urgency::Overdue
         } else {

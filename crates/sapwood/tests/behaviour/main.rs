@@ -1,6 +1,7 @@
 //! What the store does while nothing goes wrong: answers, space, memory of the cache.
 
 mod concurrent;
+mod long_records;
 mod model;
 mod record_cache;
 mod small_flush_memory;

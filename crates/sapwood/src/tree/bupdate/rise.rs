@@ -8,6 +8,7 @@
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
 use crate::node::{CHILD, NodeId};
+use crate::tree::fan;
 use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use bytes::Bytes;
@@ -51,8 +52,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     pub(super) fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
         for level in 1..=height {
             let mut spliced = std::mem::take(&mut self.spliced);
-            // A block's node is written behind its leaves even so: alone in an old segment it would keep that from dying.
-            spliced.retain(|parent| level == 1 || !parent.is_unchanged());
+            // A block's node is written behind its leaves even so, if they were many: alone in an old segment it would keep that from dying.
+            spliced.retain(|parent| (level == 1 && parent.is_mostly_new()) || !parent.is_unchanged());
             let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
             for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
                 self.rewrite_parents(run, level, &touched)?;
@@ -158,6 +159,12 @@ impl Spliced {
             first.0 = separator;
         }
         all
+    }
+
+    /// Whether so many children were replaced that all of what lay beside the node may have been.
+    fn is_mostly_new(&self) -> bool {
+        let replaced: usize = self.splices.iter().map(|splice| splice.children.len()).sum();
+        fan::is_most(replaced, self.parent.node.count())
     }
 
     /// Whether all children that were replaced kept their ids and separators.
