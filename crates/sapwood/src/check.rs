@@ -248,6 +248,10 @@ impl Check<'_> {
                 let child_low = if index == 0 { low.clone() } else { fence(index) };
                 let child_high = fence(index + 1).or_else(|| high.clone());
                 if let Some(child) = child {
+                    if node.is_lone(index) && (child.count() != 1 || child.key(0) != node.key(index)) {
+                        let what = format!("what {} says of {}", node.name().id, child.name().id);
+                        self.wrong(what, "one record, with the key of the separator", "others");
+                    }
                     self.subtree(keyspace, level - 1, child, (child_low, child_high))?;
                 }
             }

@@ -64,11 +64,11 @@ impl Entries {
         self.bytes.extend_from_slice(&others.bytes);
     }
 
-    /// Makes the first key empty, as that of an inner node's first entry is.
+    /// Makes the first key empty, as that of an inner node's first entry is, whose child nobody knows to be lone.
     pub fn clear_first_key(&mut self) {
         let mut first = Self::default();
         let entry = &self.bytes[..self.start(1)];
-        first.push(&[], &[node::payload_of(entry)]);
+        first.push(&[], &[node::first_child(node::payload_of(entry))]);
         let cut = entry.len() - first.bytes.len();
         let end = entry.len();
         self.bytes.splice(..end, first.bytes);

@@ -17,7 +17,8 @@
 //! ```
 //! All integers are little-endian. The payload of a leaf's entry is the value, up to where the next entry begins. The
 //! payload of an inner node's entry is a child's id (8 bytes), and its key the smallest that may be below that child;
-//! the first entry's key is empty, since whatever is below its separators goes there. The payload of a log piece's entry
+//! the first entry's key is empty, since whatever is below its separators goes there. One byte 1 stands behind the id of a *lone* leaf: it has one record, whose
+//! key is this one, so that nobody needs to read it to know what it has (level 1 only, and not in the first entry). The payload of a log piece's entry
 //! is a change: one byte 1 and the new value, or one byte 0 for a removal (see [`crate::store::log_area`]).
 //!
 //! Nodes have no fixed size and are packed without padding: they are never changed in place.
@@ -63,8 +64,29 @@ pub(crate) fn entry_len(key_len: usize, payload_len: usize) -> usize {
     4 + varint_len(key_len as u64) + key_len + payload_len
 }
 
-/// Bytes of an inner node's payload.
-pub(crate) const CHILD: usize = 8;
+/// Bytes of a child's id.
+const ID: usize = 8;
+/// What stands behind that of a lone leaf.
+const LONE: u8 = 1;
+
+/// A child as the payload of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChildPayload {
+    bytes: [u8; ID + 1],
+    len: usize,
+}
+
+impl ChildPayload {
+    pub fn of(id: NodeId, is_lone: bool) -> Self {
+        let mut bytes = [LONE; ID + 1];
+        bytes[..ID].copy_from_slice(&id.0.to_le_bytes());
+        Self { bytes, len: ID + usize::from(is_lone) }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
 
 /// What a node is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +159,11 @@ fn key_len(entry: &[u8]) -> (usize, usize) {
 pub(crate) fn payload_of(entry: &[u8]) -> &[u8] {
     let (len, width) = key_len(entry);
     &entry[width + len..]
+}
+
+/// What stands in the first entry of a node in the place of a child's payload.
+pub(crate) fn first_child(payload: &[u8]) -> &[u8] {
+    &payload[..ID.min(payload.len())]
 }
 
 /// The key of an entry.
@@ -264,12 +291,16 @@ impl Node {
             return refuse(HEADER, "offset of the first entry", first, self.offset(0));
         }
         let checked = match self.name.level {
-            PIECE => self.check_each(first, |payload| match payload.split_first() {
+            PIECE => self.check_each(first, |_, payload| match payload.split_first() {
                 Some((&REMOVED, [])) | Some((&PUT, _)) => None,
                 _ => Some(Fault::Change),
             }),
-            0 => self.check_each(first, |_| None),
-            _ => self.check_each(first, |payload| (payload.len() != CHILD).then_some(Fault::Child)),
+            0 => self.check_each(first, |_, _| None),
+            level => self.check_each(first, |index, payload| match payload.get(ID..) {
+                Some([]) => None,
+                Some([LONE]) if level == 1 && index > 0 => None,
+                _ => Some(Fault::Child),
+            }),
         };
         checked.or_else(|(fault, index, start)| self.refuse_entry(fault, index, start))
     }
@@ -280,7 +311,7 @@ impl Node {
     fn check_each(
         &self,
         first: usize,
-        wrong_payload: impl Fn(&[u8]) -> Option<Fault>,
+        wrong_payload: impl Fn(usize, &[u8]) -> Option<Fault>,
     ) -> Result<(), (Fault, usize, usize)> {
         let bytes = &self.bytes[..];
         let offsets = bytes[HEADER..first].as_chunks::<4>().0;
@@ -309,7 +340,7 @@ impl Node {
             if index > 0 && compare_bytes(last_key, key) != Ordering::Less {
                 return fault(Fault::Order);
             }
-            if let Some(wrong) = wrong_payload(payload) {
+            if let Some(wrong) = wrong_payload(index, payload) {
                 return fault(wrong);
             }
             last_key = key;
@@ -339,8 +370,13 @@ impl Node {
                 refuse(start, "order of keys", "ascending keys", "a key not above the one before it")
             }
             Fault::Child => {
-                let found = payload_of(entry).len();
-                refuse(start, "child of an inner node", format!("{CHILD} bytes"), found)
+                let found = format!("{:02x?}", payload_of(entry));
+                refuse(
+                    start,
+                    "child of an inner node",
+                    format!("{ID} bytes, and {LONE} if it is lone"),
+                    found,
+                )
             }
             Fault::Change => refuse(start, "change in a log piece", "a value or a removal", "neither"),
         }
@@ -445,9 +481,20 @@ impl Node {
     /// The child of an inner node's entry.
     pub fn child(&self, index: usize) -> NodeId {
         let (_, payload, end) = self.parts(index);
-        let mut id = [0; CHILD];
-        id.copy_from_slice(&self.bytes[payload..end]);
+        let mut id = [0; ID];
+        id.copy_from_slice(&self.bytes[payload..end.min(payload + ID)]);
         NodeId(u64::from_le_bytes(id))
+    }
+
+    /// Whether the child of an inner node's entry is a leaf with one record, whose key is that of the entry.
+    pub fn is_lone(&self, index: usize) -> bool {
+        let (_, payload, end) = self.parts(index);
+        end - payload > ID
+    }
+
+    /// Whether a key that belongs below a child is known not to be there.
+    pub fn lacks(&self, child: usize, key: &[u8]) -> bool {
+        self.is_lone(child) && self.key(child) != key
     }
 
     /// Index of the first entry whose key is at or above `key`; `Ok` if it is that very key.
@@ -517,6 +564,13 @@ mod tests {
         let node = Node::decode(node.into()).unwrap();
         let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
         assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
+        let lone = ChildPayload::of(NodeId(11), true);
+        let node = encoded(1, &[(b"", &ids[0]), (b"g", lone.bytes()), (b"p", &ids[2])]);
+        let node = Node::decode(node.into()).unwrap();
+        let child_of = |key: &str| node.child(node.child_for(key.as_bytes())).0;
+        assert_eq!(["a", "g", "h", "p", "z"].map(child_of), [10, 11, 11, 12, 12]);
+        let lacks = |key: &str| node.lacks(node.child_for(key.as_bytes()), key.as_bytes());
+        assert_eq!(["a", "g", "h", "p", "z"].map(lacks), [false, false, true, false, false]);
     }
 
     /// Each thing that can be wrong with an entry, behind a correct checksum: what is told of it, and where.
@@ -542,6 +596,13 @@ mod tests {
         assert_eq!(told(leaf(&[(&long, b"")]), &[]), ("length of a key", 44));
         assert_eq!(told(encoded(1, &[(b"", &[0; 7])]), &[]), ("child of an inner node", 44));
         assert_eq!(told(encoded(1, &[(b"a", &[0; 8])]), &[]), ("length of a key", 44));
+        let lone = [0, 0, 0, 0, 0, 0, 0, 0, LONE];
+        let two_children = |level, payload| encoded(level, &[(b"", &lone[..ID]), (b"a", payload)]);
+        assert!(Node::decode(two_children(1, &lone).into()).is_ok());
+        assert_eq!(told(two_children(2, &lone), &[]), ("child of an inner node", 57));
+        assert_eq!(told(two_children(1, &[0; 9]), &[]), ("child of an inner node", 57));
+        assert_eq!(told(two_children(1, &[LONE; 10]), &[]), ("child of an inner node", 57));
+        assert_eq!(told(encoded(1, &[(b"", &lone)]), &[]), ("child of an inner node", 44));
         for change in [&[][..], &[2], &[REMOVED, 0]] {
             assert_eq!(told(encoded(PIECE, &[(b"a", change)]), &[]), ("change in a log piece", 44));
         }

@@ -31,6 +31,11 @@ pub(crate) fn portion(live: u64) -> u64 {
     (live / 8).clamp(*PORTION.start(), *PORTION.end())
 }
 
+/// The same of a flush. If it is one portion the log need not be synced, so a large database gives a little more space for it.
+pub(crate) fn flush_portion(live: u64) -> u64 {
+    portion(live).max(live / 24)
+}
+
 impl Engine {
     /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
     pub fn nodes_max(&self) -> u64 {

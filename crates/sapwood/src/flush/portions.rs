@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::node::entry_len;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::publish::Trees;
-use crate::space::portion;
+use crate::space::flush_portion;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::tree::bupdate::bupdate;
@@ -72,7 +72,7 @@ impl Engine {
             let mut changes = changes.inspect(tell).peekable();
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
-            let budget = portion(base.live_bytes()).min(limit);
+            let budget = flush_portion(base.live_bytes()).min(limit);
             let mut attempt = Attempt::begin(base, &self.pager, writer);
             let Portion { changes: count, bytes, next } =
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;

@@ -15,11 +15,12 @@
 //!    separators.
 //! 2. Within one call every node of the base version is replaced at most once: chunks end at leaf boundaries, and a
 //!    neighbour is joined only if no change will go to it.
-//! 3. The first node of a run keeps the run's first separator; so a parent's range never changes from below.
+//! 3. The first node of a run keeps the run's first separator if that is its parent's first child; so a parent's range never changes from below.
 //! 4. `len` counts exactly the records of the leaves.
 //! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`Touched`]).
 //! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
+mod leaf;
 mod rise;
 
 use crate::entries::Entries;
@@ -34,6 +35,7 @@ use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
+use leaf::Leaf;
 use mpsearch::{Visit, mpsearch};
 use rise::Spliced;
 use std::iter::Peekable;
@@ -127,6 +129,11 @@ struct Place {
 }
 
 impl Place {
+    /// Whether it is a leaf of which its parent says what it has.
+    fn is_lone(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| parent.node.is_lone(self.index))
+    }
+
     /// The node's separator in its parent (empty for the first child).
     fn separator(&self) -> Bytes {
         self.parent.as_ref().map_or_else(Bytes::new, |parent| parent.node.key_bytes(self.index))
@@ -191,9 +198,10 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     }
 
     /// Rewrites neighbouring leaves with the changes that go to them.
-    fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Node)]) -> Result<()> {
+    fn rewrite_leaves(&mut self, chunk: &[C], run: &[(Visit<Place>, Leaf)]) -> Result<()> {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { return Ok(()) };
-        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], first.place.separator());
+        let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], first.place.separator())
+            .may_rise(first.place.index > 0);
         let mut appended = run.len() == 1 && last.place.fence.is_none();
         for (visit, leaf) in run {
             let (mut old, id) = (0, visit.place.id);
@@ -218,7 +226,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                     old += 1;
                 }
                 let next = key.len() + change.value().map_or(0, <[u8]>::len);
-                packer.pass(self.attempt, (id, leaf), kept..old, Some(next))?;
+                self.pass(&mut packer, (id, leaf), kept..old, Some(next))?;
                 let exists = old < leaf.count() && leaf.key(old) == key;
                 if exists {
                     packer.give_up(id);
@@ -233,7 +241,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                     packer.push(self.attempt, key, value)?;
                 }
             }
-            packer.pass(self.attempt, (id, leaf), old..leaf.count(), None)?;
+            self.pass(&mut packer, (id, leaf), old..leaf.count(), None)?;
         }
         let mut children = first.place.index..last.place.index + 1;
         if let Some(parent) = &first.place.parent
@@ -249,6 +257,24 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let leaves = packer.finish(self.attempt, appended)?;
         self.splice(first.place.parent.as_ref(), 0, children, leaves);
         Ok(())
+    }
+
+    /// Passes records of a leaf on as they are, or leaves the leaf where it is. Behind them come `next` bytes, if anything new does before the next leaf.
+    fn pass(
+        &mut self,
+        packer: &mut Packer,
+        (id, leaf): (NodeId, &Leaf),
+        records: Range<usize>,
+        next: Option<usize>,
+    ) -> Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        if packer.may_stay(leaf.count(), leaf.len(), next) {
+            return packer.leave(self.attempt, id, leaf.key(0));
+        }
+        packer.give_up(id);
+        packer.extend(self.attempt, &leaf.node(id, self.view)?, records)
     }
 
     /// Takes a neighbour below the same parent into the run, the right one if `right_is_free` (given the fence above
@@ -279,7 +305,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             let id = parent.node.child(left);
             let node = self.view.node(id, level)?;
             let separator = parent.node.key_bytes(left);
-            packer.join_left(id, separator.clone(), entries(&node, &separator));
+            packer.join_left(id, separator.clone(), entries(&node, &separator), level == 0 && left > 0);
             children.start = left;
         }
         Ok(())
@@ -307,26 +333,34 @@ fn are_neighbours(a: &Place, b: &Place) -> bool {
 
 impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I> {
     type Place = Place;
-    type Node = Node;
+    type Node = Leaf;
     type Error = Error;
 
-    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
+    fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Leaf>> {
         if height == 0
             && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
         {
             self.view.pager.stage.reach((self.view.keyspace, Bytes::copy_from_slice(first.key())));
         }
         let gather = if height == 0 { Gather::Staged } else { Gather::Inner };
-        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8, gather)
+        let to_read = group.iter().filter(|visit| !visit.place.is_lone());
+        let mut read =
+            self.view.nodes(to_read.map(|visit| visit.place.id), height as u8, gather)?.into_iter();
+        let each = group.iter().map(|Visit { place, .. }| match place.is_lone() {
+            true => Some(Leaf::Lone { key: place.separator(), len: self.view.len_of(place.id) as usize }),
+            false => read.next().map(Leaf::Read),
+        });
+        Ok(each.flatten().collect())
     }
 
     fn descend(
         &mut self,
         _: usize,
-        node: Node,
+        node: Leaf,
         visit: Visit<Place>,
         below: &mut Vec<Visit<Place>>,
     ) -> Result<()> {
+        let node = node.node(visit.place.id, self.view)?;
         let parent = Rc::new(Parent { node, place: visit.place });
         let node = &parent.node;
         let touched = Touched::by(node, visit.keys, |index| self.chunk[index].key());
@@ -340,7 +374,7 @@ impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I>
         Ok(())
     }
 
-    fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
+    fn deliver(&mut self, group: Vec<(Visit<Place>, Leaf)>) -> Result<()> {
         let chunk = std::mem::take(&mut self.chunk);
         let mut runs = group.chunk_by(|(a, _), (b, _)| are_neighbours(&a.place, &b.place));
         let result = runs.try_for_each(|run| self.rewrite_leaves(&chunk, run));

@@ -44,20 +44,20 @@ pub(crate) struct Cleansing<'q> {
 }
 
 /// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
-pub(crate) fn cleanse(
+pub(crate) fn cleanse<'q>(
     view: TreeView<'_>,
     attempt: &mut Attempt<'_>,
-    blocks: Vec<Cleansing<'_>>,
-    out: &mut Held,
+    blocks: Vec<Cleansing<'q>>,
+    out: &mut Held<'q>,
 ) -> Result<()> {
     let mut areas = Areas::of(view, blocks.iter().filter_map(|block| block.area.clone()));
     for Cleansing { block, area, changes } in blocks {
-        let logged = match area {
-            Some(_) => areas.next()?.unwrap_or_default(),
-            None => Merged::default(),
-        };
+        if area.is_none() {
+            out.lend(changes);
+            continue;
+        }
+        let mut logged = areas.next()?.unwrap_or_default().peekable();
         attempt.empty_log(block);
-        let mut logged = logged.peekable();
         for change in changes {
             while let Some(before) = logged.next_if(|before| before.key() < change.key) {
                 out.push(before.key(), before.value());

@@ -1,6 +1,6 @@
-//! Changes that a flush holds back for the leaves: copies, one behind the other in a few buffers, in key order. Held each by
+//! Changes that a flush holds back for the leaves, in key order. Those of log areas are copies, one behind the other in a few buffers: held each by
 //! itself, one would keep a whole log piece in memory, and all of them together a list as long as they are, which an
-//! allocator would take from what it keeps for each thread.
+//! allocator would take from what it keeps for each thread. Those of blocks without a log area stay where they are, in the queue, and only a list of them is held.
 //!
 //! ```text
 //! buffer = change*                a change lies within one buffer; a long one has a buffer of its own
@@ -9,7 +9,8 @@
 //!
 //! Invariant: a buffer goes back as soon as its last change has been taken and let go.
 
-use crate::tree::incoming::Incoming;
+use crate::operation::OperationRef;
+use crate::tree::incoming::{Either, Incoming};
 use psync::{AlignedBuffer, BufferPool};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,11 +21,17 @@ const HEAD: usize = 8;
 const REMOVAL: u32 = u32::MAX;
 
 /// See the module.
-pub(crate) struct Held {
+pub(crate) struct Held<'q> {
     pool: BufferPool,
-    /// Those that are full, and how much of each is.
-    full: VecDeque<Filled>,
+    /// What comes before the last buffer.
+    parts: VecDeque<Part<'q>>,
     last: Filled,
+}
+
+enum Part<'q> {
+    /// A buffer, and how much of it is full.
+    Copied(Filled),
+    Lent(Vec<OperationRef<'q>>),
 }
 
 #[derive(Default)]
@@ -43,15 +50,31 @@ impl Filled {
     }
 }
 
-impl Held {
+impl<'q> Held<'q> {
     /// Buffers come from `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { pool, full: VecDeque::new(), last: Filled::default() }
+        Self { pool, parts: VecDeque::new(), last: Filled::default() }
     }
 
-    /// Bytes of changes.
+    /// Bytes that they take.
     pub fn bytes(&self) -> u64 {
-        self.full.iter().chain([&self.last]).map(|buffer| buffer.filled as u64).sum()
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Copied(buffer) => buffer.filled,
+            Part::Lent(changes) => size_of_val(&changes[..]),
+        });
+        (parts.sum::<usize>() + self.last.filled) as u64
+    }
+
+    /// The next change begins a buffer.
+    fn close(&mut self) {
+        let full = std::mem::take(&mut self.last);
+        self.parts.extend(full.buffer.is_some().then_some(Part::Copied(full)));
+    }
+
+    /// Adds changes whose keys lie above all before, which stay where they are.
+    pub fn lend(&mut self, changes: Vec<OperationRef<'q>>) {
+        self.close();
+        self.parts.push_back(Part::Lent(changes));
     }
 
     /// Adds a change, whose key lies above all before.
@@ -59,9 +82,8 @@ impl Held {
         let bytes = value.unwrap_or_default();
         let len = HEAD + key.len() + bytes.len();
         if self.last.room() < len {
-            let next = Filled { buffer: Some(self.pool.take(len.max(LEN))), filled: 0 };
-            let full = std::mem::replace(&mut self.last, next);
-            self.full.extend(full.buffer.is_some().then_some(full));
+            self.close();
+            self.last = Filled { buffer: Some(self.pool.take(len.max(LEN))), filled: 0 };
         }
         let Filled { buffer: Some(buffer), filled } = &mut self.last else { return };
         let vlen = value.map_or(REMOVAL, |value| value.len() as u32);
@@ -72,14 +94,13 @@ impl Held {
     }
 }
 
-impl IntoIterator for Held {
-    type Item = HeldChange;
-    type IntoIter = Taken;
+impl<'q> IntoIterator for Held<'q> {
+    type Item = Either<HeldChange, OperationRef<'q>>;
+    type IntoIter = Taken<'q>;
 
-    fn into_iter(self) -> Taken {
-        let mut buffers = self.full;
-        buffers.push_back(self.last);
-        Taken { buffers, now: Rc::default(), at: 0 }
+    fn into_iter(mut self) -> Taken<'q> {
+        self.close();
+        Taken { parts: self.parts, now: Rc::default(), at: 0, lent: Vec::new().into_iter() }
     }
 }
 
@@ -103,21 +124,16 @@ impl Incoming for HeldChange {
 }
 
 /// The changes, in order.
-pub(crate) struct Taken {
-    buffers: VecDeque<Filled>,
+pub(crate) struct Taken<'q> {
+    parts: VecDeque<Part<'q>>,
     now: Rc<Filled>,
     at: usize,
+    lent: std::vec::IntoIter<OperationRef<'q>>,
 }
 
-impl Iterator for Taken {
-    type Item = HeldChange;
-
-    fn next(&mut self) -> Option<HeldChange> {
-        while self.at == self.now.filled {
-            self.now = Rc::default();
-            self.now = Rc::new(self.buffers.pop_front()?);
-            self.at = 0;
-        }
+impl Taken<'_> {
+    /// The next change in the buffer.
+    fn next_copied(&mut self) -> HeldChange {
         let head = &self.now.bytes()[self.at..];
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (klen, vlen) = (number(0), number(4));
@@ -125,7 +141,27 @@ impl Iterator for Taken {
         let value = key + klen as usize;
         let end = (vlen != REMOVAL).then(|| value + vlen as usize);
         self.at = end.unwrap_or(value);
-        Some(HeldChange { buffer: Rc::clone(&self.now), key, value, end })
+        HeldChange { buffer: Rc::clone(&self.now), key, value, end }
+    }
+}
+
+impl<'q> Iterator for Taken<'q> {
+    type Item = Either<HeldChange, OperationRef<'q>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(change) = self.lent.next() {
+                return Some(Either::Other(change));
+            }
+            if self.at < self.now.filled {
+                return Some(Either::One(self.next_copied()));
+            }
+            (self.now, self.at) = (Rc::default(), 0);
+            match self.parts.pop_front()? {
+                Part::Copied(buffer) => self.now = Rc::new(buffer),
+                Part::Lent(changes) => self.lent = changes.into_iter(),
+            }
+        }
     }
 }
 
@@ -137,24 +173,29 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_held_comes_out_in_order_and_its_buffers_come_back(
-            changes in prop::collection::vec((1usize..300, prop::option::of(0usize..50_000)), 0..40),
+            changes in prop::collection::vec((1usize..300, prop::option::of(0usize..50_000), any::<bool>()), 0..40),
         ) {
             let pool = BufferPool::new(64 << 20);
             let mut held = Held::new(pool.clone());
-            let of = |(index, (klen, vlen)): (usize, &(usize, Option<usize>))| {
+            let of = |(index, (klen, vlen, _)): (usize, &(usize, Option<usize>, bool))| {
                 (vec![index as u8; *klen], vlen.map(|len| vec![!(index as u8); len]))
             };
-            for (key, value) in changes.iter().enumerate().map(of) {
-                held.push(&key, value.as_deref());
+            let all: Vec<_> = changes.iter().enumerate().map(of).collect();
+            for ((key, value), (_, _, is_lent)) in all.iter().zip(&changes) {
+                match is_lent {
+                    true => held.lend(vec![OperationRef { key, value: value.as_deref(), ..OperationRef::default() }]),
+                    false => held.push(key, value.as_deref()),
+                }
             }
             let mut taken = held.into_iter();
-            for (key, value) in changes.iter().enumerate().map(of) {
+            for (key, value) in &all {
                 let next = taken.next().expect("as many as were held");
                 prop_assert_eq!((next.key(), next.value()), (&key[..], value.as_deref()));
             }
             prop_assert!(taken.next().is_none());
             drop(taken);
-            let bytes: usize = changes.iter().map(|(klen, vlen)| HEAD + klen + vlen.unwrap_or(0)).sum();
+            let copied = changes.iter().filter(|(_, _, is_lent)| !is_lent);
+            let bytes: usize = copied.map(|(klen, vlen, _)| HEAD + klen + vlen.unwrap_or(0)).sum();
             prop_assert!(pool.idle_bytes() >= bytes, "{} of {}", pool.idle_bytes(), bytes);
         }
 

@@ -9,7 +9,7 @@
 
 use crate::entries::Entries;
 use crate::error::Result;
-use crate::node::{HEADER, Node, NodeId};
+use crate::node::{ChildPayload, HEADER, Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::attempt::Attempt;
 use bytes::Bytes;
@@ -19,8 +19,21 @@ use std::ops::Range;
 /// Children that an inner node takes however long their separators are.
 const FAN_OUT_MIN: usize = 4;
 
-/// A node and the smallest key that may be below it: what its parent has to know.
-pub(crate) type Child = (Bytes, NodeId);
+/// What a node's parent has to know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Child {
+    /// The smallest key that may be below it.
+    pub separator: Bytes,
+    pub id: NodeId,
+    /// Whether it is a leaf of one record, whose key the separator is.
+    pub is_lone: bool,
+}
+
+impl Child {
+    pub fn payload(&self) -> ChildPayload {
+        ChildPayload::of(self.id, self.is_lone)
+    }
+}
 
 /// Packs the entries of one run of neighbouring nodes.
 pub(crate) struct Packer {
@@ -33,8 +46,10 @@ pub(crate) struct Packer {
     ids: VecDeque<NodeId>,
     /// The leaf that was given up last.
     given_up: Option<NodeId>,
-    /// Separator of the first node: what it was before, since the parent's other children are unchanged.
+    /// Separator of the first node: what it was before, since the parent's other children are unchanged,
     first_separator: Bytes,
+    /// ... but it may be a greater one, for what it leaves out belongs to another child of the same parent.
+    may_rise: bool,
     last_key: Option<Bytes>,
     out: Vec<Child>,
 }
@@ -55,6 +70,7 @@ impl Packer {
             ids: ids.into_iter().collect(),
             given_up: None,
             first_separator,
+            may_rise: false,
             last_key: None,
             out: Vec::new(),
         }
@@ -86,12 +102,13 @@ impl Packer {
     }
 
     /// Puts the entries of the left neighbour in front. Only while nothing came out yet.
-    pub fn join_left(&mut self, id: NodeId, separator: Bytes, mut entries: Entries) {
+    pub fn join_left(&mut self, id: NodeId, separator: Bytes, mut entries: Entries, may_rise: bool) {
         debug_assert!(self.out.is_empty(), "nodes came out already");
         entries.append(&self.pending);
         self.pending = entries;
         self.ids.push_front(id);
         self.first_separator = separator;
+        self.may_rise = may_rise;
     }
 
     /// Takes the right neighbour into the run.
@@ -106,36 +123,34 @@ impl Packer {
         2 * bytes >= self.capacity
     }
 
-    /// Whether the leaf may stay where it is: it is of one long record, and neither what waits nor what comes next, so many bytes, would join it.
-    fn may_stay(&self, leaf: &Node, next: Option<usize>) -> bool {
+    /// The first node need not begin where it did: it is not its parent's first child.
+    pub fn may_rise(mut self, may_rise: bool) -> Self {
+        self.may_rise = may_rise;
+        self
+    }
+
+    /// Whether a leaf may stay where it is: it is of one long record, and neither what waits nor what comes next, so many bytes, would join it.
+    pub fn may_stay(&self, records: usize, len: usize, next: Option<usize>) -> bool {
         let waits = self.pending_bytes();
-        leaf.count() == 1
-            && self.is_long(leaf.bytes().len())
+        records == 1
+            && self.is_long(len)
             && (waits == 0 || self.is_long(waits))
             && next.is_none_or(|next| self.is_long(next))
     }
 
-    /// Takes entries of a leaf as they are, or leaves the leaf where it is. `next` bytes come behind them, if anything new does before the next leaf.
-    pub fn pass(
-        &mut self,
-        attempt: &mut Attempt<'_>,
-        (id, leaf): (NodeId, &Node),
-        entries: Range<usize>,
-        next: Option<usize>,
-    ) -> Result<()> {
-        if entries.is_empty() {
-            return Ok(());
-        }
-        if !self.may_stay(leaf, next) {
-            self.give_up(id);
-            self.pending.extend(leaf, entries);
-            return self.emit_full(attempt);
-        }
+    /// Leaves a leaf where it is, which has one record.
+    pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8]) -> Result<()> {
         self.emit_all(attempt, false)?;
-        let separator = self.separator(leaf.key(0));
-        self.last_key = Some(Bytes::copy_from_slice(leaf.key(0)));
-        self.out.push((separator, id));
+        let child = self.child(id, key, true);
+        self.last_key = Some(Bytes::copy_from_slice(key));
+        self.out.push(child);
         Ok(())
+    }
+
+    /// Takes entries of a node as they are.
+    pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
+        self.pending.extend(node, entries);
+        self.emit_full(attempt)
     }
 
     /// A leaf of the run is not to stay: its id is another's. One leaf after the other, each as often as one likes.
@@ -145,13 +160,16 @@ impl Packer {
         }
     }
 
-    /// What the next node, whose first key is this one, is told from the one before by.
-    fn separator(&self, first: &[u8]) -> Bytes {
-        match &self.last_key {
-            None => self.first_separator.clone(),
-            Some(before) if self.level == 0 => shortest_separator(before, first),
-            Some(_) => Bytes::copy_from_slice(first),
-        }
+    /// What the parent is told of the next node, whose first key is this one. That of a long record is its separator, so that nobody has to read the leaf to know what it has.
+    fn child(&self, id: NodeId, first: &[u8], is_one_long: bool) -> Child {
+        let whole = || Bytes::copy_from_slice(first);
+        let separator = match &self.last_key {
+            None if !(is_one_long && self.may_rise) => self.first_separator.clone(),
+            Some(before) if self.level == 0 && !is_one_long => shortest_separator(before, first),
+            _ => whole(),
+        };
+        let is_lone = is_one_long && separator[..] == *first;
+        Child { separator, id, is_lone }
     }
 
     /// Writes one node of at most `limit` bytes of entries (but as many entries as it must have).
@@ -163,15 +181,16 @@ impl Packer {
         if count == 0 {
             return Ok(());
         }
-        let separator = self.separator(self.pending.key(0));
-        self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));
         let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
+        let is_one_long = self.level == 0 && count == 1 && self.is_long(self.pending.node_bytes(0, 1));
+        let child = self.child(id, self.pending.key(0), is_one_long);
+        self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));
         if self.level > 0 {
             self.pending.clear_first_key();
         }
         attempt.write(id, self.level, self.keyspace, &self.pending, count)?;
         self.pending.drop_front(count);
-        self.out.push((separator, id));
+        self.out.push(child);
         Ok(())
     }
 

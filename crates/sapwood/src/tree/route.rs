@@ -47,9 +47,9 @@ use std::sync::Arc;
 const BCNT: usize = 1024;
 
 /// What became of the changes.
-pub(crate) struct Routed {
+pub(crate) struct Routed<'q> {
     /// What is to go to the leaves.
-    pub rewrite: Held,
+    pub rewrite: Held<'q>,
     /// Changes taken, those in `rewrite` among them, and the bytes of their keys and values.
     pub changes: u64,
     pub bytes: u64,
@@ -95,7 +95,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     newness: Newness<'_>,
     budget: Budget,
     leaf_len: usize,
-) -> Result<Routed> {
+) -> Result<Routed<'q>> {
     let base = Arc::clone(attempt.base());
     let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
     let mut router = Router {
@@ -152,7 +152,7 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     chunk: Vec<OperationRef<'q>>,
     /// Bytes that wait for it.
     held: u64,
-    routed: Routed,
+    routed: Routed<'q>,
 }
 
 pub(crate) fn bytes_of(change: &OperationRef<'_>) -> u64 {
@@ -231,13 +231,14 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         changes
     }
 
-    /// Bytes of leaves that a cleansing would write, if there are changes for the block and pieces or none.
+    /// Bytes of leaves that a cleansing would write anew, and not because a change replaces all of one, if there are changes for the block and pieces or none.
     fn bytes_to_write(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
         if has_pieces {
             return self.view.leaf_bytes(block);
         }
         Touched::by(block, 0..changes.len(), |index| changes[index].key)
             .rewritten()
+            .filter(|(child, _)| !block.is_lone(*child))
             .map(|(child, _)| self.view.len_of(block.child(child)))
             .sum()
     }
@@ -273,7 +274,11 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         };
         if layers == LAYERS_MAX || urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
-            self.held += changes.iter().map(bytes_of).sum::<u64>() + logged;
+            // Without a log area between they stay where they are, and only a list of them is held.
+            self.held += match &area {
+                Some(_) => changes.iter().map(bytes_of).sum::<u64>() + logged,
+                None => size_of_val(&changes[..]) as u64,
+            };
             self.routed.promised += leaves + bytes;
             // What log pieces hold may lie above what comes next.
             if is_last && area.is_none() && self.routed.left.take().is_some() {

@@ -25,7 +25,11 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
         {
             return Ok(change);
         }
-        id = node.child(node.child_for(key));
+        let child = node.child_for(key);
+        if node.lacks(child, key) {
+            return Ok(None);
+        }
+        id = node.child(child);
     }
     let leaf = view.node(id, 0)?;
     let Ok(index) = leaf.search(key) else { return Ok(None) };
@@ -157,7 +161,9 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
-                if self.in_log[keys.clone()].iter().any(Option::is_none) {
+                // Of those that a lone leaf does not have one may come to it with one that it has.
+                let mut sought = keys.clone().filter(|index| self.in_log[*index].is_none());
+                if sought.any(|index| !node.lacks(child, self.keys[index].as_ref())) {
                     below.push(Visit { place: Place::Node(node.child(child)), keys });
                 }
             },

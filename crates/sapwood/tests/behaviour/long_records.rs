@@ -1,4 +1,4 @@
-//! Records of which each is a leaf of its own: they go to the leaves without a log area between, and what lies beside them stays where it is.
+//! Records of which each is a leaf of its own: they go to the leaves without a log area between, what lies beside them stays where it is, and no leaf is read for it.
 
 use proptest::prelude::*;
 use psync::{Simulated, Volume};
@@ -48,15 +48,25 @@ fn each_is_written_once_on_its_way_to_its_leaf() {
     let (db, keyspace) = open();
     for portion in 0..8 {
         let (written, _) = put(&db, &keyspace, (0..RECORDS).skip(portion).step_by(8), 1);
-        assert!(written < 1.15, "loading: {written:.2} bytes for a byte");
+        assert!(written < 1.3, "loading: {written:.2} bytes for a byte");
     }
     assert_eq!(db.stats().space.log_pieces, 0);
+    // Some are the first of their blocks, and samples are taken of what comes.
+    let requests = db.stats().reads.requests;
+    assert!(requests < RECORDS / 10, "{requests} requests");
+    let missing =
+        (RECORDS..RECORDS + 500).filter(|number| keyspace.get(key(*number)).expect("reads").is_none());
+    assert_eq!(missing.count(), 500);
+    let keys: Vec<_> = (RECORDS..RECORDS + 500).map(key).collect();
+    assert!(keyspace.multi_get(&keys).expect("reads").iter().all(Option::is_none));
+    let more = db.stats().reads.requests - requests;
+    assert!(more < 100, "{more} requests for 500 that are not there, twice");
     let mut rng = StdRng::seed_from_u64(3);
     for round in 0..20 {
         let numbers: Vec<_> = (0..400).map(|_| rng.random_range(0..RECORDS)).collect();
         let (written, collected) = put(&db, &keyspace, numbers.into_iter(), 2);
         let once = written - collected;
-        assert!(once < 1.15, "round {round}: {once:.2} bytes for a byte, and {collected:.2} copied");
+        assert!(once < 1.3, "round {round}: {once:.2} bytes for a byte, and {collected:.2} copied");
         let space = db.stats().space;
         assert!(
             space.log_pieces == 0 && space.amplification < 1.26,

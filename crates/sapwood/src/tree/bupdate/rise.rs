@@ -7,7 +7,7 @@
 
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
-use crate::node::{CHILD, NodeId};
+use crate::node::{Node, NodeId};
 use crate::tree::fan;
 use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
@@ -76,8 +76,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let mut packer =
             Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
         for spliced in run {
-            for (separator, id) in spliced.children(spliced.parent.place.separator()) {
-                packer.push(self.attempt, &separator, &payload(id))?;
+            for child in spliced.children(spliced.parent.place.separator()) {
+                packer.push(self.attempt, &child.separator, child.payload().bytes())?;
             }
         }
         let mut children = first.index..last.index + 1;
@@ -110,8 +110,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             return Ok(());
         }
         let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
-        for (separator, child) in children {
-            packer.push(self.attempt, &separator, &payload(child))?;
+        for child in children {
+            packer.push(self.attempt, &child.separator, child.payload().bytes())?;
         }
         let nodes = packer.finish(self.attempt, true)?;
         self.top = Some((level, nodes));
@@ -128,12 +128,12 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             level += 1;
             let mut packer =
                 Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
-            for (separator, id) in children {
-                packer.push(self.attempt, &separator, &payload(id))?;
+            for child in children {
+                packer.push(self.attempt, &child.separator, child.payload().bytes())?;
             }
             children = packer.finish(self.attempt, true)?;
         }
-        Ok((children.first().map(|(_, id)| *id), level))
+        Ok((children.first().map(|child| child.id), level))
     }
 }
 
@@ -150,13 +150,14 @@ impl Spliced {
         let mut all = Vec::with_capacity(node.count() + 8);
         let mut next = 0;
         for splice in &self.splices {
-            all.extend((next..splice.children.start).map(|index| (node.key_bytes(index), node.child(index))));
+            all.extend((next..splice.children.start).map(|index| child_of(node, index)));
             all.extend(splice.by.iter().cloned());
             next = splice.children.end;
         }
-        all.extend((next..node.count()).map(|index| (node.key_bytes(index), node.child(index))));
+        all.extend((next..node.count()).map(|index| child_of(node, index)));
         if let Some(first) = all.first_mut() {
-            first.0 = separator;
+            first.is_lone &= first.separator == separator;
+            first.separator = separator;
         }
         all
     }
@@ -172,13 +173,15 @@ impl Spliced {
         let node = &self.parent.node;
         self.splices.iter().all(|splice| {
             splice.children.len() == splice.by.len()
-                && splice.children.clone().zip(&splice.by).all(|(index, (separator, id))| {
-                    node.child(index) == *id && node.key(index) == &separator[..]
+                && splice.children.clone().zip(&splice.by).all(|(index, child)| {
+                    node.child(index) == child.id
+                        && node.key(index) == &child.separator[..]
+                        && node.is_lone(index) == child.is_lone
                 })
         })
     }
 }
 
-fn payload(id: NodeId) -> [u8; CHILD] {
-    id.0.to_le_bytes()
+fn child_of(node: &Node, index: usize) -> Child {
+    Child { separator: node.key_bytes(index), id: node.child(index), is_lone: node.is_lone(index) }
 }
