@@ -182,7 +182,7 @@ impl Engine {
         drop(state);
         if used >= capacity && is_frozen {
             let began = Instant::now();
-            let result = self.wait_for_flush();
+            let result = self.wait_for_a_queue();
             self.pace.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
             return result;
         }

@@ -25,13 +25,9 @@ use crate::tree::route::{Budget, Newness, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::Sweep;
 use bytes::Bytes;
-use std::cell::Cell;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// How often a flush says how far it has come, in bytes of keys and values.
-const STEP: u64 = 256 << 10;
 
 /// What a portion has taken from the queue.
 #[derive(Default)]
@@ -59,21 +55,13 @@ impl Engine {
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let (mut written, mut is_ready) = (0, Some(is_ready));
         loop {
-            let mut sample = Sample::default();
-            let taken = Cell::new(0);
-            let tell = |change: &OperationRef<'_>| {
-                let before = taken.get();
-                taken.set(before + bytes_of(change));
-                if before / STEP < taken.get() / STEP {
-                    self.pace.report(written + taken.get(), expected);
-                }
-            };
-            let changes = frozen.queue.newest(frozen.resume.lock().clone());
-            let mut changes = changes.inspect(tell).peekable();
+            let (before, mut sample) = (written, Sample::default());
+            let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
             let budget = flush_portion(base.live_bytes()).min(limit);
-            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            let tell = |bytes| self.pace.report(before + bytes, expected);
+            let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
             let Portion { changes: count, bytes, next } =
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
             drop(changes);

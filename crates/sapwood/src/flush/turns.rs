@@ -57,6 +57,16 @@ impl Engine {
         self.wait_until(|_| self.state.load().frozen.is_none())
     }
 
+    /// Waits until there is room in the active queue, or may be. Not until no queue is frozen: that may be another one when whoever waits has his turn, which somebody
+    /// who did not wait has filled.
+    pub fn wait_for_a_queue(&self) -> Result<()> {
+        self.wait_until(|_| {
+            let state = self.state.load();
+            let (used, capacity) = self.fill(&state);
+            state.frozen.is_none() || used < capacity
+        })
+    }
+
     fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
         if !self.flush.in_background() {
             return self.flush_now();

@@ -27,6 +27,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// How often an attempt tells how far it has come, in bytes.
+const STEP: u64 = 256 << 10;
+
 /// See the module.
 pub(crate) struct Attempt<'a> {
     base: Arc<Version>,
@@ -41,6 +44,8 @@ pub(crate) struct Attempt<'a> {
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
+    /// Is told now and then how many bytes are written.
+    told: &'a dyn Fn(u64),
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
     /// Of each layer in the edit.
@@ -79,9 +84,16 @@ impl<'a> Attempt<'a> {
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
+            told: &|_| {},
             appended: HashSet::new(),
             keyspaces: Vec::new(),
         }
+    }
+
+    /// From now on `told` is told how many bytes of nodes are written, each time they are [`STEP`] more.
+    pub fn telling(mut self, told: &'a dyn Fn(u64)) -> Self {
+        self.told = told;
+        self
     }
 
     /// The version that this attempt begins at.
@@ -219,7 +231,11 @@ impl<'a> Attempt<'a> {
         let position = self.writer.append(bytes, self.live + self.bytes)?;
         let len = bytes.len() as u32;
         self.edit.set.push((id, Address { position, len, crc }));
+        let before = self.bytes;
         self.bytes += u64::from(len);
+        if before / STEP < self.bytes / STEP {
+            (self.told)(self.bytes);
+        }
         Ok(position)
     }
 
