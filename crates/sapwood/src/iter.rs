@@ -293,7 +293,7 @@ impl Merge {
             }
             // Where one of the tree's records came before what is queued, others may.
             if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken) {
-                self.free = self.leaves.free_before(queued);
+                self.free = self.leaves.free_steps_before(queued);
                 if let Some(record) = self.next_free() {
                     return Ok(Some(record));
                 }

@@ -3,6 +3,7 @@
 //! atomically.
 
 pub(crate) mod attempt;
+pub(crate) mod border;
 pub(crate) mod bucket;
 pub(crate) mod cache;
 pub(crate) mod current;

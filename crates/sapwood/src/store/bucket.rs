@@ -24,6 +24,7 @@
 //! 2. A key is in a bucket once.
 
 use crate::operation::KeyspaceId;
+use crate::store::border::WINDOW;
 
 /// Bytes of a bucket.
 pub(crate) const BUCKET: usize = 4096;
@@ -37,7 +38,7 @@ const ASKED: u16 = 1 << 15;
 /// The longest record, its ten bytes included, so that three fit.
 const RECORD_MAX: usize = (BUCKET - SLOTS_AT) / 3;
 /// Ghosts count as long as no more than so many bytes of records went after them.
-const GHOST_BYTES: usize = BUCKET / 8;
+const GHOST_BYTES: usize = BUCKET / WINDOW as usize;
 
 /// Whether a record is short enough to be cached.
 pub(crate) fn fits(key: &[u8], value: &[u8]) -> bool {

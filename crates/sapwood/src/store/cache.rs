@@ -1,15 +1,10 @@
 //! What is kept in memory of what was read: whole nodes, under their positions, and single records ([`RecordCache`]). Both live on
-//! one capacity, and how it is divided follows the workload.
+//! one capacity, which is divided as the workload needs it ([`border`](crate::store::border)): what one side let go and has to read
+//! again speaks for it.
 //!
 //! ```text
 //! capacity ═ nodes: inner nodes, leaves that come again, what scans come to ╪ records: what was asked for singly
-//!                        a ghost of a node comes back ──▶ │ ◀── a ghost of a record comes back
 //! ```
-//! Each side remembers as ghosts what it let go last, and as much of it as fits into the same number of bytes. When one comes
-//! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
-//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.) As long as all records that were asked for were too long
-//! for the records' side, nodes take its memory without ghosts.
-//!
 //! Every record that is asked for singly is kept, so that the leaf where it was found can go. A leaf or log piece that had to be
 //! read for it is not cached once the nodes' side is full, unless it comes again before as many bytes of others have as all of
 //! the cache could hold: then it is not worse than what is there.
@@ -22,34 +17,19 @@
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;
+use crate::store::border::{Border, Division, Vote};
 use crate::store::frames::{self, Frames};
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
 use crate::store::record_cache::{Kept, RecordCache};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use quick_cache::Lifecycle;
 use quick_cache::sync::Cache as NodeCache;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
 const OVERHEAD: usize = 160;
-
-/// How far the border moves for one ghost, in bytes, and how much is moved at a time.
-const LEAN: i64 = 16 << 10;
-const STEP: i64 = 64 << 10;
-/// Neither side goes below this share of the capacity.
-const LEAST: u64 = 16;
-/// Down to this share of a capacity that is too small for both nodes give of theirs, if they want as much. Inner nodes need it.
-const NODES: u64 = 4;
-/// Ghosts count that fit into this share of what records may take.
-const WINDOW: u64 = 8;
-
-/// What records may have of a capacity who want so much.
-fn within(capacity: u64, records: u64) -> u64 {
-    records.clamp(capacity / LEAST, capacity - capacity / LEAST)
-}
 
 fn memory_of(node: &Node) -> u64 {
     (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
@@ -86,31 +66,6 @@ impl Lifecycle<Position, Node> for Haunting {
     }
 }
 
-/// What each side would have if there were enough for both, in bytes.
-#[derive(Debug, Default)]
-struct Border {
-    nodes: u64,
-    records: u64,
-}
-
-impl Border {
-    /// What records are to have of a capacity: the same on its way down and up again.
-    fn records_of(&mut self, capacity: u64) -> u64 {
-        if self.nodes + self.records == 0 {
-            self.records = capacity / 2;
-        }
-        // More than both want is the nodes'.
-        self.nodes = self.nodes.max(capacity.saturating_sub(self.records));
-        self.records.min(capacity - self.nodes.min(capacity / NODES))
-    }
-
-    /// Records have got so much from nodes.
-    fn moved(&mut self, by: i64) {
-        self.records = self.records.saturating_add_signed(by);
-        self.nodes = self.nodes.saturating_add_signed(-by);
-    }
-}
-
 type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder, Haunting>;
 
 /// See the module.
@@ -121,14 +76,9 @@ pub(crate) struct Cache {
     /// Whether the nodes' side has had to let one go since it had room.
     is_full: Arc<AtomicBool>,
     records: RecordCache,
-    /// What records may take of `capacity`, in bytes; changed by whoever holds `border`.
-    records_bytes: AtomicU64,
-    capacity: AtomicU64,
-    /// Bytes of nodes that work may have besides; changed likewise.
+    border: Border,
+    /// Bytes of nodes that work may have besides; changed by whoever divides.
     at_work: AtomicU64,
-    border: Mutex<Border>,
-    /// Bytes that records (below zero: nodes) should have more.
-    lean: AtomicI64,
 }
 
 impl Cache {
@@ -144,11 +94,8 @@ impl Cache {
             ghosts,
             is_full,
             records: RecordCache::default(),
-            records_bytes: AtomicU64::new(0),
-            capacity: AtomicU64::new(0),
+            border: Border::default(),
             at_work: AtomicU64::new(0),
-            border: Mutex::default(),
-            lean: AtomicI64::new(0),
         };
         cache.set_capacity(capacity, 0);
         cache
@@ -162,53 +109,35 @@ impl Cache {
     /// Bytes that may be held.
     #[cfg(test)]
     pub fn capacity(&self) -> u64 {
-        self.capacity.load(Relaxed)
+        self.border.capacity()
     }
 
-    /// Changes how much may be held, and how many bytes of nodes work may have besides. Both sides keep what they want as long as there is enough. Of less, nodes give first, down to
-    /// their part: what they lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
+    /// Changes how much may be held, and how many bytes of nodes work may have besides.
     pub fn set_capacity(&self, bytes: u64, at_work: u64) {
-        let mut border = self.border.lock();
-        self.at_work.store(at_work, Relaxed);
-        self.capacity.store(bytes, Relaxed);
-        self.divide(bytes, border.records_of(bytes));
+        self.border.set_capacity(bytes, |division| {
+            self.at_work.store(at_work, Relaxed);
+            self.divide(division);
+        });
     }
 
-    /// Gives records so much of the capacity. The side that shrinks goes first.
-    fn divide(&self, capacity: u64, records: u64) {
-        #[cfg(test)]
-        tests::divided();
-        let records = within(capacity, records);
-        let before = self.records_bytes.swap(records, Relaxed);
-        if records < before {
+    /// The side that shrinks goes first.
+    fn divide(&self, Division { nodes, records, records_before }: Division) {
+        if records < records_before {
             self.records.set_capacity(records);
         }
-        let nodes = capacity - records;
         if nodes > self.nodes.capacity() {
             self.is_full.store(false, Relaxed);
         }
         self.nodes.set_capacity(nodes);
         self.frames.allow(nodes + self.at_work.load(Relaxed));
-        if records > before {
+        if records > records_before {
             self.records.set_capacity(records);
         }
     }
 
-    /// One ghost more that speaks for records, or for nodes.
-    fn lean(&self, by: i64) {
-        let lean = self.lean.fetch_add(by, Relaxed) + by;
-        if lean.abs() >= STEP
-            && let Some(mut border) = self.border.try_lock()
-        {
-            let lean = self.lean.swap(0, Relaxed);
-            let (capacity, records) = (self.capacity.load(Relaxed), self.records_bytes.load(Relaxed));
-            let wanted = within(capacity, records.saturating_add_signed(lean));
-            // Where one side has all that it may have, it goes on to be asked for.
-            if wanted != records {
-                border.moved(wanted as i64 - records as i64);
-                self.divide(capacity, wanted);
-            }
-        }
+    /// Something speaks for more memory on one side.
+    fn vote(&self, vote: Vote) {
+        self.border.vote(vote, |division| self.divide(division));
     }
 
     /// The node, if it is here.
@@ -238,10 +167,8 @@ impl Cache {
     /// A reader had to read a node. Says whether it comes again soon.
     pub fn missed(&self, position: Position) -> bool {
         let Some(age) = self.ghosts.take(position) else { return false };
-        if age <= self.records_bytes.load(Relaxed) / WINDOW {
-            self.lean(-LEAN);
-        }
-        age <= self.capacity.load(Relaxed)
+        self.vote(Vote::NodeCameBack { age });
+        age <= self.border.capacity()
     }
 
     /// A reader had to read this node for something in it.
@@ -267,12 +194,12 @@ impl Cache {
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
         match self.records.put(number, node.name().keyspace, key, value) {
             // With more memory for records the node would not have been read, if it was.
-            Kept::Again if !self.holds(position) => self.lean(LEAN),
+            Kept::Again if !self.holds(position) => self.vote(Vote::RecordCameBack),
             Kept::TooLong if !self.holds(position) => {
                 self.insert(position, node.clone());
                 // Memory for records that nobody has.
                 if self.is_full.load(Relaxed) && !self.records.is_used() {
-                    self.lean(-LEAN);
+                    self.vote(Vote::RecordsUnused);
                 }
             }
             _ => {}
@@ -290,7 +217,6 @@ mod tests {
     use super::*;
     use crate::entries::Entries;
     use crate::node::{self, Name, NodeId};
-    use std::cell::Cell;
 
     fn leaf(id: u64) -> Node {
         let mut entries = Entries::default();
@@ -318,14 +244,7 @@ mod tests {
 
     const CAPACITY: u64 = 8 << 20;
 
-    thread_local! {
-        static DIVIDED: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// A cache is divided anew.
-    pub(super) fn divided() {
-        DIVIDED.set(DIVIDED.get() + 1);
-    }
+    const FOR_NODES: Vote = Vote::NodeCameBack { age: 0 };
 
     #[test]
     fn records_get_the_memory_when_they_are_asked_for_again_and_their_neighbours_are_not() {
@@ -384,39 +303,6 @@ mod tests {
     }
 
     #[test]
-    fn nodes_give_and_are_given_when_the_capacity_changes() {
-        let cache = Cache::new(CAPACITY, Frames::new(0));
-        let records = |capacity| {
-            cache.set_capacity(capacity, 0);
-            cache.bytes().1
-        };
-        let half = CAPACITY / 2;
-        assert_eq!(records(CAPACITY * 3 / 4), half, "nodes have a third");
-        assert_eq!(
-            records(CAPACITY * 5 / 8),
-            CAPACITY / 32 * 15,
-            "and here no more than their quarter, with a tick for rounding"
-        );
-        assert_eq!(records(CAPACITY / 2), CAPACITY / 8 * 3);
-        assert_eq!(records(CAPACITY), half, "as it was");
-        (0..10_000).for_each(|_| cache.lean(LEAN));
-        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
-        assert_eq!(
-            records(CAPACITY / 2),
-            CAPACITY / 2 - CAPACITY / 16,
-            "they have no more than a sixteenth of the whole"
-        );
-        // What is learned while there is little is no more than what was learned.
-        (0..4).for_each(|_| cache.lean(-LEAN));
-        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15 - 4 * LEAN as u64);
-        (0..4).for_each(|_| cache.lean(LEAN));
-        for capacity in [CAPACITY / 8, CAPACITY / 4, CAPACITY / 2] {
-            assert!(records(capacity) + CAPACITY / 16 >= capacity, "the same on the way up");
-        }
-        assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
-    }
-
-    #[test]
     fn bounds_are_kept_when_the_capacity_changes() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         let fill = |from: u64| {
@@ -429,7 +315,7 @@ mod tests {
             assert!(nodes + records <= capacity, "{nodes} + {records} of {capacity}");
             assert!(records <= capacity / 4 * 3, "{records} of {capacity}");
         }
-        (0..10_000).for_each(|_| cache.lean(LEAN));
+        (0..10_000).for_each(|_| cache.vote(Vote::RecordCameBack));
         let (nodes, records) = fill(0);
         assert!(nodes + records <= 1 << 20 && nodes > 0);
     }
@@ -440,7 +326,7 @@ mod tests {
     fn full_of_nodes() -> (Cache, Arc<Frames>) {
         let frames = Frames::new(SPARE * 4096);
         let cache = Cache::new(CAPACITY, Arc::clone(&frames));
-        (0..10_000).for_each(|_| cache.lean(-LEAN));
+        (0..10_000).for_each(|_| cache.vote(FOR_NODES));
         for id in 0..4000 {
             let node = Node::decode(frames.copy(leaf(id).bytes())).expect("a node");
             cache.insert(Position(id * 4096), node);
@@ -480,28 +366,13 @@ mod tests {
     fn what_nodes_give_up_for_records_goes() {
         let (cache, frames) = full_of_nodes();
         let before = pages_of(&cache);
-        (0..10_000).for_each(|_| cache.lean(LEAN));
+        (0..10_000).for_each(|_| cache.vote(Vote::RecordCameBack));
         let (used, idle) = frames.pages();
         assert!(pages_of(&cache) < before / 4);
         assert!(used + idle <= pages_of(&cache) + SPARE, "{used} and {idle} for {}", pages_of(&cache));
         // And what records give up for nodes stays, when these let it go.
-        (0..10_000).for_each(|_| cache.lean(-LEAN));
+        (0..10_000).for_each(|_| cache.vote(FOR_NODES));
         drop((0..before / 2).map(|_| frames.copy(&[7; 4096])).collect::<Vec<_>>());
         assert!(frames.pages().1 >= before / 2);
-    }
-
-    /// With every change of its capacity the nodes' map forgets some of those whom it let go.
-    #[test]
-    fn a_side_that_has_all_it_may_have_asks_in_vain() {
-        let cache = Cache::new(CAPACITY, Frames::new(0));
-        let divided_by = |by: i64| {
-            let before = DIVIDED.get();
-            (0..10_000).for_each(|_| cache.lean(by));
-            DIVIDED.get() - before
-        };
-        for by in [LEAN, -LEAN] {
-            assert!(divided_by(by) > 10);
-            assert_eq!(divided_by(by), 0);
-        }
     }
 }

@@ -1,14 +1,16 @@
 //! prange, the parallel range search: walks the leaves of a tree in either direction and gives out their records. (PIO B-tree, VLDB
-//! 2011, section 3.1.3.) [`path`] says which leaves come next, [`group`] is what one parallel read brings, leaves and log pieces, and
-//! [`ahead`] says how large groups are and when they are read. Here what the log pieces say is laid over what the leaves say.
+//! 2011, section 3.1.3.) [`path`] says which leaves come next, [`grouping`] how many of them one parallel read brings, [`group`] is such a group, leaves and log
+//! pieces, and [`read_ahead`] says which groups are in flight before they are needed. Here what the log pieces say is laid over what the leaves say.
 //!
 //! Invariants:
 //! 1. Records outside of the bounds are not given out, nor one twice.
 //! 2. What went wrong with a group is told when all that lies before it was given out, and never if the walk ends before.
+//! 3. The length of a walk that came to a leaf is noted once.
 
-mod ahead;
 mod group;
+mod grouping;
 mod path;
+mod read_ahead;
 
 pub(crate) use path::Direction;
 
@@ -18,10 +20,10 @@ use crate::operation::KeyspaceId;
 use crate::store::pager::Pager;
 use crate::store::version::Version;
 use crate::tree::overlay::{Overlay, within};
-use ahead::Groups;
 use bytes::Bytes;
 use group::Arrived;
 use path::Course;
+use read_ahead::Groups;
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -117,8 +119,8 @@ impl Leaves {
         }
     }
 
-    /// How many records it can go to without looking for anything before it comes to this key.
-    pub fn free_before(&self, key: &[u8]) -> usize {
+    /// How many steps to records before this key need nothing to be looked for: see [`Leaves::step_free`].
+    pub fn free_steps_before(&self, key: &[u8]) -> usize {
         let (Some(leaf), 1..) = (&self.leaf, self.free) else { return 0 };
         let Range { start, end } = self.rest;
         // Where much is queued, the next one comes behind it mostly.

@@ -37,6 +37,17 @@ fn is_broken(volume: &Simulated, generation: u64) -> bool {
     read_header(&source, DATABASE, generation, "").unwrap().is_err()
 }
 
+/// Records 1 to 3, and 4 to 29 in a generation that is not begun; none was promised. With every other seed they are stored to a mapped part of the file.
+fn unbegun(seed: u64) -> (Simulated, WalWriter) {
+    let volume = Simulated::new(seed);
+    let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
+    let mut wal = begin(&volume);
+    put(&mut wal, 1..4);
+    wal.rotate().unwrap();
+    put(&mut wal, 4..30);
+    (volume, wal)
+}
+
 /// Goes on with what was found, by three records that are durable.
 fn go_on(found: &Simulated, tail: &Tail) -> WalWriter {
     let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, tail).unwrap() {
@@ -73,15 +84,9 @@ fn a_header_that_was_lost_takes_only_what_was_not_promised() {
         whole += u64::from(records.len() > 8);
         // What was dropped does not come back, and what comes after it stays.
         let next = tail.next_seq;
-        let mut wal = match WalWriter::resume(Arc::new(found.clone()), DATABASE, &tail).unwrap() {
-            Some(wal) => wal,
-            None => WalWriter::create(Arc::new(found.clone()), DATABASE, &tail).unwrap(),
-        };
-        let generation = wal.generation();
-        put(&mut wal, next..next + 3);
-        wal.sync().unwrap();
-        let again = found.power_loss(seed);
-        let (records, tail) = read(&again, 1, generation).unwrap_or_else(|error| panic!("{story}: {error}"));
+        let wal = go_on(&found, &tail);
+        let (records, tail) = read(&found.power_loss(seed), 1, wal.generation())
+            .unwrap_or_else(|error| panic!("{story}: {error}"));
         assert_prefix(&records, next as usize + 2, &story);
         assert_eq!(tail.next_seq, next + 3, "{story}");
     }
@@ -138,12 +143,7 @@ fn once_it_is_begun_it_is_there() {
 fn a_flush_makes_no_more_than_the_header_durable() {
     let (mut bare, mut torn, mut whole) = (0, 0, 0);
     for seed in 0..400 {
-        let volume = Simulated::new(seed);
-        let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
-        let mut wal = begin(&volume);
-        put(&mut wal, 1..4);
-        wal.rotate().unwrap();
-        put(&mut wal, 4..30);
+        let (volume, mut wal) = unbegun(seed);
         wal.unbegun(2).unwrap().sync().unwrap();
         put(&mut wal, 30..40);
         wal.mark_begun(2);
@@ -196,12 +196,7 @@ fn a_header_that_could_not_be_made_durable_is_told_to_all() {
 fn the_next_generation_makes_no_more_than_the_header_durable() {
     let mut lost = 0;
     for seed in 0..200 {
-        let volume = Simulated::new(seed);
-        let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
-        let mut wal = begin(&volume);
-        put(&mut wal, 1..4);
-        wal.rotate().unwrap();
-        put(&mut wal, 4..30);
+        let (volume, mut wal) = unbegun(seed);
         let unsynced = wal.unsynced_bytes();
         wal.rotate().unwrap();
         // It has a header less, and the next one's.
