@@ -29,8 +29,12 @@ pub(crate) struct Pace {
     /// When the next bytes have their turn, in nanoseconds since `epoch`.
     epoch: Instant,
     turn_ns: AtomicU64,
-    /// Thousandths of what the flush writes that are written.
+    /// Bytes of it that are written,
+    done: AtomicU64,
+    /// ... in thousandths.
     progress: AtomicU64,
+    /// Bytes of it that the collector has copied, in this flush and in the one before.
+    collected: [AtomicU64; 2],
     /// Thousandths of the queue by which it may be ahead of the flush.
     lead: AtomicU64,
     /// Thousandths of its work that the flush before left undone.
@@ -61,7 +65,9 @@ impl Default for Pace {
             before_ns: AtomicU64::default(),
             epoch: Instant::now(),
             turn_ns: AtomicU64::default(),
+            done: AtomicU64::default(),
             progress: AtomicU64::default(),
+            collected: Default::default(),
             lead: AtomicU64::default(),
             undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
@@ -73,8 +79,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub fn begin(&self) {
+    /// A flush begins that is to write so many bytes, what the collector copies aside: of that it will be as much as before.
+    pub fn begin(&self, bytes: u64) {
         *self.started.lock() = Some(Instant::now());
+        let before = self.collected[0].swap(0, Relaxed);
+        self.collected[1].store(before, Relaxed);
+        self.total.store(bytes + before, Relaxed);
+        self.done.store(0, Relaxed);
         self.progress.store(0, Relaxed);
         self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
     }
@@ -100,9 +111,29 @@ impl Pace {
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
-    pub fn report(&self, done: u64, total: u64) {
-        self.total.store(total, Relaxed);
-        self.progress.store((done * 1000 / total.max(1)).clamp(1, 999), Relaxed);
+    /// The flush has written so many bytes more. What is written while there is none does not count, nor below.
+    pub fn wrote(&self, bytes: u64) {
+        if self.started.lock().is_none() {
+            return;
+        }
+        let done = self.done.fetch_add(bytes, Relaxed) + bytes;
+        self.progress.store((done * 1000 / self.total.load(Relaxed).max(1)).clamp(1, 999), Relaxed);
+    }
+
+    /// And the collector has copied so many.
+    pub fn copied(&self, bytes: u64) {
+        if self.started.lock().is_none() {
+            return;
+        }
+        self.collected[0].fetch_add(bytes, Relaxed);
+        self.wrote(bytes);
+    }
+
+    /// Now it is known that the flush has so many bytes still to write, what the collector copies aside.
+    pub fn expect(&self, rest: u64) {
+        let [now, before] = [0, 1].map(|index| self.collected[index].load(Relaxed));
+        self.total.store(self.done.load(Relaxed) + rest + before.saturating_sub(now), Relaxed);
+        self.wrote(0);
     }
 
     #[cfg(test)]
@@ -216,9 +247,9 @@ mod tests {
     fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
         let pace = Pace::default();
         assert_eq!(pace.owed(1000, 90, 100, true), 0, "no flush");
-        pace.begin();
+        pace.begin(2000);
         *pace.started.lock() = Some(Instant::now() - Duration::from_secs(1));
-        pace.report(1, 2);
+        pace.wrote(1000);
         assert_eq!(pace.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
         let some = pace.owed(1000, 600_000, 1_000_000, true);
         let more = pace.owed(1000, 900_000, 1_000_000, true);
@@ -251,14 +282,16 @@ mod tests {
         let pace = Pace::default();
         let start = |ago| *pace.started.lock() = Some(Instant::now() - Duration::from_millis(ago));
         start(1000);
-        pace.report(400 << 10, 1000 << 10);
+        pace.begin(1000 << 10);
+        pace.wrote(400 << 10);
         pace.learn((1000, 1000), (0, 0));
         assert!(
             (900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)),
             "a millisecond for each KiB that was foreseen"
         );
         start(100);
-        pace.report(10 << 10, 1000 << 10);
+        pace.begin(1000 << 10);
+        pace.wrote(10 << 10);
         let owed = pace.owed(1000, 500_000, 1_000_000, true);
         assert!(
             (1_900_000..2_700_000).contains(&owed),
@@ -270,7 +303,7 @@ mod tests {
     fn the_lead_follows_what_was_left_of_the_room_or_of_the_work() {
         let pace = Pace::default();
         let lead = |used, left| {
-            pace.begin();
+            pace.begin(0);
             pace.delayed_us.fetch_add(1, Relaxed);
             pace.learn((used, 1000), (left, 100));
             pace.end();
@@ -281,7 +314,7 @@ mod tests {
         assert_eq!(lead(1000, 0), 150, "just in time");
         assert_eq!(lead(1000, 40), 50, "40 of 100 blocks were left");
         assert_eq!(lead(1000, 100), 0);
-        pace.begin();
+        pace.begin(0);
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));

@@ -57,7 +57,6 @@ impl Engine {
 
     fn flush_frozen(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
-        self.pace.begin();
         self.slots.begin_round();
         at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
         let mut sweep = self.flush.sweep.lock();
@@ -70,14 +69,14 @@ impl Engine {
         sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
         drop(advisor);
         let wal_low = frozen.wal_low;
-        let expected = bytes + sweep.expected();
+        self.pace.begin(bytes + sweep.expected());
         let before = self.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground everything happens in one order, always the same.
         let sync = || self.sync_log_below(wal_low);
         let begin = || self.begin_log(wal_low);
         let renew = || self.renew_records(&frozen.queue);
-        let written = if self.flush.in_background() {
+        if self.flush.in_background() {
             std::thread::scope(|scope| {
                 let is_early = self.is_log_synced_early(wal_low);
                 let sync_log = if is_early {
@@ -88,11 +87,11 @@ impl Engine {
                 let begun = beside(scope, "sapwood-begin", begin);
                 let renewed = beside(scope, "sapwood-records", renew);
                 let is_ready = Box::new(move || begun().and(renewed()));
-                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, is_ready, expected)
+                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, is_ready)
             })?
         } else {
             let is_ready = Box::new(|| begin().and_then(|()| renew()));
-            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, is_ready, expected)?
+            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, is_ready)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
@@ -110,22 +109,20 @@ impl Engine {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let mut left = &due[..];
-        let undone = match self
-            .tidy_up(writer, Patience::AtWork)
-            .and_then(|()| self.cleanse_due(writer, &mut left, written))
-        {
-            // The queue is in the trees; the rest has time.
-            Err(error) if error.is_disk_full() => {
-                self.reclaim(0);
-                self.flush.shortage.eased();
-                std::mem::take(&mut left).len()
-            }
-            cleansed => {
-                cleansed?;
-                self.flush.shortage.over();
-                left.len()
-            }
-        };
+        let undone =
+            match self.tidy_up(writer, Patience::AtWork).and_then(|()| self.cleanse_due(writer, &mut left)) {
+                // The queue is in the trees; the rest has time.
+                Err(error) if error.is_disk_full() => {
+                    self.reclaim(0);
+                    self.flush.shortage.eased();
+                    std::mem::take(&mut left).len()
+                }
+                cleansed => {
+                    cleansed?;
+                    self.flush.shortage.over();
+                    left.len()
+                }
+            };
         sweep.end(left);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();

@@ -74,7 +74,7 @@ mod tests {
         keyspace.insert("one", "record").unwrap();
         assert!((short..LONG).contains(&rests(short)));
         // Nobody takes that for work.
-        engine.pace.begin();
+        engine.pace.begin(0);
         rests(short);
         assert!(engine.pace.elapsed_for_test().unwrap() < short);
         engine.pace.end();

@@ -75,7 +75,8 @@ impl Engine {
             if victims.is_empty() {
                 return Ok(());
             }
-            let mut attempt = Attempt::begin(base, &self.pager, writer);
+            let tell = |bytes| self.pace.copied(bytes);
+            let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
@@ -202,7 +203,7 @@ mod tests {
             let writer = guard.get().unwrap();
             let mut left = &due[..];
             while !left.is_empty() {
-                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap().1;
+                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap();
             }
             let is_within = |patience| {
                 let version = &engine.state.load().version;

@@ -25,11 +25,11 @@ use std::time::Instant;
 const RESTS: u32 = 4;
 
 impl Engine {
-    /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. `written` is what the
-    /// flush has written before. What is left of them is what is not done, after an error too.
-    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due], written: u64) -> Result<()> {
+    /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. What is left of them is what is not done, after an
+    /// error too.
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
         if !self.flush.in_background() || due.is_empty() {
-            return self.cleanse_in_turn(writer, due, written);
+            return self.cleanse_in_turn(writer, due);
         }
         let (stage, limit) = (&self.pager.stage, self.shares.stage);
         std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ impl Engine {
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
-            let result = self.cleanse_in_turn(writer, due, written);
+            let result = self.cleanse_in_turn(writer, due);
             drop(open);
             // If it panicked, nothing was read ahead.
             reader.map(std::thread::ScopedJoinHandle::join);
@@ -48,8 +48,8 @@ impl Engine {
         })
     }
 
-    fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due], mut written: u64) -> Result<()> {
-        let expected = written + due.iter().map(|due| due.leaves).sum::<u64>();
+    fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
+        self.pace.expect(due.iter().map(|due| due.leaves).sum());
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
         let seen = || (self.pager.waited_for(), self.visible());
@@ -58,7 +58,7 @@ impl Engine {
             self.check_writable()?;
             let began = Instant::now();
             let undone = *due;
-            let (bytes, left) = match self.cleanse_portion(writer, undone, limit) {
+            *due = match self.cleanse_portion(writer, undone, limit) {
                 // What dies with a small one makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
                     self.reclaim(0);
@@ -68,8 +68,6 @@ impl Engine {
                 done => done?,
             };
             limit = limit.saturating_mul(2);
-            (*due, written) = (left, written + bytes);
-            self.pace.report(written, expected);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
             }
@@ -83,14 +81,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Cleanses the first blocks of those that are due. Says how many bytes that wrote, at most about `limit`, and which are left.
+    /// Cleanses the first blocks of those that are due, which writes about `limit` bytes at most. Says which are left.
     pub fn cleanse_portion<'d>(
         &self,
         writer: &mut Writer,
         mut due: &'d [Due],
         limit: u64,
-    ) -> Result<(u64, &'d [Due])> {
-        let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok((0, due)) };
+    ) -> Result<&'d [Due]> {
+        let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
         let base = Arc::clone(&self.state.load().version);
         let budget = self.cleansing_portion(base.live_bytes()).min(limit);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
@@ -116,15 +114,15 @@ impl Engine {
         }
         let count = blocks.len() as u64;
         if count == 0 {
-            return Ok((0, due));
+            return Ok(due);
         }
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        let tell = |bytes| self.pace.wrote(bytes);
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
         to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
-        let written = attempt.bytes();
         self.commit_attempt(attempt, Trees::Same)?;
         self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
         self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
         self.flush.counters.portions.fetch_add(1, Relaxed);
-        Ok((written, due))
+        Ok(due)
     }
 }

@@ -83,9 +83,7 @@ impl Engine {
         if !due.is_empty() {
             work.get_or_insert_with(|| self.work(self.cleansing_max()));
             let mut guard = self.writer(Need::default())?;
-            let cleansed = self.or_poison(|| self.cleanse_due(guard.get()?, &mut left, 0));
-            self.pace.end();
-            cleansed?;
+            self.or_poison(|| self.cleanse_due(guard.get()?, &mut left))?;
         }
         let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
         let at = undone.unwrap_or_else(|| beyond(keyspace, next));

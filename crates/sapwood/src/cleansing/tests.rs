@@ -47,7 +47,7 @@ pub(crate) fn cleansed(records: u32) -> Database {
     let mut guard = engine.writer(Need::default()).unwrap();
     let mut left = &due[..];
     while !left.is_empty() {
-        left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap().1;
+        left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap();
     }
     drop(guard);
     assert!(engine.has_to_collect(crate::store::garbage_collection::Patience::AtRest));
@@ -66,7 +66,7 @@ fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
         volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
         let mut left = &due[..];
         let mut guard = engine.writer(Need::default()).unwrap();
-        let result = engine.cleanse_due(guard.get().unwrap(), &mut left, 0);
+        let result = engine.cleanse_due(guard.get().unwrap(), &mut left);
         let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
         assert_eq!(left.len(), due.len() - cleansed);
         match result {

@@ -40,7 +40,7 @@ struct Portion {
 }
 
 impl Engine {
-    /// Takes the queue to the trees. Says how many bytes of nodes it wrote. The last portion waits until all `is_ready` for it.
+    /// Takes the queue to the trees. The last portion waits until all `is_ready` for it.
     pub(super) fn flush_portions(
         &self,
         at_work: &mut WriterAtWork<'_>,
@@ -48,19 +48,18 @@ impl Engine {
         sweep: &mut Sweep,
         mut sync_log: SyncLog<'_>,
         is_ready: Wait<'_>,
-        expected: u64,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let (writer, work) = at_work.parts()?;
         // A flush that was interrupted has published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
-        let (mut written, mut is_ready) = (0, Some(is_ready));
+        let mut is_ready = Some(is_ready);
         loop {
-            let (before, mut sample) = (written, Sample::default());
+            let mut sample = Sample::default();
             let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
             let budget = flush_portion(base.live_bytes()).min(limit);
-            let tell = |bytes| self.pace.report(before + bytes, expected);
+            let tell = |bytes| self.pace.wrote(bytes);
             let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
             let Portion { changes: count, bytes, next } =
                 self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
@@ -86,7 +85,6 @@ impl Engine {
                     edit.wal_high = Some(frozen.wal_low);
                 }
             }
-            written += attempt.bytes();
             if next.is_some() {
                 self.flush.in_portions.store(true, Relaxed);
             }
@@ -97,13 +95,12 @@ impl Engine {
             }
             let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
             self.commit_attempt(attempt, trees)?;
-            self.pace.report(written, expected);
             let counters = &self.flush.counters;
             counters.portions.fetch_add(1, Relaxed);
             counters.changes.fetch_add(count, Relaxed);
             counters.change_bytes.fetch_add(bytes, Relaxed);
             if next.is_none() {
-                return Ok(written);
+                return Ok(());
             }
             *frozen.resume.lock() = next;
             self.flush.shortage.eased();

@@ -41,10 +41,11 @@ pub(crate) struct Attempt<'a> {
     edit: Edit,
     live: u64,
     bytes: u64,
+    bytes_told: u64,
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
-    /// Is told now and then how many bytes are written.
+    /// Is told now and then how many bytes more are written.
     told: &'a dyn Fn(u64),
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
@@ -81,6 +82,7 @@ impl<'a> Attempt<'a> {
             edit: Edit::default(),
             live,
             bytes: 0,
+            bytes_told: 0,
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
@@ -90,7 +92,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// From now on `told` is told how many bytes of nodes are written, each time they are [`STEP`] more.
+    /// From now on `told` is told how many bytes of nodes more are written, each time these are [`STEP`] or so, and in the end.
     pub fn telling(mut self, told: &'a dyn Fn(u64)) -> Self {
         self.told = told;
         self
@@ -227,14 +229,17 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
+    fn tell(&mut self) {
+        (self.told)(self.bytes - std::mem::replace(&mut self.bytes_told, self.bytes));
+    }
+
     fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
         let position = self.writer.append(bytes, self.live + self.bytes)?;
         let len = bytes.len() as u32;
         self.edit.set.push((id, Address { position, len, crc }));
-        let before = self.bytes;
         self.bytes += u64::from(len);
-        if before / STEP < self.bytes / STEP {
-            (self.told)(self.bytes);
+        if self.bytes >= self.bytes_told + STEP {
+            self.tell();
         }
         Ok(position)
     }
@@ -265,6 +270,7 @@ impl<'a> Attempt<'a> {
     /// Brings all nodes to the device (not yet durable) and gives the edit and what goes with it.
     pub fn seal(&mut self) -> Result<Sealed> {
         let written = self.writer.finish()?;
+        self.tell();
         let mut edit = std::mem::take(&mut self.edit);
         edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
         edit.used = written.used;
