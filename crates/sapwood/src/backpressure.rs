@@ -86,7 +86,9 @@ impl Pace {
         self.collected[1].store(before, Relaxed);
         self.total.store(bytes + before, Relaxed);
         self.done.store(0, Relaxed);
-        self.progress.store(0, Relaxed);
+        // Until it has written something, only those before say how long it will take.
+        let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
+        self.progress.store(u64::from(is_known), Relaxed);
         self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
     }
 
@@ -281,22 +283,44 @@ mod tests {
     fn at_its_beginning_a_flush_is_taken_for_one_as_before() {
         let pace = Pace::default();
         let start = |ago| *pace.started.lock() = Some(Instant::now() - Duration::from_millis(ago));
-        start(1000);
         pace.begin(1000 << 10);
+        start(1000);
         pace.wrote(400 << 10);
         pace.learn((1000, 1000), (0, 0));
         assert!(
             (900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)),
             "a millisecond for each KiB that was foreseen"
         );
-        start(100);
         pace.begin(1000 << 10);
+        let owed = |pace: &Pace| pace.owed(1000, 500_000, 1_000_000, true);
+        assert!((1_500_000..2_700_000).contains(&owed(&pace)), "nothing is written yet: {}", owed(&pace));
+        start(100);
         pace.wrote(10 << 10);
-        let owed = pace.owed(1000, 500_000, 1_000_000, true);
+        let owed = owed(&pace);
         assert!(
             (1_900_000..2_700_000).contains(&owed),
             "1000 of 500,000 bytes in about a second, not in ten: {owed}"
         );
+    }
+
+    /// Work in the background that belongs to no flush is not the next one's.
+    #[test]
+    fn what_the_collector_copies_is_foreseen() {
+        let pace = Pace::default();
+        let total = || pace.total.load(Relaxed);
+        pace.copied(500);
+        pace.begin(1000);
+        assert_eq!(total(), 1000, "nobody flushed");
+        pace.wrote(1000);
+        pace.copied(300);
+        pace.begin(2000);
+        assert_eq!(total(), 2300);
+        pace.wrote(1000);
+        pace.copied(100);
+        pace.expect(500);
+        assert_eq!(total(), 1100 + 500 + 200, "of the collector's work the rest is still to come");
+        pace.begin(1000);
+        assert_eq!(total(), 1100);
     }
 
     #[test]
