@@ -241,7 +241,10 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::Database;
+    use crate::budget::Need;
+    use crate::engine::State;
     use crate::operation::OperationRef;
+    use crate::queue::opq::Opq;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::sync::Arc;
 
@@ -342,6 +345,38 @@ mod tests {
         pace.learn((0, 1000), (0, 100));
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
+    }
+
+    /// Another has frozen the full queue before he who waited for the flush of the one before had his turn, and there is room.
+    #[test]
+    fn who_waits_for_a_full_queue_goes_on_though_the_next_one_is_frozen() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        // The flushing thread waits for the writer.
+        let guard = engine.writer(Need::default()).unwrap();
+        keyspace.insert("key", "value").unwrap();
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        engine.state.load().active.insert_all([change], engine.visible() + 1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| engine.wait_for_room(100));
+            while engine.flush.has_time() {
+                std::thread::yield_now();
+            }
+            engine
+                .state
+                .rcu(|state| State { active: Arc::new(Opq::new(&engine.spare)), ..(**state).clone() });
+            engine.flush.notify();
+            let began = Instant::now();
+            while !waits.is_finished() && began.elapsed() < Duration::from_secs(10) {
+                std::thread::yield_now();
+            }
+            let is_through = waits.is_finished();
+            drop(guard);
+            assert!(is_through, "there is room, and a queue is frozen");
+        });
     }
 
     #[test]
