@@ -362,7 +362,8 @@ mod tests {
         engine.state.load().active.insert_all([change], engine.visible() + 1);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| engine.wait_for_room(100));
-            while engine.flush.has_time() {
+            // The flushing thread, and this one.
+            while engine.flush.waiting_for_test() < 2 {
                 std::thread::yield_now();
             }
             engine

@@ -124,6 +124,11 @@ impl FlushControl {
         Waits(&self.waiting)
     }
 
+    #[cfg(test)]
+    pub fn waiting_for_test(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
     /// Whether nobody waits, so that what is at work may take its time.
     pub fn has_time(&self) -> bool {
         self.waiting.load(Relaxed) == 0
