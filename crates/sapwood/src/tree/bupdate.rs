@@ -271,7 +271,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             return Ok(());
         }
         if packer.may_stay(leaf.count(), leaf.len(), next) {
-            return packer.leave(self.attempt, id, leaf.key(0));
+            return packer.leave(self.attempt, id, leaf.key(0), leaf.len());
         }
         packer.give_up(id);
         packer.extend(self.attempt, &leaf.node(id, self.view)?, records)

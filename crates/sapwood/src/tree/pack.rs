@@ -19,6 +19,14 @@ use std::ops::Range;
 /// Children that an inner node takes however long their separators are.
 const FAN_OUT_MIN: usize = 4;
 
+/// The share of a lone leaf that its key may be: the blocks' nodes have all of it, and are to stay small beside the leaves.
+const KEY_SHARE: usize = 32;
+
+/// Whether the key of a leaf's only record is short enough to be told by the parent.
+fn may_be_lone(key: &[u8], len: usize) -> bool {
+    key.len() * KEY_SHARE <= len
+}
+
 /// What a node's parent has to know of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
@@ -138,10 +146,10 @@ impl Packer {
             && next.is_none_or(|next| self.is_long(next))
     }
 
-    /// Leaves a leaf where it is, which has one record.
-    pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8]) -> Result<()> {
+    /// Leaves a leaf of so many bytes where it is, which has one record.
+    pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8], len: usize) -> Result<()> {
         self.emit_all(attempt, false)?;
-        let child = self.child(id, key, true);
+        let child = self.child(id, key, may_be_lone(key, len));
         self.last_key = Some(Bytes::copy_from_slice(key));
         self.out.push(child);
         Ok(())
@@ -161,14 +169,14 @@ impl Packer {
     }
 
     /// What the parent is told of the next node, whose first key is this one. That of a long record is its separator, so that nobody has to read the leaf to know what it has.
-    fn child(&self, id: NodeId, first: &[u8], is_one_long: bool) -> Child {
+    fn child(&self, id: NodeId, first: &[u8], may_be_lone: bool) -> Child {
         let whole = || Bytes::copy_from_slice(first);
         let separator = match &self.last_key {
-            None if !(is_one_long && self.may_rise) => self.first_separator.clone(),
-            Some(before) if self.level == 0 && !is_one_long => shortest_separator(before, first),
+            None if !(may_be_lone && self.may_rise) => self.first_separator.clone(),
+            Some(before) if self.level == 0 && !may_be_lone => shortest_separator(before, first),
             _ => whole(),
         };
-        let is_lone = is_one_long && separator[..] == *first;
+        let is_lone = may_be_lone && separator[..] == *first;
         Child { separator, id, is_lone }
     }
 
@@ -182,8 +190,9 @@ impl Packer {
             return Ok(());
         }
         let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
-        let is_one_long = self.level == 0 && count == 1 && self.is_long(self.pending.node_bytes(0, 1));
-        let child = self.child(id, self.pending.key(0), is_one_long);
+        let (first, len) = (self.pending.key(0), self.pending.node_bytes(0, 1));
+        let may_be_lone = self.level == 0 && count == 1 && self.is_long(len) && may_be_lone(first, len);
+        let child = self.child(id, first, may_be_lone);
         self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));
         if self.level > 0 {
             self.pending.clear_first_key();
