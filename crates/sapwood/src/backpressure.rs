@@ -12,8 +12,11 @@
 //! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full. As long as
 //! the frozen queue is not in the trees there is no lead: until then a full queue stops everybody.
 
+mod foreseen;
+
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use foreseen::Foreseen;
 use parking_lot::Mutex;
 use psync::nap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,20 +24,14 @@ use std::time::{Duration, Instant};
 
 /// How the running flush is getting on.
 pub(crate) struct Pace {
-    started: Mutex<Option<Instant>>,
-    /// What the flush writes, as it was foreseen (bytes).
-    total: AtomicU64,
-    /// Nanoseconds that the flush before took for a KiB.
+    now: Mutex<Now>,
+    /// Nanoseconds that the flush before took for a KiB of what was foreseen.
     before_ns: AtomicU64,
     /// When the next bytes have their turn, in nanoseconds since `epoch`.
     epoch: Instant,
     turn_ns: AtomicU64,
-    /// Bytes of it that are written,
-    done: AtomicU64,
-    /// ... in thousandths.
+    /// Thousandths of what the flush writes that are written; 0 where there is none, or nobody knows how long it will take.
     progress: AtomicU64,
-    /// Bytes of it that the collector has copied, in this flush and in the one before.
-    collected: [AtomicU64; 2],
     /// Thousandths of the queue by which it may be ahead of the flush.
     lead: AtomicU64,
     /// Thousandths of its work that the flush before left undone.
@@ -49,6 +46,13 @@ pub(crate) struct Pace {
     pub stopped_us: AtomicU64,
 }
 
+#[derive(Default)]
+struct Now {
+    /// `None`: nothing is flushed.
+    started: Option<Instant>,
+    foreseen: Foreseen,
+}
+
 /// Shorter, and who sleeps pays more for it than he waits; longer, and one in a few hundred commits is as much slower than the others. Of several who
 /// sleep each has longer to wait.
 const SLEEP_MIN_NS: u64 = 50_000;
@@ -60,14 +64,11 @@ const LEAD_MAX: u64 = 500;
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            started: Mutex::default(),
-            total: AtomicU64::default(),
+            now: Mutex::default(),
             before_ns: AtomicU64::default(),
             epoch: Instant::now(),
             turn_ns: AtomicU64::default(),
-            done: AtomicU64::default(),
             progress: AtomicU64::default(),
-            collected: Default::default(),
             lead: AtomicU64::default(),
             undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
@@ -79,13 +80,11 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A flush begins that is to write so many bytes, what the collector copies aside: of that it will be as much as before.
+    /// A flush begins that is to write so many bytes, what the collector copies aside.
     pub fn begin(&self, bytes: u64) {
-        *self.started.lock() = Some(Instant::now());
-        let before = self.collected[0].swap(0, Relaxed);
-        self.collected[1].store(before, Relaxed);
-        self.total.store(bytes + before, Relaxed);
-        self.done.store(0, Relaxed);
+        let mut now = self.now.lock();
+        now.started = Some(Instant::now());
+        now.foreseen.begin(bytes);
         // Until it has written something, only those before say how long it will take.
         let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
         self.progress.store(u64::from(is_known), Relaxed);
@@ -96,16 +95,16 @@ impl Pace {
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
-        let total = self.total.load(Relaxed);
+        let now = self.now.lock();
         // The syncs of a small one would be taken for its length.
-        if let Some(started) = *self.started.lock()
-            && total >= capacity as u64 / 8
+        if let Some(started) = now.started
+            && now.foreseen.done() >= capacity as u64 / 8
         {
-            // That it was foreseen to write more or less than it has, the next will share with it.
-            let kib = (total >> 10) * (1000 - undone) / 1000;
+            let kib = now.foreseen.foreseen_of_done(undone) >> 10;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
+        drop(now);
         self.undone.store(undone, Relaxed);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { room / 4 } else { 0 };
@@ -113,45 +112,44 @@ impl Pace {
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
-    /// The flush has written so many bytes more. What is written while there is none does not count, nor below.
-    pub fn wrote(&self, bytes: u64) {
-        if self.started.lock().is_none() {
-            return;
+    /// What changes what is known of the flush that is at work. What is written while there is none is nobody's.
+    fn tell(&self, what: impl FnOnce(&mut Foreseen)) {
+        let mut now = self.now.lock();
+        if now.started.is_some() {
+            what(&mut now.foreseen);
+            self.progress.store(now.foreseen.progress(), Relaxed);
         }
-        let done = self.done.fetch_add(bytes, Relaxed) + bytes;
-        self.progress.store((done * 1000 / self.total.load(Relaxed).max(1)).clamp(1, 999), Relaxed);
+    }
+
+    /// The flush has written so many bytes more.
+    pub fn wrote(&self, bytes: u64) {
+        self.tell(|foreseen| foreseen.wrote(bytes));
     }
 
     /// And the collector has copied so many.
     pub fn copied(&self, bytes: u64) {
-        if self.started.lock().is_none() {
-            return;
-        }
-        self.collected[0].fetch_add(bytes, Relaxed);
-        self.wrote(bytes);
+        self.tell(|foreseen| foreseen.copied(bytes));
     }
 
-    /// Now it is known that the flush has so many bytes still to write, what the collector copies aside.
-    pub fn expect(&self, rest: u64) {
-        let [now, before] = [0, 1].map(|index| self.collected[index].load(Relaxed));
-        self.total.store(self.done.load(Relaxed) + rest + before.saturating_sub(now), Relaxed);
-        self.wrote(0);
+    /// Its queue is in the trees, and so many bytes are due to be written besides.
+    pub fn expect(&self, due: u64) {
+        self.tell(|foreseen| foreseen.expect(due));
     }
 
     #[cfg(test)]
     pub fn elapsed_for_test(&self) -> Option<Duration> {
-        self.started.lock().map(|started| started.elapsed())
+        self.now.lock().started.map(|started| started.elapsed())
     }
 
     /// Whoever flushes was in no hurry for so long, which says nothing about how long it takes.
     pub fn rested(&self, time: Duration) {
-        if let Some(started) = self.started.lock().as_mut() {
+        if let Some(started) = self.now.lock().started.as_mut() {
             *started += time;
         }
     }
 
     pub fn end(&self) {
-        *self.started.lock() = None;
+        self.now.lock().started = None;
         self.progress.store(0, Relaxed);
         self.turn_ns.store(0, Relaxed);
     }
@@ -165,13 +163,16 @@ impl Pace {
             return 0;
         }
         // Only now the lock, which all writers share.
-        let Some(started) = *self.started.lock() else { return 0 };
+        let now = self.now.lock();
+        let Some(started) = now.started else { return 0 };
+        let total = now.foreseen.total();
+        drop(now);
         let left = 1000 - progress;
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {
             0 => elapsed.saturating_mul(left) / progress,
             before => {
-                let as_before = (self.total.load(Relaxed) >> 10).saturating_mul(before) / 1000 * left;
+                let as_before = (total >> 10).saturating_mul(before) / 1000 * left;
                 // As before, and elapsed × left / progress, the second the more the further it is.
                 as_before / 1000 * left + elapsed / 1000 * left
             }
@@ -253,7 +254,7 @@ mod tests {
         let pace = Pace::default();
         assert_eq!(pace.owed(1000, 90, 100, true), 0, "no flush");
         pace.begin(2000);
-        *pace.started.lock() = Some(Instant::now() - Duration::from_secs(1));
+        pace.now.lock().started = Some(Instant::now() - Duration::from_secs(1));
         pace.wrote(1000);
         assert_eq!(pace.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
         let some = pace.owed(1000, 600_000, 1_000_000, true);
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn at_its_beginning_a_flush_is_taken_for_one_as_before() {
         let pace = Pace::default();
-        let start = |ago| *pace.started.lock() = Some(Instant::now() - Duration::from_millis(ago));
+        let start = |ago| pace.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
         pace.begin(1000 << 10);
         start(1000);
         pace.wrote(400 << 10);
@@ -308,22 +309,40 @@ mod tests {
 
     /// Work in the background that belongs to no flush is not the next one's.
     #[test]
-    fn what_the_collector_copies_is_foreseen() {
+    fn what_is_written_while_nothing_is_flushed_is_not_foreseen() {
         let pace = Pace::default();
-        let total = || pace.total.load(Relaxed);
+        let total = || pace.now.lock().foreseen.total();
         pace.copied(500);
-        pace.begin(1000);
-        assert_eq!(total(), 1000, "nobody flushed");
-        pace.wrote(1000);
-        pace.copied(300);
-        pace.begin(2000);
-        assert_eq!(total(), 2300);
-        pace.wrote(1000);
-        pace.copied(100);
         pace.expect(500);
-        assert_eq!(total(), 1100 + 500 + 200, "of the collector's work the rest is still to come");
         pace.begin(1000);
-        assert_eq!(total(), 1100);
+        assert_eq!((total(), pace.progress.load(Relaxed)), (1000, 0));
+        pace.wrote(900);
+        assert_eq!(pace.progress.load(Relaxed), 900);
+    }
+
+    /// Its syncs would be taken for its length, whatever was foreseen.
+    #[test]
+    fn nothing_is_learned_from_a_flush_that_wrote_little() {
+        let pace = Pace::default();
+        let flush = |own, written, copied, took| {
+            pace.begin(own);
+            pace.now.lock().started = Some(Instant::now() - Duration::from_millis(took));
+            pace.wrote(written);
+            pace.copied(copied);
+            pace.learn((0, 8 << 20), (0, 0));
+            pace.end();
+            pace.before_ns.load(Relaxed) / 1000
+        };
+        assert!((95..130).contains(&flush(10 << 20, 10 << 20, 0, 1000)));
+        assert!((95..130).contains(&flush(10 << 20, 10 << 20, 90 << 20, 10_000)));
+        assert!(
+            (95..130).contains(&flush(1000, 1000, 0, 5)),
+            "though as much was foreseen as had been copied before"
+        );
+        assert!(
+            (95..130).contains(&flush(10 << 20, 10 << 20, 0, 1000)),
+            "and what was not copied took no time"
+        );
     }
 
     #[test]

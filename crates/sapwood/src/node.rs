@@ -555,6 +555,9 @@ mod tests {
         assert_eq!(bytes[..CRC_AT], hex(head));
         assert_eq!(bytes[HEADER..], hex(tail));
         assert_eq!(bytes[CRC_AT..HEADER], checksum(&bytes).to_le_bytes());
+        let (first, lone) = (ChildPayload::of(NodeId(9), false), ChildPayload::of(NodeId(10), true));
+        let bytes = encoded(1, &[(b"", first.bytes()), (b"a", lone.bytes())]);
+        assert_eq!(bytes[HEADER..], hex("30000000 39000000 00 0900000000000000 0161 0a00000000000000 01"));
     }
 
     #[test]

@@ -217,7 +217,7 @@ pub(crate) struct Shares {
     pub writer: usize,
     /// Idle read buffers that are kept.
     pub read_buffers: usize,
-    /// Keys and values that a flush holds back for the leaves, in the middle of its work.
+    /// Keys and values that a flush holds back for the leaves, in the middle of its work, or lists of them where they stay in the queue.
     pub hold: u64,
     /// Nodes that are read ahead of it.
     pub stage: u64,

@@ -13,7 +13,7 @@ use crate::store::writer::{Writer, segment_capacity};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that a portion writes: an eighth of what lives, within these.
+/// Bytes that a portion writes, but for those of a flush: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
 
 /// Bytes of memory that a new node takes until it is published.
@@ -31,7 +31,8 @@ pub(crate) fn portion(live: u64) -> u64 {
     (live / 8).clamp(*PORTION.start(), *PORTION.end())
 }
 
-/// The same of a flush. If it is one portion the log need not be synced, so a large database gives a little more space for it.
+/// The same of a flush. If it is one portion the log need not be synced, so a large database gives up to four percent of its space for it. Where that is not there,
+/// it takes smaller ones.
 pub(crate) fn flush_portion(live: u64) -> u64 {
     portion(live).max(live / 24)
 }
@@ -241,6 +242,33 @@ mod tests {
             drop(guard);
             assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
         }
+    }
+
+    /// A flush takes four percent of a large database at a time; where that does not fit, it takes as little as of a small one.
+    #[test]
+    fn there_may_be_space_for_a_small_portion_where_there_is_none_for_a_large_one() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(128 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..24_000u32).map(|number| (number.to_be_bytes(), vec![7; 16 << 10]))).unwrap();
+        for number in (0..24_000u32).step_by(26) {
+            keyspace.insert(number.to_be_bytes(), vec![8; 16 << 10]).unwrap();
+        }
+        let engine = &db.handle.engine;
+        assert!(flush_portion(engine.state.load().version.live_bytes()) > 15 << 20);
+        let portions = || db.stats().writes.portions;
+        let before = portions();
+        volume.set_capacity(volume.used() + (12 << 20));
+        assert!(db.flush().unwrap_err().is_disk_full());
+        assert_eq!(portions(), before + 1, "one of 8 MiB had space");
+        let wal_low = engine.state.load().frozen.as_ref().unwrap().wal_low;
+        let unsynced = engine.log.lock().as_ref().unwrap().wal.unsynced();
+        assert!(unsynced.iter().all(|old| old.generation() >= wal_low), "it is not all of the queue");
+        assert!(engine.flush.shortage.is_careful());
+        volume.set_capacity(u64::MAX);
+        db.flush().unwrap();
+        assert_eq!(db.check().unwrap().records, 24_000);
     }
 
     const RECORDS: u64 = 100_000;

@@ -25,6 +25,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("wal", &[]),
     ("store", &[]),
     ("tree", &["store", "queue"]),
+    ("backpressure", &[]),
     ("cleansing", &["store", "tree", "budget", "engine", "publish", "space"]),
     (
         "flush",

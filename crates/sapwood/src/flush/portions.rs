@@ -1,6 +1,6 @@
 //! The way of a frozen queue to the trees, portion by portion, each an edit of its own.
 //!
-//! Portions bound how much space the new copies take before the old ones die, and tell waiting writers how far the flush has come. Nothing is undone after a crash: a portion
+//! Portions bound how much space the new copies take before the old ones die. Nothing is undone after a crash: a portion
 //! is published or it never happened, and the log still holds all of it.
 //!
 //! Invariant: a portion that is not the whole queue is published only when the queue's log is durable. Otherwise a power loss could leave a
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::node::entry_len;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::publish::Trees;
-use crate::space::flush_portion;
+use crate::space::{flush_portion, portion};
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::tree::bupdate::bupdate;
@@ -58,12 +58,25 @@ impl Engine {
             let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
-            let budget = flush_portion(base.live_bytes()).min(limit);
+            let (live, is_careful) = (base.live_bytes(), self.flush.shortage.is_careful());
+            let most = if is_careful { portion(live) } else { flush_portion(live) };
+            let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
+            // There may be space for a small one where there is none for this.
+            let is_large = budget > portion(live);
             let tell = |bytes| self.pace.wrote(bytes);
             let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
-            let Portion { changes: count, bytes, next } =
-                self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit])?;
+            let filled =
+                self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit]);
             drop(changes);
+            let Portion { changes: count, bytes, next } = match filled {
+                Err(error) if error.is_disk_full() && is_large => {
+                    drop(attempt);
+                    self.flush.shortage.be_careful();
+                    self.reclaim(0);
+                    continue;
+                }
+                filled => filled?,
+            };
             let base = attempt.base();
             let base_high = base.wal_high;
             // What is in this portion the trees will have when the next is looked at, so each has a sample of its own. In the end little is more than
@@ -91,10 +104,19 @@ impl Engine {
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(wait) => wait()?,
                 SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
-                SyncLog::IfNeeded | SyncLog::Done => {}
+                // A smaller portion may come in the place of this one.
+                SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
+                SyncLog::Done => {}
             }
             let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
-            self.commit_attempt(attempt, trees)?;
+            match self.commit_attempt(attempt, trees) {
+                Err(error) if error.is_disk_full() && is_large => {
+                    self.flush.shortage.be_careful();
+                    self.reclaim(0);
+                    continue;
+                }
+                committed => committed?,
+            }
             let counters = &self.flush.counters;
             counters.portions.fetch_add(1, Relaxed);
             counters.changes.fetch_add(count, Relaxed);

@@ -3,9 +3,10 @@
 //!
 //! Invariants:
 //! 1. There is a try at least every [`PAUSE_MAX`], at once for whoever asks for a flush, and a last one before a writer is refused.
-//! 2. After a whole flush nothing is limited.
+//! 2. After a whole flush nothing is limited; but for a while no portion is larger than a small database's.
 
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes that the first portion after a full disk writes, about.
@@ -16,10 +17,15 @@ const PAUSE_MAX: Duration = Duration::from_millis(800);
 /// In the foreground commits try: whenever the active queue has filled by a 64th of what it may hold.
 const TRIES_A_QUEUE: usize = 64;
 
+/// Flushes that take no large portions after one for which there was no space.
+const CAREFUL: u64 = 100;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Shortage {
     now: Mutex<Option<Short>>,
+    /// So many flushes are careful still.
+    careful: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
@@ -50,6 +56,17 @@ impl Shortage {
     /// There was space for everything.
     pub fn over(&self) {
         *self.now.lock() = None;
+        let _ = self.careful.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+    }
+
+    /// There was no space for a large portion, but perhaps there is for a small one.
+    pub fn be_careful(&self) {
+        self.careful.store(CAREFUL, Relaxed);
+    }
+
+    /// Whether portions are to be small.
+    pub fn is_careful(&self) -> bool {
+        self.careful.load(Relaxed) > 0
     }
 
     /// Bytes that a portion may write, about: what is begun is finished.
@@ -94,5 +111,8 @@ mod tests {
         assert_eq!((shortage.limit(), shortage.pause()), (LIMIT_MIN, PAUSE));
         shortage.over();
         assert_eq!(shortage.limit(), u64::MAX);
+        shortage.be_careful();
+        let careful = (0..1000).take_while(|_| shortage.is_careful()).inspect(|_| shortage.over()).count();
+        assert_eq!(careful as u64, CAREFUL);
     }
 }

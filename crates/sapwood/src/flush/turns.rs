@@ -62,8 +62,7 @@ impl Engine {
     pub fn wait_for_a_queue(&self) -> Result<()> {
         self.wait_until(|_| {
             let state = self.state.load();
-            let (used, capacity) = self.fill(&state);
-            state.frozen.is_none() || used < capacity
+            state.frozen.is_none() || state.active.fill() < self.queue_max(&state)
         })
     }
 

@@ -22,7 +22,7 @@ use psync::{Access, Volume, Write};
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The format that is read and written.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 const MAGIC: &[u8; 8] = b"sapwood\n";
 const LEN: usize = 56;
 
@@ -128,7 +128,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x04\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x05\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -143,8 +143,8 @@ mod tests {
             other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
             Current::decode(&other, "db")
         };
-        assert!(matches!(of_format(5), Err(Error::NewerFormat { found: 5, supported: 4, .. })));
-        assert!(matches!(of_format(3), Err(Error::OlderFormat { found: 3, supported: 4, .. })));
+        assert!(matches!(of_format(6), Err(Error::NewerFormat { found: 6, supported: 5, .. })));
+        assert!(matches!(of_format(4), Err(Error::OlderFormat { found: 4, supported: 5, .. })));
         assert!(matches!(of_format(0), Err(Error::Corrupt { .. })));
         for len in 0..LEN {
             assert!(

@@ -17,7 +17,7 @@
 //!    neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator if that is its parent's first child; so a parent's range never changes from below.
 //! 4. `len` counts exactly the records of the leaves.
-//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`Touched`]).
+//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`Touched`]), but for those of one long record.
 //! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
 
 mod leaf;
@@ -225,8 +225,9 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 while old < leaf.count() && leaf.key(old) < key {
                     old += 1;
                 }
-                let next = key.len() + change.value().map_or(0, <[u8]>::len);
-                self.pass(&mut packer, (id, leaf), kept..old, Some(next))?;
+                // Of a removal nothing comes.
+                let next = change.value().map(|value| key.len() + value.len());
+                self.pass(&mut packer, (id, leaf), kept..old, next)?;
                 let exists = old < leaf.count() && leaf.key(old) == key;
                 if exists {
                     packer.give_up(id);

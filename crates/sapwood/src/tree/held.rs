@@ -7,7 +7,7 @@
 //! change = klen vlen key value    klen and vlen: 4 bytes; vlen is 2^32 - 1 for a removal
 //! ```
 //!
-//! Invariant: a buffer goes back as soon as its last change has been taken and let go.
+//! Invariant: a buffer goes back as soon as its last change has been taken and let go. Nothing but a long change begins a buffer while another has room.
 
 use crate::operation::OperationRef;
 use crate::tree::incoming::{Either, Incoming};
@@ -23,14 +23,16 @@ const REMOVAL: u32 = u32::MAX;
 /// See the module.
 pub(crate) struct Held<'q> {
     pool: BufferPool,
-    /// What comes before the last buffer.
+    /// In which order changes come.
     parts: VecDeque<Part<'q>>,
+    /// The buffers of the copies that are full.
+    full: VecDeque<Filled>,
     last: Filled,
 }
 
 enum Part<'q> {
-    /// A buffer, and how much of it is full.
-    Copied(Filled),
+    /// So many of the copies that are next.
+    Copied(usize),
     Lent(Vec<OperationRef<'q>>),
 }
 
@@ -53,27 +55,21 @@ impl Filled {
 impl<'q> Held<'q> {
     /// Buffers come from `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { pool, parts: VecDeque::new(), last: Filled::default() }
+        Self { pool, parts: VecDeque::new(), full: VecDeque::new(), last: Filled::default() }
     }
 
-    /// Bytes that they take.
+    /// Bytes of copies, and of lists of what is lent.
     pub fn bytes(&self) -> u64 {
-        let parts = self.parts.iter().map(|part| match part {
-            Part::Copied(buffer) => buffer.filled,
-            Part::Lent(changes) => size_of_val(&changes[..]),
+        let lent = self.parts.iter().map(|part| match part {
+            Part::Copied(_) => 0,
+            Part::Lent(changes) => changes.capacity() * size_of::<OperationRef<'_>>(),
         });
-        (parts.sum::<usize>() + self.last.filled) as u64
-    }
-
-    /// The next change begins a buffer.
-    fn close(&mut self) {
-        let full = std::mem::take(&mut self.last);
-        self.parts.extend(full.buffer.is_some().then_some(Part::Copied(full)));
+        let copied = self.full.iter().chain([&self.last]).map(|buffer| buffer.filled);
+        (lent.sum::<usize>() + copied.sum::<usize>()) as u64
     }
 
     /// Adds changes whose keys lie above all before, which stay where they are.
     pub fn lend(&mut self, changes: Vec<OperationRef<'q>>) {
-        self.close();
         self.parts.push_back(Part::Lent(changes));
     }
 
@@ -82,14 +78,19 @@ impl<'q> Held<'q> {
         let bytes = value.unwrap_or_default();
         let len = HEAD + key.len() + bytes.len();
         if self.last.room() < len {
-            self.close();
-            self.last = Filled { buffer: Some(self.pool.take(len.max(LEN))), filled: 0 };
+            let next = Filled { buffer: Some(self.pool.take(len.max(LEN))), filled: 0 };
+            let full = std::mem::replace(&mut self.last, next);
+            self.full.extend(full.buffer.is_some().then_some(full));
         }
         let Filled { buffer: Some(buffer), filled } = &mut self.last else { return };
         let vlen = value.map_or(REMOVAL, |value| value.len() as u32);
         for part in [&(key.len() as u32).to_le_bytes()[..], &vlen.to_le_bytes(), key, bytes] {
             buffer[*filled..*filled + part.len()].copy_from_slice(part);
             *filled += part.len();
+        }
+        match self.parts.back_mut() {
+            Some(Part::Copied(count)) => *count += 1,
+            _ => self.parts.push_back(Part::Copied(1)),
         }
     }
 }
@@ -98,9 +99,17 @@ impl<'q> IntoIterator for Held<'q> {
     type Item = Either<HeldChange, OperationRef<'q>>;
     type IntoIter = Taken<'q>;
 
-    fn into_iter(mut self) -> Taken<'q> {
-        self.close();
-        Taken { parts: self.parts, now: Rc::default(), at: 0, lent: Vec::new().into_iter() }
+    fn into_iter(self) -> Taken<'q> {
+        let mut buffers = self.full;
+        buffers.push_back(self.last);
+        Taken {
+            parts: self.parts,
+            buffers,
+            now: Rc::default(),
+            at: 0,
+            copied: 0,
+            lent: Vec::new().into_iter(),
+        }
     }
 }
 
@@ -126,14 +135,21 @@ impl Incoming for HeldChange {
 /// The changes, in order.
 pub(crate) struct Taken<'q> {
     parts: VecDeque<Part<'q>>,
+    buffers: VecDeque<Filled>,
+    /// The buffer of the next copy, where that begins, and how many come before anything that is lent.
     now: Rc<Filled>,
     at: usize,
+    copied: usize,
     lent: std::vec::IntoIter<OperationRef<'q>>,
 }
 
 impl Taken<'_> {
-    /// The next change in the buffer.
-    fn next_copied(&mut self) -> HeldChange {
+    /// The next copy, of which there is one.
+    fn next_copied(&mut self) -> Option<HeldChange> {
+        while self.at == self.now.filled {
+            (self.now, self.at) = (Rc::default(), 0);
+            self.now = Rc::new(self.buffers.pop_front()?);
+        }
         let head = &self.now.bytes()[self.at..];
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (klen, vlen) = (number(0), number(4));
@@ -141,7 +157,7 @@ impl Taken<'_> {
         let value = key + klen as usize;
         let end = (vlen != REMOVAL).then(|| value + vlen as usize);
         self.at = end.unwrap_or(value);
-        HeldChange { buffer: Rc::clone(&self.now), key, value, end }
+        Some(HeldChange { buffer: Rc::clone(&self.now), key, value, end })
     }
 }
 
@@ -153,12 +169,12 @@ impl<'q> Iterator for Taken<'q> {
             if let Some(change) = self.lent.next() {
                 return Some(Either::Other(change));
             }
-            if self.at < self.now.filled {
-                return Some(Either::One(self.next_copied()));
+            if let Some(left) = self.copied.checked_sub(1) {
+                self.copied = left;
+                return self.next_copied().map(Either::One);
             }
-            (self.now, self.at) = (Rc::default(), 0);
             match self.parts.pop_front()? {
-                Part::Copied(buffer) => self.now = Rc::new(buffer),
+                Part::Copied(count) => self.copied = count,
                 Part::Lent(changes) => self.lent = changes.into_iter(),
             }
         }
@@ -195,7 +211,9 @@ mod tests {
             prop_assert!(taken.next().is_none());
             drop(taken);
             let copied = changes.iter().filter(|(_, _, is_lent)| !is_lent);
-            let bytes: usize = copied.map(|(klen, vlen, _)| HEAD + klen + vlen.unwrap_or(0)).sum();
+            let lens: Vec<_> = copied.map(|(klen, vlen, _)| HEAD + klen + vlen.unwrap_or(0)).collect();
+            let bytes: usize = lens.iter().sum();
+            prop_assert!(pool.idle_bytes() <= 2 * bytes + LEN, "{} for {}", pool.idle_bytes(), bytes);
             prop_assert!(pool.idle_bytes() >= bytes, "{} of {}", pool.idle_bytes(), bytes);
         }
 

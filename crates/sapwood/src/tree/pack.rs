@@ -140,13 +140,11 @@ impl Packer {
     /// Whether a leaf may stay where it is: it is of one long record, and neither what waits nor what comes next, so many bytes, would join it.
     pub fn may_stay(&self, records: usize, len: usize, next: Option<usize>) -> bool {
         let waits = self.pending_bytes();
-        records == 1
-            && self.is_long(len)
-            && (waits == 0 || self.is_long(waits))
-            && next.is_none_or(|next| self.is_long(next))
+        let joins = |bytes: usize| bytes > 0 && !self.is_long(bytes) && len < self.capacity + HEADER;
+        records == 1 && self.is_long(len) && !joins(waits) && !next.is_some_and(joins)
     }
 
-    /// Leaves a leaf of so many bytes where it is, which has one record.
+    /// Leaves a leaf of so many bytes where it is, which [may](Packer::may_stay) stay there.
     pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8], len: usize) -> Result<()> {
         self.emit_all(attempt, false)?;
         let child = self.child(id, key, may_be_lone(key, len));
@@ -190,7 +188,7 @@ impl Packer {
             return Ok(());
         }
         let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
-        let (first, len) = (self.pending.key(0), self.pending.node_bytes(0, 1));
+        let (first, len) = (self.pending.key(0), HEADER + self.pending.node_bytes(0, 1));
         let may_be_lone = self.level == 0 && count == 1 && self.is_long(len) && may_be_lone(first, len);
         let child = self.child(id, first, may_be_lone);
         self.last_key = Some(Bytes::copy_from_slice(self.pending.key(count - 1)));

@@ -72,7 +72,7 @@ pub(crate) struct Budget {
     pub rewrite: u64,
     /// Written in all, in this attempt.
     pub write: u64,
-    /// Keys and values that wait in memory for the leaves.
+    /// What waits in memory for the leaves: keys and values that were copied, and lists of those that are lent.
     pub hold: u64,
     /// Nodes that the attempt has written, log pieces among them (count): it lists them in memory, and in one edit.
     pub nodes: usize,
@@ -185,9 +185,14 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         while self.has_budget() {
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.clear();
+            // Whether there is budget is looked at from chunk to chunk: one of long changes is to use up no more than is left.
+            let left = self.budget.rewrite.min(self.budget.write).saturating_sub(self.routed.promised);
+            let mut bytes = 0;
             while chunk.len() < BCNT
+                && bytes <= left
                 && let Some(change) = self.next_change(None)
             {
+                bytes += bytes_of(&change);
                 chunk.push(change);
             }
             let end = chunk.len();
@@ -215,7 +220,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         // The last block of a chunk takes everything below its fence, so that the next chunk begins at another one.
         if visit.keys.end == self.chunk.len() {
             let mut bytes = 0;
-            while self.held + bytes < self.budget.hold
+            while self.held + bytes < self.budget.hold.min(self.budget.write)
                 && let Some(change) = self.next_change(visit.place.fence.as_ref())
             {
                 // The list of them is in memory as well.
@@ -325,7 +330,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         let mut cleansed = Vec::new();
         for (visit, block) in group {
-            let is_used_up = self.held >= self.budget.hold || self.attempt.bytes() >= self.budget.write;
+            let is_used_up = self.held >= self.budget.hold
+                || self.routed.promised >= self.budget.rewrite
+                || self.attempt.bytes() >= self.budget.write;
             if self.routed.left.is_none() && is_used_up {
                 self.leave(visit.keys.start);
             }

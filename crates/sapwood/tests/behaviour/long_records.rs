@@ -61,6 +61,17 @@ fn each_is_written_once_on_its_way_to_its_leaf() {
     assert!(keyspace.multi_get(&keys).expect("reads").iter().all(Option::is_none));
     let more = db.stats().reads.requests - requests;
     assert!(more < 100, "{more} requests for 500 that are not there, twice");
+    // And to remove what is not there.
+    let before = db.stats();
+    (RECORDS..RECORDS + 500).for_each(|number| keyspace.remove(key(number)).expect("removes"));
+    db.flush().expect("flushes");
+    let (reads, writes) = (db.stats().reads, db.stats().writes);
+    let (requests, bytes) =
+        (reads.requests - before.reads.requests, writes.data_bytes - before.writes.data_bytes);
+    assert!(
+        requests < 100 && bytes < 500 << 10,
+        "{requests} requests, {bytes} bytes for 500 that are not there"
+    );
     let mut rng = StdRng::seed_from_u64(3);
     for round in 0..20 {
         let numbers: Vec<_> = (0..400).map(|_| rng.random_range(0..RECORDS)).collect();
