@@ -12,11 +12,9 @@
 //! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full. As long as
 //! the frozen queue is not in the trees there is no lead: until then a full queue stops everybody.
 
-mod foreseen;
-
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use foreseen::Foreseen;
+use crate::foreseen::Foreseen;
 use parking_lot::Mutex;
 use psync::nap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

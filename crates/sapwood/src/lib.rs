@@ -52,6 +52,7 @@ mod engine;
 mod entries;
 mod error;
 mod flush;
+mod foreseen;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -25,7 +25,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("wal", &[]),
     ("store", &[]),
     ("tree", &["store", "queue"]),
-    ("backpressure", &[]),
     ("cleansing", &["store", "tree", "budget", "engine", "publish", "space"]),
     (
         "flush",

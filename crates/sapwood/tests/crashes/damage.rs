@@ -245,8 +245,8 @@ fn another_format_is_told_from_damage() {
         });
         open(&volume)
     };
-    assert!(matches!(give_format(5), Err(Error::NewerFormat { found: 5, supported: 4, .. })));
-    assert!(matches!(give_format(3), Err(Error::OlderFormat { found: 3, supported: 4, .. })));
+    assert!(matches!(give_format(6), Err(Error::NewerFormat { found: 6, supported: 5, .. })));
+    assert!(matches!(give_format(4), Err(Error::OlderFormat { found: 4, supported: 5, .. })));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 /// See the module. In bytes.
 #[derive(Debug, Default)]
-pub(super) struct Foreseen {
+pub(crate) struct Foreseen {
     /// What the flush writes itself, and of this what was due when its queue was in the trees.
     own: u64,
     due: u64,
