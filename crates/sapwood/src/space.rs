@@ -211,7 +211,7 @@ mod tests {
                 version.used_bytes() <= allowance_of(version, patience)
             };
             let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
-            assert!(!is_within(Patience::AtWork));
+            assert!(!is_within(Patience::AtRest));
             assert_eq!(is_within(Patience::InAHurry), is_bearable);
             keyspace.insert("key", "value").unwrap();
             assert!(!engine.are_writers_pressed());
@@ -221,7 +221,7 @@ mod tests {
             engine.tidy_up(writer, Patience::AtRest).unwrap();
             // What is more than bearable is collected nevertheless, and no more.
             assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
-            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtWork));
+            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtRest));
             // And the rest when nobody is pressed any more.
             drop(guard);
             db.flush().unwrap();
