@@ -148,6 +148,7 @@ impl Engine {
     /// Tells the record cache of all that comes to the trees, before readers look there for it.
     fn renew_records(&self, queue: &Opq) -> Result<()> {
         let records = self.pager.cache.records();
+        records.passes_a_flush();
         if records.is_used() {
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
                 records.renew(keyspace, key, value, is_asked);

@@ -36,7 +36,7 @@ impl Engine {
             let open = stage.open(limit);
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
-            let work = move || sweep_ahead(stage, &self.pager, all, version, limit / 4);
+            let work = move || sweep_ahead(stage, &self.pager, all, version, limit / 8);
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
@@ -106,7 +106,7 @@ impl Engine {
             {
                 bytes += next.leaves + area.bytes();
                 let price = price(next.leaves, area.bytes(), area.layer_count());
-                if next.is_paid && area.rent().has_reached(price) {
+                if next.is_wanted && area.rent().has_reached(price) {
                     paid.push(Paid { area: Arc::clone(area), price });
                 }
                 blocks.push(Logged { block: id, area: Arc::clone(area) });

@@ -3,6 +3,7 @@
 use crate::budget::Need;
 use crate::cleansing::Growth;
 use crate::store::attempt::Attempt;
+use crate::store::log_area::LAYERS_MAX;
 use crate::tree::cleanse::to_leaves;
 use crate::tree::logged;
 use crate::tree::sweep::Due;
@@ -76,6 +77,95 @@ fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
         seen.push(cleansed);
     }
     assert!(seen.first() == Some(&0) && seen.iter().any(|cleansed| *cleansed > 0), "{seen:?}");
+}
+
+/// Leaves that one knows by heart.
+#[test]
+fn what_areas_say_of_their_leaves_is_so() {
+    let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let mut seen = 0;
+    for round in 0..60u32 {
+        let mut batch = db.batch();
+        for at in 0..1500u32 {
+            let number = (round * 1500 + at).wrapping_mul(2_654_435_761) % 40_000;
+            match number % 7 {
+                0 if round > 30 => batch.remove(&keyspace, number.to_be_bytes()),
+                _ => batch.insert(&keyspace, number.to_be_bytes(), vec![8; 60 + number as usize % 80]),
+            };
+        }
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        for (block, area) in version.logs.iter() {
+            let block = view.node(block, 1).unwrap();
+            let counted = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            assert_eq!(area.leaf_bytes(|| counted), counted, "round {round}");
+            seen += usize::from(area.layer_count() > 3);
+        }
+    }
+    assert!(seen > 50, "{seen}");
+    assert!(db.stats().writes.blocks_cleansed > 50);
+}
+
+/// At 64 layers a block had to be cleansed within the flush, and all that were loaded together had as many at the same time.
+#[test]
+fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
+    let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+    let (mut most, mut cleansed) = (0, Vec::new());
+    for flush in 0..2 * LAYERS_MAX as u32 {
+        let mut batch = db.batch();
+        // One or two for a block: their logs are far from being a good share of their leaves.
+        for number in (flush..40_000).step_by(1000) {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 100]);
+        }
+        batch.commit().unwrap();
+        let before = db.stats().writes.blocks_cleansed;
+        db.flush().unwrap();
+        cleansed.push(db.stats().writes.blocks_cleansed - before);
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        most = version.logs.iter().map(|(_, area)| area.layer_count()).max().unwrap_or(0).max(most);
+    }
+    assert!((LAYERS_MAX / 2..LAYERS_MAX).contains(&most), "{most}");
+    assert!(cleansed.iter().filter(|blocks| **blocks > 0).count() > 10, "not all at once: {cleansed:?}");
+}
+
+/// Who reads ahead waits for room only when the flush waits for nothing that he has in flight.
+#[test]
+fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
+    let (db, _, due) = with_due(&Simulated::new(1), 0, 80_000);
+    let engine = &db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let keyspace = due[0].keyspace;
+    let view = TreeView { pager: &engine.pager, version: &version, keyspace };
+    for limit in [200 << 10, 600 << 10, 1 << 20, 8 << 20] {
+        let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
+        let stage = &engine.pager.stage;
+        let before = engine.pager.counters.ahead.load(Relaxed);
+        std::thread::scope(|scope| {
+            let open = stage.open(limit);
+            let reader = scope.spawn(|| {
+                sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 200 << 10);
+            });
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+            // So that something is here, and the rest has no room.
+            while stage.bytes() == 0 {
+                std::thread::yield_now();
+            }
+            to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
+            drop(open);
+            reader.join().unwrap();
+        });
+        assert!(engine.pager.counters.ahead.load(Relaxed) > before, "{limit}");
+        assert_eq!(stage.bytes(), 0);
+    }
 }
 
 /// Of blocks that few changes go to most leaves are read ahead for nothing, and were kept until the portion was done.

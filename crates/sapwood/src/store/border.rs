@@ -5,8 +5,9 @@
 //! ```
 //! Each side remembers as ghosts what it let go last, and as much of it as fits into the same number of bytes. When one comes
 //! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
-//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.) As long as all records that were asked for were too long
-//! for the records' side, nodes take its memory without ghosts.
+//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.) As long as nobody asks for records, or for none that is not too long
+//! for the records' side, nodes take its memory, however old the ghosts are that come back: flushes come to all blocks in turn, and who goes round in a circle
+//! gains nothing from a little more memory, and everything from enough.
 //!
 //! What is learned so is what each side wants, and it outlives capacities that are too small for both. Both sides keep what they want as long as there is enough. Of less, nodes give
 //! first, down to their part: what they lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
@@ -51,7 +52,7 @@ pub(crate) enum Vote {
     NodeCameBack { age: u64 },
     /// A node had to be read for a record that would still be here with a little more.
     RecordCameBack,
-    /// Records have memory, and none came that fits there.
+    /// Records have memory, and nobody asks for any, or none came that fits there.
     RecordsUnused,
 }
 

@@ -167,7 +167,7 @@ impl Cache {
     /// A reader had to read a node. Says whether it comes again soon.
     pub fn missed(&self, position: Position) -> bool {
         let Some(age) = self.ghosts.take(position) else { return false };
-        self.vote(Vote::NodeCameBack { age });
+        self.vote(if self.records.is_idle() { Vote::RecordsUnused } else { Vote::NodeCameBack { age } });
         age <= self.border.capacity()
     }
 
@@ -198,7 +198,7 @@ impl Cache {
             Kept::TooLong if !self.holds(position) => {
                 self.insert(position, node.clone());
                 // Memory for records that nobody has.
-                if self.is_full.load(Relaxed) && !self.records.is_used() {
+                if self.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
                 }
             }
@@ -281,6 +281,27 @@ mod tests {
         }
         let (nodes, records) = cache.bytes();
         assert!(records < CAPACITY / 8 && nodes > CAPACITY * 3 / 4, "{records} and {nodes} of {CAPACITY}");
+    }
+
+    /// Flushes come to all blocks in turn. Of those who go round in a circle nobody comes back soon.
+    #[test]
+    fn nodes_get_it_when_flushes_need_them_and_nobody_asks_for_records() {
+        for (flushes, are_given) in [(0, false), (15, false), (16, true)] {
+            let cache = Cache::new(CAPACITY, Frames::new(0));
+            let (key, at) = (7u64.to_be_bytes(), Position(1 << 40));
+            cache.remember(0, &key, &[1; 100], (at, &leaf(7)));
+            (0..20).for_each(|_| cache.records().passes_a_flush());
+            assert!(cache.record(0, KeyspaceId(1), &key).is_some(), "a reader comes");
+            (0..flushes).for_each(|_| cache.records().passes_a_flush());
+            for id in (0..1500).cycle().take(1500 * 3) {
+                let position = Position(id * 8192);
+                if cache.get(position).is_none() {
+                    cache.offer(position, &leaf(id));
+                }
+            }
+            let (nodes, records) = cache.bytes();
+            assert_eq!(nodes > CAPACITY * 2 / 3, are_given, "{flushes}: {nodes} and {records} of {CAPACITY}");
+        }
     }
 
     #[test]

@@ -236,13 +236,13 @@ impl Pager {
         }
     }
 
-    /// As [`Pager::fetch`] with [`Gather::Runs`], of which the reading is still to come.
-    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>) -> Result<Coming> {
+    /// As [`Pager::fetch`], of which the reading is still to come. Nothing comes from the stage.
+    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, gather: Gather) -> Result<Coming> {
         let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
         self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
-        let plan = self.plan(segments, missing, &wanted, Gather::Runs)?;
-        Ok(Coming { wanted, nodes, plan, begun: None })
+        let plan = self.plan(segments, missing, &wanted, gather)?;
+        Ok(Coming { wanted, nodes, plan, gather, begun: None })
     }
 
     /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. Whoever asks has `mine` bytes in flight already.
@@ -256,8 +256,8 @@ impl Pager {
 
     /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.
     pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
-        let Coming { wanted, mut nodes, plan, begun } = coming;
-        let take_in = self.take_in(&wanted, Gather::Runs, &mut nodes);
+        let Coming { wanted, mut nodes, plan, gather, begun } = coming;
+        let take_in = self.take_in(&wanted, gather, &mut nodes);
         match begun {
             Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
             None => self.reader.carry_out(&plan, &wanted, take_in)?,
@@ -271,6 +271,7 @@ pub(crate) struct Coming {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
     plan: Plan,
+    gather: Gather,
     begun: Option<Begun>,
 }
 

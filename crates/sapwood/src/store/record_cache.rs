@@ -41,6 +41,9 @@ const BUCKETS_A_CHUNK: usize = 64;
 /// Buckets that come or go while readers wait.
 const STEP: usize = 32;
 
+/// After so many flushes, in all of which no reader wanted a record, the cache is idle.
+const IDLE: u64 = 16;
+
 /// What became of a record that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
@@ -58,6 +61,8 @@ pub(crate) struct RecordCache {
     /// The number of the states that are served.
     serves: AtomicU64,
     is_used: AtomicBool,
+    /// Flushes since a reader found something here or put it here (count).
+    unasked: AtomicU64,
     buckets: RwLock<Buckets>,
 }
 
@@ -170,6 +175,7 @@ impl Default for RecordCache {
             hasher: RandomState::default(),
             serves: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
+            unasked: AtomicU64::new(IDLE),
             buckets: RwLock::default(),
         }
     }
@@ -239,6 +245,7 @@ impl RecordCache {
             Some(Bytes::copy_from_slice(bucket.ask(place)))
         })
         .flatten()
+        .inspect(|_| self.is_asked())
     }
 
     /// Keeps what a reader of a state with this number has found in a tree.
@@ -251,6 +258,7 @@ impl RecordCache {
             if !self.is_used.load(Ordering::Acquire) {
                 self.is_used.store(true, Ordering::SeqCst);
             }
+            self.is_asked();
             if self.serves.load(Ordering::SeqCst) != number {
                 return Kept::No;
             }
@@ -273,6 +281,23 @@ impl RecordCache {
     /// Whether anybody ever wanted to put something here.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Ordering::SeqCst)
+    }
+
+    /// A reader wants records. Of what many readers share nothing is written that is as it should be.
+    fn is_asked(&self) {
+        if self.unasked.load(Ordering::Relaxed) != 0 {
+            self.unasked.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// There is a flush.
+    pub fn passes_a_flush(&self) {
+        self.unasked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether no reader has wanted a record for long, as flushes go.
+    pub fn is_idle(&self) -> bool {
+        self.unasked.load(Ordering::Relaxed) >= IDLE
     }
 
     /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say, and what

@@ -75,7 +75,23 @@ pub(crate) enum Claim {
     Absent,
 }
 
+/// Whether the stage takes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    NotYet,
+    Closed,
+}
+
 impl Inner {
+    fn room(&self, bytes: u64) -> Room {
+        match self.limit {
+            0 => Room::Closed,
+            limit if self.bytes > 0 && self.bytes + bytes > limit => Room::NotYet,
+            _ => Room::Enough,
+        }
+    }
+
     fn remove(&mut self, position: Position) -> Option<Node> {
         let staged = self.nodes.remove(&position)?;
         self.bytes -= u64::from(staged.len);
@@ -104,13 +120,17 @@ impl Stage {
         Open { stage: self }
     }
 
-    /// Waits until there is room for so many bytes. False when it is closed.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    /// Whether there is room for so many bytes.
+    pub fn room(&self, bytes: u64) -> Room {
+        self.inner.lock().room(bytes)
+    }
+
+    /// Waits until there is room for so many bytes, or it is closed. Not for somebody who has to bring something first: the flush may wait for that.
+    pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
-        while inner.limit > 0 && inner.bytes > 0 && inner.bytes + bytes > inner.limit {
+        while inner.room(bytes) == Room::NotYet {
             self.changed.wait(&mut inner);
         }
-        inner.limit > 0
     }
 
     /// Takes on nodes of blocks, which are in key order, and says which of them to read: not those that the flush has claimed or passed.
@@ -308,7 +328,7 @@ mod tests {
         assert!(stage.bytes() > 0);
         stage.pass(mark("m"));
         assert_eq!(stage.bytes(), 0, "a wrong guess is given up when the flush has passed it");
-        assert!(stage.has_room(1 << 30), "an empty stage takes anything");
+        assert_eq!(stage.room(1 << 30), Room::Enough, "an empty stage takes anything");
     }
     #[test]
     fn a_block_that_was_passed_is_given_up_within_a_portion() {

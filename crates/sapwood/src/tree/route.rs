@@ -46,6 +46,12 @@ use std::sync::Arc;
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
 
+/// So many layers are enough for a block: it is noted as due before it has as many as it may. Not all at the same time, as those that were loaded at the same time
+/// get their layers at the same time.
+fn layers_enough(block: NodeId) -> usize {
+    LAYERS_MAX * 11 / 16 + (block.0 as usize % (LAYERS_MAX / 4))
+}
+
 /// What became of the changes.
 pub(crate) struct Routed<'q> {
     /// What is to go to the leaves.
@@ -275,7 +281,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         } else {
             let is_paid =
                 area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged, layers)));
-            self.sweep.at_block(Due::new(keyspace, low, leaves, is_paid), fence, log)
+            let is_wanted = is_paid || layers >= layers_enough(id);
+            self.sweep.at_block(Due::new(keyspace, low, leaves, is_wanted), fence, log)
         };
         if layers == LAYERS_MAX || urgency == Urgency::Overdue {
             self.routed.cleansed += 1;

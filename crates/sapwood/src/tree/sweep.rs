@@ -89,8 +89,8 @@ pub(crate) struct Due {
     pub low: Bytes,
     /// Bytes of its leaves.
     pub leaves: u64,
-    /// Whether range searches have paid for it.
-    pub is_paid: bool,
+    /// Whether it has its turn whatever its log weighs: range searches have paid for it, or its layers are many.
+    pub is_wanted: bool,
     /// Whether it is the cursor's doing.
     by_cursor: bool,
 }
@@ -182,7 +182,7 @@ impl Sweep {
         if is_next {
             self.cursor.pass(due.keyspace, fence, if urgency == Urgency::NotDue { 0 } else { due.leaves });
         }
-        if urgency == Urgency::Due || (urgency == Urgency::NotDue && due.is_paid) {
+        if urgency == Urgency::Due || (urgency == Urgency::NotDue && due.is_wanted) {
             self.due.push(Due { by_cursor: is_next && urgency == Urgency::Due, ..due });
         }
         urgency
@@ -220,8 +220,8 @@ impl Sweep {
 }
 
 impl Due {
-    pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_paid: bool) -> Self {
-        Self { keyspace, low, leaves, is_paid, by_cursor: false }
+    pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_wanted: bool) -> Self {
+        Self { keyspace, low, leaves, is_wanted, by_cursor: false }
     }
 }
 

@@ -1,16 +1,27 @@
 //! Reading ahead of the sweep: while a flush cleanses, another thread brings the log pieces and leaves of the blocks that are
-//! next to the [`Stage`], many with one psync. So the device reads while the flush merges and waits for its
+//! next to the [`Stage`], many with one psync, and begins with the next batch before it takes in the last. So the device reads while the flush merges and waits for its
 //! syncs, and nodes are checked on another core.
 //!
-//! Invariant: no version is kept from dying for longer than one batch of reads.
+//! ```text
+//! due ─▶ begin batch 2 ─▶ bring batch 1 ─▶ stage      as long as there is room; what is in flight is brought before room is waited for
+//! ```
+//! Invariants:
+//! 1. No version is kept from dying for longer than it takes to read two batches.
+//! 2. Nobody who waits for what is in flight is waited for.
 
 use crate::error::Result;
-use crate::store::pager::{Gather, Pager};
-use crate::store::stage::{Stage, Wanted};
+use crate::store::pager::{self, Gather, Pager};
+use crate::store::stage::{self, Room, Stage, Wanted};
 use crate::store::version::Version;
 use crate::tree::sweep::{Due, beyond};
 use crate::tree::view::{Block, TreeView};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Batches that one block may be as long as.
+const LARGEST: u64 = 4;
+/// Batches in flight at a time: while the nodes of one are copied and checked the device is at the next.
+const FLYING: usize = 2;
 
 /// Reads about `batch` bytes at a time until the stage is closed, all is read, or a read fails: then the flush meets the same failure, and
 /// tells of it.
@@ -21,13 +32,40 @@ pub(crate) fn sweep_ahead(
     version: impl Fn() -> Arc<Version>,
     batch: u64,
 ) {
-    while !due.is_empty() && stage.has_room(batch) {
-        let version = version();
-        let Ok(wanted) = next_batch(pager, &version, &mut due, batch) else { return };
-        let coming = stage.begin(wanted);
-        let Ok(read) = pager.fetch(&version.segments, &coming.nodes, Gather::Ahead) else { return };
-        coming.arrived(read);
+    let mut flying = VecDeque::new();
+    let mut spare = Vec::new();
+    loop {
+        let has_more = !due.is_empty() && flying.len() < FLYING;
+        if flying.is_empty() && has_more {
+            stage.wait_for_room(batch);
+        }
+        match stage.room(batch) {
+            Room::Closed => return,
+            Room::Enough if has_more => {
+                let version = version();
+                let Ok(wanted) = next_batch(pager, &version, &mut due, batch) else { return };
+                let coming = stage.begin(wanted);
+                let nodes = coming.nodes.clone();
+                let Ok(mut reads) = pager.ask(&version.segments, nodes, Gather::Ahead) else { return };
+                let mine = flying.iter().map(|Batch { reads, .. }| reads.aloft()).sum();
+                pager.begin(&mut reads, &mut spare, mine);
+                flying.push_back(Batch { coming, reads, _version: version });
+            }
+            _ => {
+                let Some(Batch { coming, reads, _version }) = flying.pop_front() else { return };
+                let Ok(read) = pager.bring(reads, &mut spare) else { return };
+                coming.arrived(read);
+            }
+        }
     }
+}
+
+/// What is read together.
+struct Batch<'a> {
+    coming: stage::Coming<'a>,
+    reads: pager::Coming,
+    /// As long as it lives, nothing else is written where its nodes are.
+    _version: Arc<Version>,
 }
 
 /// What the next blocks consist of.
@@ -44,7 +82,7 @@ fn next_batch(pager: &Pager, version: &Version, due: &mut &[Due], batch: u64) ->
         let table = &version.table;
         let len = view.leaf_bytes(&block) + area.bytes();
         // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
-        if len <= 2 * batch {
+        if len <= LARGEST * batch {
             let pieces = area.pieces().filter_map(|piece| Some((piece, table.address(piece)?)));
             let nodes = pieces.chain(view.leaves_of(&block)).collect();
             wanted.push(Wanted { end: beyond(*keyspace, fence), nodes });

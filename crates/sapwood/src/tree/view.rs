@@ -88,7 +88,7 @@ impl TreeView<'_> {
     /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`Gather::Runs`]; what has to be read is still to come.
     pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<Coming> {
         let wanted = leaves.iter().copied().chain(pieces).map(|id| Ok((id, self.address(id)?)));
-        self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?)
+        self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?, Gather::Runs)
     }
 
     /// What [`TreeView::ask`] asked for: so many leaves, and the pieces.
@@ -134,9 +134,14 @@ impl TreeView<'_> {
         ids.filter_map(|id| Some((id, self.version.table.address(id)?)))
     }
 
-    /// Bytes of all leaves of a node of level 1.
+    /// Bytes of all leaves of a node of level 1. A look at the mapping table for each of them was a third of what it took a flush to
+    /// append to a block, so the block's log area keeps the sum.
     pub fn leaf_bytes(&self, block: &Node) -> u64 {
-        self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum()
+        let count = || self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+        match self.log(block.name().id) {
+            Some(area) => area.leaf_bytes(count),
+            None => count(),
+        }
     }
 
     /// Bytes of one node. What has no address is told when it is asked for.
