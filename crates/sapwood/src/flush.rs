@@ -8,13 +8,14 @@
 //!                       └ any other error: poison
 //! ```
 //! Here is one flush from its beginning to its end. [`turns`] says whose turn it is: who is woken, and who waits for what; [`portions`] is
-//! the way of a queue to the trees; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`control`] what flushes, and those who wait for them, know of
+//! the way of a queue to the trees; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
 //! one another.
 
 mod control;
 mod portions;
 mod queue_log;
 mod shortage;
+mod told;
 mod turns;
 
 pub(crate) use control::FlushControl;
@@ -32,6 +33,7 @@ use crate::tree::sweep::LogBytes;
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use told::Told;
 
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
@@ -58,6 +60,7 @@ impl Engine {
     fn flush_frozen(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         self.slots.begin_round();
+        let mut told = Told::begin(&self.flush.counters);
         at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
         let mut sweep = self.flush.sweep.lock();
         let rent = self.pager.rents.unsettled();
@@ -99,6 +102,7 @@ impl Engine {
         if is_whole {
             self.flush.newest.store(newest, Relaxed);
         }
+        told.in_trees();
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
@@ -124,6 +128,7 @@ impl Engine {
                 }
             };
         sweep.end(left);
+        told.end(&self.flush.counters, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();
@@ -148,7 +153,7 @@ impl Engine {
     /// Tells the record cache of all that comes to the trees, before readers look there for it.
     fn renew_records(&self, queue: &Opq) -> Result<()> {
         let records = self.pager.cache.records();
-        records.passes_a_flush();
+        records.note_flush();
         if records.is_used() {
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
                 records.renew(keyspace, key, value, is_asked);

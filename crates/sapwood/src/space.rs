@@ -189,9 +189,11 @@ mod tests {
     use super::*;
     use crate::cleansing::tests::{cleansed, with_due};
     use crate::store::garbage_collection::allowance_of;
+    use crate::store::log_area::LAYERS_MAX;
+    use crate::store::manifest;
     use crate::store::writer::PAGE;
     use crate::{Database, Keyspace};
-    use psync::{Simulated, Volume};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::HashSet;
 
     #[test]
@@ -269,6 +271,43 @@ mod tests {
         volume.set_capacity(u64::MAX);
         db.flush().unwrap();
         assert_eq!(db.check().unwrap().records, 24_000);
+    }
+
+    /// What the large portion had noted as due was there a second time, and was to be cleansed twice.
+    #[test]
+    fn what_is_due_is_so_once_if_a_portion_is_tried_again() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(64 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..230_000u32).map(|number| (number.to_be_bytes(), vec![7; 1000]))).unwrap();
+        let engine = &db.handle.engine;
+        let live = engine.state.load().version.live_bytes();
+        assert!(flush_portion(live) > portion(live));
+        let mut cleansed = 0;
+        for flush in 0..LAYERS_MAX as u32 {
+            // A layer for each block, which is due when it has many.
+            let mut batch = db.batch();
+            for number in (flush..230_000).step_by(300) {
+                batch.insert(&keyspace, number.to_be_bytes(), vec![8; 1000]);
+            }
+            batch.commit().unwrap();
+            if flush == 52 {
+                // When all of them are noted.
+                let manifest = engine.manifest.lock().as_ref().unwrap().current().manifest;
+                let writes = Filter::kinds([OperationKind::Write]).file(manifest::file_name(manifest));
+                volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Once);
+            }
+            let before = db.stats().writes;
+            db.flush().unwrap();
+            let after = db.stats().writes;
+            if flush == 52 {
+                cleansed = after.blocks_cleansed - before.blocks_cleansed;
+            }
+            assert_eq!(engine.flush.shortage.is_careful(), flush >= 52);
+        }
+        assert!(cleansed > 20, "{cleansed}");
+        assert_eq!(db.check().unwrap().records, 230_000);
     }
 
     const RECORDS: u64 = 100_000;

@@ -36,7 +36,7 @@ impl Engine {
             let open = stage.open(limit);
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
-            let work = move || sweep_ahead(stage, &self.pager, all, version, limit / 8);
+            let work = move || sweep_ahead(stage, &self.pager, all, version, limit);
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();

@@ -11,14 +11,17 @@ use crate::tree::sweep_ahead::sweep_ahead;
 use crate::tree::view::TreeView;
 use crate::{Database, Keyspace};
 use bytes::Bytes;
-use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+use psync::{Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
 pub(crate) fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
-    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-    let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(shared).unwrap();
+    with_due_on(Arc::new(volume.clone()), threads, records)
+}
+
+fn with_due_on(volume: Arc<dyn Volume>, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
+    let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(volume).unwrap();
     let keyspace = db.keyspace("main").unwrap();
     keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
     let mut batch = db.batch();
@@ -102,9 +105,13 @@ fn what_areas_say_of_their_leaves_is_so() {
         let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
         for (block, area) in version.logs.iter() {
             let block = view.node(block, 1).unwrap();
-            let counted = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
-            assert_eq!(area.leaf_bytes(|| counted), counted, "round {round}");
+            let counted: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
+            assert_eq!(view.leaf_bytes(&block), counted, "round {round}");
             seen += usize::from(area.layer_count() > 3);
+        }
+        let behind = 1_000_000 * (round + 1);
+        if round % 10 == 9 {
+            keyspace.ingest((behind..behind + 3000).map(|number| (number.to_be_bytes(), [3; 100]))).unwrap();
         }
     }
     assert!(seen > 50, "{seen}");
@@ -139,24 +146,28 @@ fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
 /// Who reads ahead waits for room only when the flush waits for nothing that he has in flight.
 #[test]
 fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
-    let (db, _, due) = with_due(&Simulated::new(1), 0, 80_000);
+    let directory = tempfile::tempdir().unwrap();
+    // A simulated disk has read when it has begun.
+    let disk = Disk::open(directory.path(), DiskOptions { create: true, ..DiskOptions::default() }).unwrap();
+    let (db, _, due) = with_due_on(Arc::new(disk), 0, 80_000);
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
     let keyspace = due[0].keyspace;
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
-    for limit in [200 << 10, 600 << 10, 1 << 20, 8 << 20] {
+    for (limit, ahead) in [(200 << 10, 3200 << 10), (600 << 10, 3200 << 10), (8 << 20, 8 << 20)] {
         let (blocks, _) = logged::next(view, Bytes::new(), u64::MAX).unwrap();
         let stage = &engine.pager.stage;
         let before = engine.pager.counters.ahead.load(Relaxed);
         std::thread::scope(|scope| {
             let open = stage.open(limit);
             let reader = scope.spawn(|| {
-                sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 200 << 10);
+                sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), ahead);
             });
             let mut guard = engine.writer(Need::default()).unwrap();
             let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
             // So that something is here, and the rest has no room.
             while stage.bytes() == 0 {
+                assert!(!reader.is_finished(), "{limit}");
                 std::thread::yield_now();
             }
             to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
@@ -198,7 +209,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
     let stage = &engine.pager.stage;
     let _open = stage.open(64 << 20);
-    sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 16 << 20);
+    sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 64 << 20);
     let all = stage.bytes();
     let mut guard = engine.writer(Need::default()).unwrap();
     let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());

@@ -23,7 +23,7 @@ use crate::tree::bupdate::bupdate;
 use crate::tree::incoming::Either;
 use crate::tree::route::{Budget, Newness, bytes_of, route};
 use crate::tree::sample::Sample;
-use crate::tree::sweep::Sweep;
+use crate::tree::sweep::{Place, Sweep};
 use bytes::Bytes;
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -63,6 +63,7 @@ impl Engine {
             let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
             // There may be space for a small one where there is none for this.
             let is_large = budget > portion(live);
+            let place = sweep.place();
             let tell = |bytes| self.pace.wrote(bytes);
             let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
             let filled =
@@ -71,8 +72,7 @@ impl Engine {
             let Portion { changes: count, bytes, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
                     drop(attempt);
-                    self.flush.shortage.be_careful();
-                    self.reclaim(0);
+                    self.try_smaller_portion(sweep, place);
                     continue;
                 }
                 filled => filled?,
@@ -111,8 +111,7 @@ impl Engine {
             let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
             match self.commit_attempt(attempt, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
-                    self.flush.shortage.be_careful();
-                    self.reclaim(0);
+                    self.try_smaller_portion(sweep, place);
                     continue;
                 }
                 committed => committed?,
@@ -132,6 +131,13 @@ impl Engine {
                 tidied => tidied?,
             }
         }
+    }
+
+    /// There was no space for a large portion: a smaller one comes in its place, with the same blocks.
+    fn try_smaller_portion(&self, sweep: &mut Sweep, place: Place) {
+        sweep.back_to(place);
+        self.flush.shortage.be_careful();
+        self.reclaim(0);
     }
 
     /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones.

@@ -217,6 +217,7 @@ mod tests {
     use super::*;
     use crate::entries::Entries;
     use crate::node::{self, Name, NodeId};
+    use std::time::Duration;
 
     fn leaf(id: u64) -> Node {
         let mut entries = Entries::default();
@@ -286,13 +287,12 @@ mod tests {
     /// Flushes come to all blocks in turn. Of those who go round in a circle nobody comes back soon.
     #[test]
     fn nodes_get_it_when_flushes_need_them_and_nobody_asks_for_records() {
-        for (flushes, are_given) in [(0, false), (15, false), (16, true)] {
+        for is_read in [true, false] {
             let cache = Cache::new(CAPACITY, Frames::new(0));
-            let (key, at) = (7u64.to_be_bytes(), Position(1 << 40));
-            cache.remember(0, &key, &[1; 100], (at, &leaf(7)));
-            (0..20).for_each(|_| cache.records().passes_a_flush());
-            assert!(cache.record(0, KeyspaceId(1), &key).is_some(), "a reader comes");
-            (0..flushes).for_each(|_| cache.records().passes_a_flush());
+            if is_read {
+                cache.remember(0, &7u64.to_be_bytes(), &[1; 100], (Position(1 << 40), &leaf(7)));
+            }
+            (0..20).for_each(|_| cache.records().note_flush());
             for id in (0..1500).cycle().take(1500 * 3) {
                 let position = Position(id * 8192);
                 if cache.get(position).is_none() {
@@ -300,8 +300,26 @@ mod tests {
                 }
             }
             let (nodes, records) = cache.bytes();
-            assert_eq!(nodes > CAPACITY * 2 / 3, are_given, "{flushes}: {nodes} and {records} of {CAPACITY}");
+            assert_eq!(nodes < CAPACITY * 2 / 3, is_read, "{nodes} and {records} of {CAPACITY}");
         }
+    }
+
+    #[test]
+    fn records_are_idle_when_flushes_go_on_for_long_and_nobody_asks() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        let (records, key, hour) = (cache.records(), 7u64.to_be_bytes(), Duration::from_secs(3600));
+        assert!(records.is_idle(), "nobody ever did");
+        cache.remember(0, &key, &[1; 100], (Position(0), &leaf(7)));
+        assert!(!records.is_idle_at(hour), "there was no flush since");
+        records.note_flush();
+        assert!(!records.is_idle() && records.is_idle_at(hour));
+        assert!(cache.record(0, KeyspaceId(1), &key).is_some());
+        assert!(!records.is_idle_at(hour), "a reader came");
+        records.note_flush();
+        records.renew(KeyspaceId(1), &key, Some(&[2; 100]), false);
+        assert!(records.is_idle_at(hour), "who writes is no reader");
+        records.renew(KeyspaceId(1), &key, Some(&[2; 100]), true);
+        assert!(!records.is_idle_at(hour), "but one asked for it in the queue");
     }
 
     #[test]

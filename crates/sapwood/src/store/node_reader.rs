@@ -9,7 +9,7 @@
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
 //! 2. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
-//!    of a walk may stay there for as long as he likes. Who has some in flight takes more than half of it only while nobody else has any. Those that were dropped hold theirs until they are done, and are
+//!    of a walk may stay there for as long as he likes. Who has some in flight takes more than half of it only while nobody else has any; but for the one who [bounds it himself](Leave::Own). Those that were dropped hold theirs until they are done, and are
 //!    no longer counted: psync keeps few, and little.
 
 use crate::error::{Error, Result};
@@ -189,15 +189,18 @@ impl NodeReader {
         self.take_in(plan, &buffers, wanted, node)
     }
 
-    /// Has the device begin with the requests, into spare buffers as far as there are any. Whoever asks has `mine` bytes in flight already. `None` if there is nothing
+    /// Has the device begin with the requests, into spare buffers as far as there are any. `None` if there is nothing
     /// to read, or too much was begun already.
-    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, mine: usize) -> Option<Begun> {
+    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> Option<Begun> {
         if plan.is_empty() {
             return None;
         }
         let runs = plan.runs.iter();
         let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-        let allowance = Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?;
+        let allowance = match leave {
+            Leave::Shared { mine } => Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?,
+            Leave::Own => Allowance::own(bytes),
+        };
         let reads = runs.map(|run| {
             let capacity = AlignedBuffer::capacity_for(run.len);
             let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
@@ -279,6 +282,15 @@ impl NodeReader {
     }
 }
 
+/// By whose leave something is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leave {
+    /// That of all walks together. Whoever asks has so many bytes in flight already.
+    Shared { mine: usize },
+    /// His own: he bounds it himself.
+    Own,
+}
+
 /// Leave to have so many bytes of buffers in flight.
 struct Allowance {
     bytes: usize,
@@ -286,6 +298,10 @@ struct Allowance {
 }
 
 impl Allowance {
+    fn own(bytes: usize) -> Self {
+        Self { bytes, all: Arc::new(AtomicUsize::new(bytes)) }
+    }
+
     /// One more is let go if others hold nothing.
     fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize, mine: usize) -> Option<Self> {
         let most = |before| if mine == 0 || before == mine { max } else { max / 2 };

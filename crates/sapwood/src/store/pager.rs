@@ -9,7 +9,7 @@ use crate::operation::KeyspaceId;
 use crate::store::cache::Cache;
 use crate::store::frames::Frames;
 use crate::store::mapping_table::{Address, Position};
-use crate::store::node_reader::{Begun, NodeReader, Plan};
+use crate::store::node_reader::{Begun, Leave, NodeReader, Plan};
 use crate::store::rent::Rents;
 use crate::store::scan_lengths::ScanLengths;
 use crate::store::segment::Segments;
@@ -245,11 +245,11 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, gather, begun: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already. Whoever asks has `mine` bytes in flight already.
+    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already.
     /// Says whether it is in flight, or has nothing to read: then there is reason to begin with more.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> bool {
         if coming.begun.is_none() {
-            coming.begun = self.reader.begin(&coming.plan, spare, mine);
+            coming.begun = self.reader.begin(&coming.plan, spare, leave);
         }
         coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
     }

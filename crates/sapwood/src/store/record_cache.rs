@@ -35,14 +35,15 @@ use memmap2::MmapMut;
 use parking_lot::{Mutex, RwLock};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// As many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
 /// Buckets that come or go while readers wait.
 const STEP: usize = 32;
 
-/// After so many flushes, in all of which no reader wanted a record, the cache is idle.
-const IDLE: u64 = 16;
+/// When flushes have gone on for so long, in which no reader wanted a record, the cache is idle.
+const IDLE: Duration = Duration::from_secs(3);
 
 /// What became of a record that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +62,11 @@ pub(crate) struct RecordCache {
     /// The number of the states that are served.
     serves: AtomicU64,
     is_used: AtomicBool,
-    /// Flushes since a reader found something here or put it here (count).
-    unasked: AtomicU64,
+    /// Whether a reader has found something here or put it here since the last flush,
+    is_asked: AtomicBool,
+    /// ... and when one had before, as the last flush that there was then knows, in milliseconds of the epoch; 0: never.
+    asked_at: AtomicU64,
+    epoch: Instant,
     buckets: RwLock<Buckets>,
 }
 
@@ -175,7 +179,9 @@ impl Default for RecordCache {
             hasher: RandomState::default(),
             serves: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
-            unasked: AtomicU64::new(IDLE),
+            is_asked: AtomicBool::new(false),
+            asked_at: AtomicU64::new(0),
+            epoch: Instant::now(),
             buckets: RwLock::default(),
         }
     }
@@ -245,7 +251,7 @@ impl RecordCache {
             Some(Bytes::copy_from_slice(bucket.ask(place)))
         })
         .flatten()
-        .inspect(|_| self.is_asked())
+        .inspect(|_| self.note_asked())
     }
 
     /// Keeps what a reader of a state with this number has found in a tree.
@@ -258,7 +264,7 @@ impl RecordCache {
             if !self.is_used.load(Ordering::Acquire) {
                 self.is_used.store(true, Ordering::SeqCst);
             }
-            self.is_asked();
+            self.note_asked();
             if self.serves.load(Ordering::SeqCst) != number {
                 return Kept::No;
             }
@@ -283,21 +289,29 @@ impl RecordCache {
         self.is_used.load(Ordering::SeqCst)
     }
 
-    /// A reader wants records. Of what many readers share nothing is written that is as it should be.
-    fn is_asked(&self) {
-        if self.unasked.load(Ordering::Relaxed) != 0 {
-            self.unasked.store(0, Ordering::Relaxed);
+    /// A reader wants records. What many readers share is not written to if it is as it should be.
+    fn note_asked(&self) {
+        if !self.is_asked.load(Ordering::Relaxed) {
+            self.is_asked.store(true, Ordering::Relaxed);
         }
     }
 
     /// There is a flush.
-    pub fn passes_a_flush(&self) {
-        self.unasked.fetch_add(1, Ordering::Relaxed);
+    pub fn note_flush(&self) {
+        if self.is_asked.swap(false, Ordering::Relaxed) {
+            self.asked_at.store(self.epoch.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
+        }
     }
 
-    /// Whether no reader has wanted a record for long, as flushes go.
+    /// Whether there were flushes for long in which no reader wanted a record, or none ever did.
     pub fn is_idle(&self) -> bool {
-        self.unasked.load(Ordering::Relaxed) >= IDLE
+        self.is_idle_at(self.epoch.elapsed())
+    }
+
+    pub(super) fn is_idle_at(&self, now: Duration) -> bool {
+        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        !self.is_asked.load(Ordering::Relaxed)
+            && (asked_at == 0 || now >= Duration::from_millis(asked_at) + IDLE)
     }
 
     /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say, and what
@@ -311,6 +325,7 @@ impl RecordCache {
                 (Some(value), Some(place)) => {
                     let mut bucket = chunk.bucket(index);
                     if is_asked {
+                        self.note_asked();
                         bucket.ask(place);
                     }
                     if !bucket.overwrite(place, value) {
@@ -318,7 +333,10 @@ impl RecordCache {
                         bucket.insert(name, value, is_asked);
                     }
                 }
-                (Some(value), None) if is_asked => chunk.insert(index, name, value, false),
+                (Some(value), None) if is_asked => {
+                    self.note_asked();
+                    chunk.insert(index, name, value, false);
+                }
                 (None, Some(place)) => chunk.bucket(index).remove(place),
                 (_, None) => {}
             }

@@ -75,20 +75,20 @@ pub(crate) enum Claim {
     Absent,
 }
 
-/// Whether the stage takes more.
+/// When the stage takes more: never, if it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    Enough,
-    NotYet,
-    Closed,
+pub(crate) enum Admission {
+    Now,
+    Later,
+    Never,
 }
 
 impl Inner {
-    fn room(&self, bytes: u64) -> Room {
+    fn admits(&self, bytes: u64) -> Admission {
         match self.limit {
-            0 => Room::Closed,
-            limit if self.bytes > 0 && self.bytes + bytes > limit => Room::NotYet,
-            _ => Room::Enough,
+            0 => Admission::Never,
+            limit if self.bytes > 0 && self.bytes + bytes > limit => Admission::Later,
+            _ => Admission::Now,
         }
     }
 
@@ -120,15 +120,15 @@ impl Stage {
         Open { stage: self }
     }
 
-    /// Whether there is room for so many bytes.
-    pub fn room(&self, bytes: u64) -> Room {
-        self.inner.lock().room(bytes)
+    /// When there is room for so many bytes.
+    pub fn admits(&self, bytes: u64) -> Admission {
+        self.inner.lock().admits(bytes)
     }
 
     /// Waits until there is room for so many bytes, or it is closed. Not for somebody who has to bring something first: the flush may wait for that.
     pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
-        while inner.room(bytes) == Room::NotYet {
+        while inner.admits(bytes) == Admission::Later {
             self.changed.wait(&mut inner);
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         assert!(stage.bytes() > 0);
         stage.pass(mark("m"));
         assert_eq!(stage.bytes(), 0, "a wrong guess is given up when the flush has passed it");
-        assert_eq!(stage.room(1 << 30), Room::Enough, "an empty stage takes anything");
+        assert_eq!(stage.admits(1 << 30), Admission::Now, "an empty stage takes anything");
     }
     #[test]
     fn a_block_that_was_passed_is_given_up_within_a_portion() {

@@ -46,10 +46,10 @@ use std::sync::Arc;
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
 
-/// So many layers are enough for a block: it is noted as due before it has as many as it may. Not all at the same time, as those that were loaded at the same time
+/// So many layers, 46 to 61, are enough for a block: it is noted as due before it has as many as it may. Not all blocks at the same time, as those that were loaded at the same time
 /// get their layers at the same time.
 fn layers_enough(block: NodeId) -> usize {
-    LAYERS_MAX * 11 / 16 + (block.0 as usize % (LAYERS_MAX / 4))
+    LAYERS_MAX - 18 + (block.0 % 16) as usize
 }
 
 /// What became of the changes.
@@ -276,7 +276,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         // Each of them will be a leaf of its own, and is written once on the way there, twice with a log area between.
         let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.leaf_len;
         let is_dense = logged == 0 && (are_long || self.sweep.is_dense(log, leaves));
-        let urgency = if is_dense {
+        let urgency = if is_dense || layers == LAYERS_MAX {
             Urgency::Overdue
         } else {
             let is_paid =
@@ -284,7 +284,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             let is_wanted = is_paid || layers >= layers_enough(id);
             self.sweep.at_block(Due::new(keyspace, low, leaves, is_wanted), fence, log)
         };
-        if layers == LAYERS_MAX || urgency == Urgency::Overdue {
+        if urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
             // Without a log area between they stay where they are, and only a list of them is held.
             self.held += match &area {

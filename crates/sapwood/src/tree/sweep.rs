@@ -95,6 +95,14 @@ pub(crate) struct Due {
     by_cursor: bool,
 }
 
+/// How far a sweep has come within a flush.
+#[derive(Debug)]
+pub(crate) struct Place {
+    at: Mark,
+    quota: u64,
+    due: usize,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
@@ -186,6 +194,17 @@ impl Sweep {
             self.due.push(Due { by_cursor: is_next && urgency == Urgency::Due, ..due });
         }
         urgency
+    }
+
+    /// Where it is, before an attempt that may come to nothing.
+    pub fn place(&self) -> Place {
+        Place { at: self.cursor.at.clone(), quota: self.cursor.quota, due: self.due.len() }
+    }
+
+    /// The attempt has come to nothing, and the flush comes to the same blocks again.
+    pub fn back_to(&mut self, place: Place) {
+        (self.cursor.at, self.cursor.quota) = (place.at, place.quota);
+        self.due.truncate(place.due);
     }
 
     /// What the flush has left to be cleansed.

@@ -6,49 +6,58 @@
 //! due ─▶ begin batch 2 ─▶ bring batch 1 ─▶ stage      as long as there is room; what is in flight is brought before room is waited for
 //! ```
 //! Invariants:
-//! 1. No version is kept from dying for longer than it takes to read two batches.
-//! 2. Nobody who waits for what is in flight is waited for.
+//! 1. No version is kept from dying for longer than it takes to read two batches, and begin with a third.
+//! 2. What is in flight is two batches and a block at most, and does not count among what scans may have there.
+//! 3. Nobody who waits for what is in flight is waited for.
 
 use crate::error::Result;
+use crate::store::node_reader::Leave;
 use crate::store::pager::{self, Gather, Pager};
-use crate::store::stage::{self, Room, Stage, Wanted};
+use crate::store::stage::{self, Admission, Stage, Wanted};
 use crate::store::version::Version;
 use crate::tree::sweep::{Due, beyond};
 use crate::tree::view::{Block, TreeView};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Batches that the stage has room for.
+const BATCHES: u64 = 8;
 /// Batches that one block may be as long as.
 const LARGEST: u64 = 4;
 /// Batches in flight at a time: while the nodes of one are copied and checked the device is at the next.
 const FLYING: usize = 2;
 
-/// Reads about `batch` bytes at a time until the stage is closed, all is read, or a read fails: then the flush meets the same failure, and
+/// Reads until the stage, which has room for `limit` bytes, is closed, all is read, or a read fails: then the flush meets the same failure, and
 /// tells of it.
 pub(crate) fn sweep_ahead(
     stage: &Stage,
     pager: &Pager,
     mut due: &[Due],
     version: impl Fn() -> Arc<Version>,
-    batch: u64,
+    limit: u64,
 ) {
+    let batch = limit / BATCHES;
     let mut flying = VecDeque::new();
     let mut spare = Vec::new();
+    let mut is_in_flight = false;
     loop {
-        let has_more = !due.is_empty() && flying.len() < FLYING;
+        // Of long batches one is enough; and where the device cannot read ahead, what was read is not to wait for the next.
+        let aloft = flying.iter().map(|Batch { reads, .. }| reads.aloft() as u64).sum::<u64>();
+        let is_begun_beside = is_in_flight && flying.len() < FLYING && aloft <= FLYING as u64 * batch;
+        let has_more = !due.is_empty() && (flying.is_empty() || is_begun_beside);
         if flying.is_empty() && has_more {
+            spare.clear();
             stage.wait_for_room(batch);
         }
-        match stage.room(batch) {
-            Room::Closed => return,
-            Room::Enough if has_more => {
+        match stage.admits(batch) {
+            Admission::Never => return,
+            Admission::Now if has_more => {
                 let version = version();
                 let Ok(wanted) = next_batch(pager, &version, &mut due, batch) else { return };
                 let coming = stage.begin(wanted);
                 let nodes = coming.nodes.clone();
                 let Ok(mut reads) = pager.ask(&version.segments, nodes, Gather::Ahead) else { return };
-                let mine = flying.iter().map(|Batch { reads, .. }| reads.aloft()).sum();
-                pager.begin(&mut reads, &mut spare, mine);
+                is_in_flight = pager.begin(&mut reads, &mut spare, Leave::Own);
                 flying.push_back(Batch { coming, reads, _version: version });
             }
             _ => {

@@ -6,3 +6,4 @@ mod model;
 mod record_cache;
 mod small_flush_memory;
 mod space;
+mod told;

@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::node::{Node, NodeId, PIECE};
+use crate::store::node_reader::Leave;
 use crate::store::pager::Coming;
 use crate::tree::overlay::Place;
 use crate::tree::range::path::{Course, Path};
@@ -99,7 +100,9 @@ impl Group {
     /// Has the device begin to read what is not here, into spare buffers as far as there are any. The walk has `mine` bytes in flight already.
     /// Says whether it is in flight, or has nothing to read.
     pub fn begin(&mut self, course: &Course, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
-        self.coming.as_mut().is_none_or(|(coming, _)| course.pager.begin(coming, spare, mine))
+        self.coming
+            .as_mut()
+            .is_none_or(|(coming, _)| course.pager.begin(coming, spare, Leave::Shared { mine }))
     }
 
     /// Bytes of memory that it holds in flight.
