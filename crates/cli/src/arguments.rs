@@ -3,6 +3,7 @@
 use crate::format::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
 
 const LOAD: &str = "\
 Forms:
@@ -68,6 +69,9 @@ pub(crate) struct Arguments {
     /// Memory that the database may use, such as 64M or 2GiB
     #[arg(long, global = true, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub memory: u64,
+    /// Tell on standard error what the store does: error, warn, info, or debug, with which each flush has a line
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log: Option<LevelFilter>,
     #[command(subcommand)]
     pub command: Command,
 }

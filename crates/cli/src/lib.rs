@@ -19,6 +19,9 @@ use std::process::ExitCode;
 /// Runs the program with the arguments of this process.
 pub fn run() -> ExitCode {
     let arguments = arguments::Arguments::parse();
+    if let Some(level) = arguments.log {
+        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::io::stderr).init();
+    }
     match command::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.tell(),

@@ -114,3 +114,15 @@ fn hex_and_json_name_all_bytes() {
     assert_eq!(json, "{\"key\":\"a\\u0000\",\"value_base64\":\"/wE=\"}\n");
     assert_eq!(place.run(&["get", "ships.db", "a\\x00"]).ends(0).out, "\\xff\\x01\n");
 }
+
+#[test]
+fn each_flush_has_a_line_where_one_asks_for_it() {
+    let place = Place::new();
+    let text: String = (0..40_000).map(|index| format!("{index:08}\tvalue {index}\n")).collect();
+    std::fs::write(place.path("many.tsv"), text).unwrap();
+    let load =
+        |name, log: &[&str]| place.run(&[&["load", name, "many.tsv", "--memory", "4MiB"], log].concat());
+    assert!(!load("quiet.db", &[]).ends(0).err.contains("flushed"));
+    load("told.db", &["--log", "debug"]).ends(0).tells("sapwood::flush: flushed changes=").tells(" took_ms=");
+    load("none.db", &["--log", "loud"]).ends(2).tells("'loud' for '--log <LEVEL>'");
+}
