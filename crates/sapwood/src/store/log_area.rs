@@ -39,8 +39,7 @@ use crate::store::maplet::{KeyHash, Maplet};
 use crate::store::rent::Rent;
 use bundle::Bundle;
 use row::Row;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Most layers that a block gathers: a scan has to merge them.
 pub(crate) const LAYERS_MAX: usize = 64;
@@ -52,8 +51,8 @@ pub(crate) struct LogArea {
     bundles: Box<[Arc<Bundle>]>,
     size: Size,
     rent: Rent,
-    /// Bytes of the block's leaves, which stay as they are as long as it has this area; 0 until somebody has counted them.
-    leaves: AtomicU64,
+    /// Bytes of the block's leaves, which stay as they are as long as it has this area; counted by the first who asks.
+    leaves: OnceLock<u64>,
 }
 
 /// How long pieces are.
@@ -68,7 +67,7 @@ impl LogArea {
     /// An area of one layer, whose pieces are so long together, with keys of these hashes.
     fn new(layer: Layer<'_>, size: Size, hashes: &[KeyHash]) -> Self {
         let bundles = [Arc::new(Bundle::default().with(layer, hashes))].into();
-        Self { bundles, size, rent: Rent::default(), leaves: AtomicU64::new(0) }
+        Self { bundles, size, rent: Rent::default(), leaves: OnceLock::new() }
     }
 
     /// This area and such a layer more.
@@ -79,8 +78,7 @@ impl LogArea {
         };
         let bundles = kept.iter().cloned().chain([Arc::new(last)]).collect();
         let size = Size { bytes: self.size.bytes + size.bytes, fresh: self.size.fresh + size.fresh };
-        let leaves = AtomicU64::new(self.leaves.load(Relaxed));
-        Self { bundles, size, rent: self.rent.carried_over(), leaves }
+        Self { bundles, size, rent: self.rent.carried_over(), leaves: self.leaves.clone() }
     }
 
     /// The layers, oldest first.
@@ -126,14 +124,7 @@ impl LogArea {
 
     /// Bytes of the block's leaves; counted by the first who asks.
     pub fn leaf_bytes(&self, count: impl FnOnce() -> u64) -> u64 {
-        match self.leaves.load(Relaxed) {
-            0 => {
-                let leaves = count();
-                self.leaves.store(leaves, Relaxed);
-                leaves
-            }
-            leaves => leaves,
-        }
+        *self.leaves.get_or_init(count)
     }
 
     /// Removals in the pieces.
