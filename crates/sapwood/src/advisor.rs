@@ -31,9 +31,9 @@ const NEW_MAX: u64 = 200;
 /// ... and in one that is large.
 const NEW_MAX_IF_LARGE: u64 = 65;
 /// Of the budget, what the tables of log areas are to take at most because of new records.
-const TABLES: u64 = 8;
+const TABLES: u64 = 13;
 /// Bytes of tables for a thousand of log, until something is known.
-const TABLES_OF_LOG: u64 = 60;
+const TABLES_OF_LOG: u64 = 36;
 
 /// Follows the workload from flush to flush.
 #[derive(Debug)]

@@ -278,10 +278,10 @@ impl Check<'_> {
                 self.wrong(what(), "their hashes", "others");
             }
             let mut rest = &pieces[..];
-            let holds = area.layers().all(|layer| {
-                let (of_layer, others) = rest.split_at(layer.pieces.len());
+            let holds = area.rows().all(|row| {
+                let (of_layer, others) = rest.split_at(row.pieces.len());
                 rest = others;
-                layer.holds(of_layer)
+                row.holds(of_layer)
             });
             if !holds {
                 self.wrong(what(), "keys of log pieces between their fences", "keys outside of them");
@@ -416,17 +416,19 @@ mod tests {
         let engine = &db.handle.engine;
         let before = Arc::clone(&engine.state.load().version);
         let mut version = (*before).clone();
-        let has_fences = |area: &LogArea| area.layers().any(|layer| layer.pieces.len() > 1);
+        let has_fences = |area: &LogArea| area.rows().any(|row| row.pieces.len() > 1);
         let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
         version.logs.remove(block);
-        for (layer, mut hashes) in area.layers().zip(area.hashes()) {
-            let mut fences = layer.fences.0.to_vec();
-            if layer.pieces.len() > 1 {
+        for (row, mut hashes) in area.rows().zip(area.hashes()) {
+            let pieces: Vec<_> = row.pieces.iter().collect();
+            let mut fences = row.fences.0.to_vec();
+            if pieces.len() > 1 {
                 change(&mut hashes, &mut fences);
             }
             let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
-            let (len, fences) = (layer.pieces.iter().map(len).sum(), Fences(&fences));
-            version.logs.push(block, Layer { fences, ..layer }, Size { bytes: len, fresh: 0 }, &hashes);
+            let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
+            let layer = Layer { pieces: &pieces, fences, removals: row.removals };
+            version.logs.push(block, layer, Size { bytes: len, fresh: 0 }, &hashes);
         }
         let version = Arc::new(version);
         engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });

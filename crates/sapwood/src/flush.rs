@@ -117,7 +117,7 @@ impl Engine {
             match self.tidy_up(writer, Patience::AtWork).and_then(|()| self.cleanse_due(writer, &mut left)) {
                 // The queue is in the trees; the rest has time.
                 Err(error) if error.is_disk_full() => {
-                    self.reclaim(0);
+                    self.make_room();
                     self.flush.shortage.eased();
                     std::mem::take(&mut left).len()
                 }

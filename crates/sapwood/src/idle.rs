@@ -3,7 +3,7 @@
 //! ```text
 //! the last flush is no longer just over ─▶ give back the memory of its queue, as far as the next one has not taken it
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
-//! nobody writes ─▶ collect what flushes have left, for which writers would have waited
+//! nobody writes ─▶ collect what flushes have left, for which writers would have waited; write the next manifest to its end
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
 //! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
 //! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
@@ -114,6 +114,7 @@ impl Engine {
         }
         if quiet {
             let _ = self.collect_the_rest();
+            let _ = self.finish_manifest();
         }
         if quiet && missed >= MISSES && self.state.load().active.memory() >= self.shares.queue / 8 {
             self.freeze_if_nobody_writes(visible);
@@ -166,6 +167,18 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Writes the next manifest to its end, if one was begun: it takes memory and space as long as it is not there.
+    fn finish_manifest(&self) -> Result<()> {
+        self.or_poison(|| {
+            while self.state.load().frozen.is_none() && !self.flush.stops() {
+                let mut guard = self.manifest.lock();
+                let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
+                manifest.renew(&self.state.load().version)?;
+            }
+            Ok(())
+        })
     }
 
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {

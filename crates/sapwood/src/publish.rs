@@ -90,9 +90,7 @@ impl Engine {
         if trees != Trees::Same {
             self.pager.cache.records().serve(number);
         }
-        if manifest.checkpoint_due()
-            && let Err(error) = manifest.checkpoint(&version)
-        {
+        if let Err(error) = manifest.renew(&version) {
             // Without space the old manifest goes on; everything else leaves unknown what is on disk.
             if !error.is_disk_full() {
                 return Err(error);

@@ -298,9 +298,10 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
 /// Removes files that no longer count. Their removal can wait for the next time, so errors are only told.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
-    let number = engine.manifest.lock().as_ref().map(|manifest| manifest.current().manifest);
+    let manifest = engine.manifest.lock();
+    let is_needed = |number| manifest.as_ref().is_some_and(|manifest| manifest.needs(number));
     for entry in entries {
-        let outdated = manifest::number_of(&entry.name).is_some_and(|found| Some(found) != number)
+        let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
             || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
             || entry.name == current::TEMPORARY;
         if outdated && let Err(error) = volume.remove(&entry.name) {
@@ -353,6 +354,8 @@ impl Engine {
         if let Some(log) = guard.as_mut().filter(|log| !log.wal.is_empty()) {
             self.seal_log(log)?;
         }
-        self.manifest.lock().as_mut().map_or(Ok(()), Manifest::seal)
+        let mut manifest = self.manifest.lock();
+        let version = Arc::clone(&self.state.load().version);
+        manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
     }
 }

@@ -115,7 +115,7 @@ impl Engine {
     /// refused.
     pub fn yield_to(&self, error: &Error) {
         if error.is_disk_full() {
-            self.reclaim(0);
+            self.make_room();
         } else {
             self.poison(error);
         }
@@ -124,6 +124,20 @@ impl Engine {
     /// Work that is refused where writes are, and after whose failure, a full disk aside, they are.
     pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
+    }
+
+    /// The disk is full: all that can be spared goes.
+    pub fn make_room(&self) {
+        self.give_up_next_manifest();
+        self.reclaim(0);
+    }
+
+    /// Whether there was one on its way. Who publishes meanwhile finds out for himself that there is no space.
+    fn give_up_next_manifest(&self) -> bool {
+        let Some(mut guard) = self.manifest.try_lock() else { return false };
+        let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return false };
+        manifest.give_up_for_space();
+        true
     }
 
     /// Gives the space of free slots back to the file system, all but `keep`, however many they are, each with a call that takes some milliseconds: for whoever
@@ -161,7 +175,7 @@ impl Engine {
                 Err(error) if error.is_disk_full() => {
                     let is_frozen = self.state.load().frozen.is_some();
                     let keep = if is_frozen { self.slots_to_keep(true).max(SLOTS_OF_A_FLUSH) } else { 0 };
-                    if self.reclaim_some(keep, SLOTS) == 0 {
+                    if self.reclaim_some(keep, SLOTS) == 0 && !self.give_up_next_manifest() {
                         return Err(error);
                     }
                 }

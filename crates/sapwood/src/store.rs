@@ -6,6 +6,7 @@ pub(crate) mod attempt;
 pub(crate) mod border;
 pub(crate) mod bucket;
 pub(crate) mod cache;
+pub(crate) mod checkpoint;
 pub(crate) mod current;
 pub(crate) mod edit;
 pub(crate) mod frames;

@@ -61,7 +61,7 @@ impl Engine {
             *due = match self.cleanse_portion(writer, undone, limit) {
                 // What dies with a small one makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
-                    self.reclaim(0);
+                    self.make_room();
                     limit = *PORTION.start();
                     continue;
                 }

@@ -127,7 +127,7 @@ impl Engine {
             self.flush.shortage.eased();
             match self.tidy_up(writer, Patience::AtWork) {
                 // Perhaps there is space for what waits.
-                Err(error) if error.is_disk_full() => self.reclaim(0),
+                Err(error) if error.is_disk_full() => self.make_room(),
                 tidied => tidied?,
             }
         }
@@ -137,7 +137,7 @@ impl Engine {
     fn try_smaller_portion(&self, sweep: &mut Sweep, place: Place) {
         sweep.back_to(place);
         self.flush.shortage.be_careful();
-        self.reclaim(0);
+        self.make_room();
     }
 
     /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones.

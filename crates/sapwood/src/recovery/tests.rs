@@ -201,3 +201,54 @@ fn the_next_log_vouches_for_nothing_before_the_manifest_is_durable() {
         }
     }
 }
+
+/// Who opens publishes before leftovers are removed, and may begin with the next manifest then.
+#[test]
+fn the_next_manifest_is_no_leftover_while_it_is_written() {
+    let volume = Simulated::new(1);
+    // Many short leaves, so that the mapping table is long beside an edit.
+    let open =
+        |volume: &Simulated| options(8 << 20, 0).leaf_len(256).open_on(Arc::new(volume.clone())).unwrap();
+    let put = |db: &Database, round: u32| {
+        let keyspace = db.keyspace("main").unwrap();
+        let mut batch = db.batch();
+        (0..40_000)
+            .step_by(7)
+            .for_each(|number| _ = batch.insert(&keyspace, name(number + round % 7), [7; 20]));
+        batch.commit().unwrap();
+    };
+    let has_next = |db: &Database| db.handle.engine.manifest.lock().as_ref().unwrap().has_next();
+    let number = |db: &Database| db.handle.engine.manifest.lock().as_ref().unwrap().current().manifest;
+    let db = open(&volume);
+    db.keyspace("main").unwrap().ingest((0..60_000).map(|number| (name(number), [7; 60]))).unwrap();
+    let mut rounds = 0..1000;
+    for round in rounds.by_ref() {
+        put(&db, round);
+        db.flush().unwrap();
+        if has_next(&db) {
+            break;
+        }
+    }
+    assert!(has_next(&db));
+    db.close().unwrap();
+    let db = open(&volume);
+    put(&db, 0);
+    let volume = volume.crash();
+    let db = open(&volume);
+    assert!(has_next(&db), "opening has published something");
+    let before = number(&db);
+    for round in rounds.by_ref() {
+        put(&db, round);
+        db.flush().unwrap();
+        if number(&db) > before {
+            break;
+        }
+    }
+    assert!(number(&db) > before);
+    let held = db.keyspace("main").unwrap().iter().count();
+    drop(db);
+    let volume = volume.crash();
+    let db = open(&volume);
+    assert_eq!(db.keyspace("main").unwrap().iter().count(), held);
+    db.check().unwrap();
+}

@@ -13,11 +13,11 @@
 //! named by a maplet, and the piece follows from the fences, of which the manifest keeps a copy.
 //!
 //! Layers are never changed, and versions share them: who appends copies the short list of *bundles*, and the
-//! last bundle if that is small, for small layers are bundled, up to 8 with one maplet. So where a flush has much for each block nothing
+//! last bundle if that is small, for small layers are bundled, up to 8 with one maplet and one piece of memory. So where a flush has much for each block nothing
 //! is copied, and where it has little, as in a database that is many times larger than memory, layers need no allocations of their own,
 //! and a get has few maplets to look into.
 //!
-//! Here is the area of one block. What it is made of: [`layer`] and its [`fences`], the [`row`] of a layer's pieces, where one is found, and the [`bundle`]; and
+//! Here is the area of one block. What it is made of: a [`layer`], as it comes, and its [`fences`]; the [`row`] that the memory has of it, and the [`bundle`] of some; and
 //! what it is found in, the [`map`] of all areas.
 //!
 //! Invariants:
@@ -35,11 +35,11 @@ pub(crate) use layer::Layer;
 pub(crate) use map::LogAreas;
 
 use crate::node::{Node, NodeId};
-use crate::store::maplet::{KeyHash, Maplet};
+use crate::store::maplet::{KeyHash, entries_of};
 use crate::store::rent::Rent;
 use bundle::Bundle;
 use row::Row;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// Most layers that a block gathers: a scan has to merge them.
 pub(crate) const LAYERS_MAX: usize = 64;
@@ -48,7 +48,7 @@ pub(crate) const LAYERS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct LogArea {
     /// Oldest first.
-    bundles: Box<[Arc<Bundle>]>,
+    bundles: Box<[Bundle]>,
     size: Size,
     rent: Rent,
     /// Bytes of the block's leaves, which stay as they are as long as it has this area; counted by the first who asks.
@@ -66,7 +66,7 @@ pub(crate) struct Size {
 impl LogArea {
     /// An area of one layer, whose pieces are so long together, with keys of these hashes.
     fn new(layer: Layer<'_>, size: Size, hashes: &[KeyHash]) -> Self {
-        let bundles = [Arc::new(Bundle::default().with(layer, hashes))].into();
+        let bundles = [Bundle::of(layer, hashes)].into();
         Self { bundles, size, rent: Rent::default(), leaves: OnceLock::new() }
     }
 
@@ -74,21 +74,16 @@ impl LogArea {
     fn with(&self, layer: Layer<'_>, size: Size, hashes: &[KeyHash]) -> Self {
         let (kept, last) = match self.bundles.split_last() {
             Some((last, kept)) if last.takes(hashes.len()) => (kept, last.with(layer, hashes)),
-            _ => (&self.bundles[..], Bundle::default().with(layer, hashes)),
+            _ => (&self.bundles[..], Bundle::of(layer, hashes)),
         };
-        let bundles = kept.iter().cloned().chain([Arc::new(last)]).collect();
+        let bundles = kept.iter().cloned().chain([last]).collect();
         let size = Size { bytes: self.size.bytes + size.bytes, fresh: self.size.fresh + size.fresh };
         Self { bundles, size, rent: self.rent.carried_over(), leaves: self.leaves.clone() }
     }
 
     /// The layers, oldest first.
-    pub fn layers(&self) -> impl DoubleEndedIterator<Item = Layer<'_>> {
-        self.bundles.iter().flat_map(|bundle| (0..bundle.len()).map(|index| bundle.layer(index)))
-    }
-
-    /// The pieces of each layer, oldest layer first.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.bundles.iter().flat_map(|bundle| (0..bundle.len()).map(|index| bundle.row(index)))
+        self.bundles.iter().flat_map(|bundle| bundle.rows())
     }
 
     /// How many layers there are.
@@ -98,7 +93,7 @@ impl LogArea {
 
     /// The pieces of all layers, oldest layer first.
     pub fn pieces(&self) -> impl Iterator<Item = NodeId> {
-        self.bundles.iter().flat_map(|bundle| bundle.pieces().iter().copied())
+        self.bundles.iter().flat_map(|bundle| bundle.pieces().iter())
     }
 
     /// How many pieces there are.
@@ -129,7 +124,7 @@ impl LogArea {
 
     /// Removals in the pieces.
     pub fn removals(&self) -> u64 {
-        self.layers().map(|layer| u64::from(layer.removals)).sum()
+        self.rows().map(|row| u64::from(row.removals)).sum()
     }
 
     /// What range searches have paid for the pieces.
@@ -141,17 +136,18 @@ impl LogArea {
     pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = NodeId> {
         let hash = KeyHash::of(key);
         self.bundles.iter().rev().flat_map(move |bundle| {
-            bundle.maplet().candidates(hash).map(move |index| {
-                let row = bundle.row(index);
-                row.pieces[row.piece_for(key)]
-            })
+            let rows = bundle.maplet().candidates(hash).filter_map(|index| bundle.rows().nth(index));
+            rows.map(|row| row.pieces.at(row.piece_for(key)))
         })
     }
 
     /// The hashes of the keys in a layer each, oldest first.
     pub fn hashes(&self) -> impl Iterator<Item = Vec<KeyHash>> {
-        let bundles = self.bundles.iter();
-        bundles.flat_map(|bundle| (0..bundle.len()).map(|index| bundle.maplet().hashes(index).collect()))
+        self.bundles.iter().flat_map(|bundle| {
+            let mut layers = vec![Vec::new(); bundle.len()];
+            bundle.maplet().entries().for_each(|entry| layers[entry.layer()].push(entry.hash()));
+            layers
+        })
     }
 
     /// Whether these are the pieces' hashes. The pieces that were read are given, oldest layer first.
@@ -159,18 +155,18 @@ impl LogArea {
         let mut rest = nodes;
         self.bundles.iter().all(|bundle| {
             let mut read = Vec::new();
-            for index in 0..bundle.len() {
-                let count = bundle.layer(index).pieces.len().min(rest.len());
-                let (of_layer, others) = rest.split_at(count);
+            for (index, row) in bundle.rows().enumerate() {
+                let (of_layer, others) = rest.split_at(row.pieces.len().min(rest.len()));
                 rest = others;
-                read.extend(of_layer.iter().map(|node| (index, node)));
+                read.extend(of_layer.iter().flat_map(|node| entries_of(index, node)));
             }
-            Maplet::of(read.into_iter()) == *bundle.maplet()
+            read.sort_unstable();
+            bundle.maplet().entries().eq(read)
         })
     }
 
     fn count(&self) -> u64 {
-        self.bundles.iter().map(|bundle| bundle.maplet().len() as u64).sum()
+        self.bundles.iter().map(|bundle| bundle.changes() as u64).sum()
     }
 
     /// Bytes of memory, without bundles; with an entry in a chunk.

@@ -17,13 +17,16 @@
 //! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on: a record of
 //! another place, file or database is none.
 //!
-//! The file begins with a checkpoint (a few edits of one epoch, chained) and grows until another checkpoint is cheaper to keep.
+//! The file begins with a checkpoint (a few edits of one epoch, chained) and grows until another checkpoint is cheaper to keep. That is written to the [`next`] file, a part with
+//! each edit, while this one goes on to count.
 //!
 //! Invariants:
 //! 1. An edit is durable before the version that it makes is published.
 //! 2. After a failed write (a full disk aside) or sync no further edit is accepted: what the file holds is unknown.
 //! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is damaged; if not,
 //!    the last edit was cut off by a power loss before it was acknowledged.
+
+mod next;
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
@@ -35,6 +38,7 @@ use crate::store::edit::Edit;
 use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
+use next::Next;
 use psync::{Access, FileId, Volume, Write};
 use std::sync::Arc;
 
@@ -44,11 +48,14 @@ const RECORD_MAGIC: &[u8; 4] = b"SapE";
 const RECORD_HEADER: usize = 21;
 /// No edit is longer.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
-/// Addresses in one record of a checkpoint, which takes 64 KiB of memory on the way there. One of log areas ends after the area with
-/// which it is as long; with the hashes of that, it can be 1 MiB and more.
-const PORTION: usize = 2 << 10;
-/// A manifest shorter than this is not worth a checkpoint.
-const CHECKPOINT_MIN: u64 = 1 << 20;
+/// A manifest shorter than this is not worth a checkpoint; in unit tests short ones are, so that these see what goes on beside a checkpoint.
+const CHECKPOINT_MIN: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
+/// Bytes of the next checkpoint that are written with each edit, and how many times as many as the edit has: the manifest does not become much longer before it is
+/// replaced, and nobody waits for a whole one, which is a thousandth of the data.
+const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
+const STEPS_OF_EDIT: u64 = 4;
+/// A file that is so many times as long as its checkpoint is replaced before the database is closed.
+const LONG_DUE: u64 = 4;
 
 pub(crate) fn file_name(number: u64) -> String {
     format!("manifest-{number:06}")
@@ -60,144 +67,211 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     (file_name(number) == name).then_some(number)
 }
 
-/// Appends edits to the manifest.
-pub(crate) struct Manifest {
+/// A manifest's file, to whose end records go.
+struct Output {
     volume: Arc<dyn Volume>,
     current: Current,
     file: FileId,
     len: u64,
-    /// Length of the checkpoint that the file began with.
-    checkpoint_len: u64,
-    /// How long the file was when there was no space for the next one.
-    refused_at: u64,
-    bytes_written: u64,
+    /// Bytes written since it was opened.
+    written: u64,
 }
 
-impl Manifest {
-    /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the one that counts.
-    pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
-        let access = Access { write: true, create: true, ..Access::default() };
-        let file = volume.open(&file_name(current.manifest), access)?;
-        let mut manifest =
-            Self { volume, current, file, len: 0, checkpoint_len: 0, refused_at: 0, bytes_written: 0 };
-        let written = manifest.write_checkpoint(version);
-        let is_written = written.is_ok();
-        match written.and_then(|()| current.store(&*manifest.volume)) {
-            Ok(()) => Ok(manifest),
-            Err(error) => {
-                // Once it is written it may count, unless only space was missing. Best effort: a leftover is removed when the database is
-                // opened.
-                if !is_written || error.is_disk_full() {
-                    let _ = manifest.volume.remove(&file_name(current.manifest));
-                }
-                Err(error)
-            }
-        }
+impl Output {
+    fn open(volume: Arc<dyn Volume>, current: Current, access: Access, len: u64) -> Result<Self> {
+        let file = volume.open(&file_name(current.manifest), Access { write: true, ..access })?;
+        Ok(Self { volume, current, file, len, written: 0 })
     }
 
-    /// Goes on with a manifest that was read to its end.
-    pub fn resume(volume: Arc<dyn Volume>, current: Current, replayed: &Replayed) -> Result<Self> {
-        let access = Access { write: true, ..Access::default() };
-        let file = volume.open(&file_name(current.manifest), access)?;
-        Ok(Self {
-            volume,
-            current,
-            file,
-            len: replayed.len,
-            checkpoint_len: replayed.checkpoint_len,
-            refused_at: 0,
-            bytes_written: 0,
-        })
-    }
-
-    fn write_checkpoint(&mut self, version: &Version) -> Result<()> {
-        self.volume.resize(self.file, 0)?;
-        let header = encode_header(&self.current, version.epoch);
-        self.write(&header)?;
-        let mut edits = version.checkpoint(PORTION).peekable();
-        while let Some(edit) = edits.next() {
-            let goes_on = edits.peek().is_some();
-            let record = encode_record(&self.current, self.len, version.epoch, goes_on, &edit)?;
-            self.write(&record)?;
-        }
-        self.volume.sync(self.file)?;
-        self.volume.sync_directory()?;
-        self.checkpoint_len = self.len;
-        Ok(())
+    fn put(&mut self, epoch: u64, chained: bool, edit: &Edit) -> Result<()> {
+        let record = encode_record(&self.current, self.len, epoch, chained, edit)?;
+        self.write(&record)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.volume.write(&[Write { file: self.file, offset: self.len, data: bytes }])?;
         self.len += bytes.len() as u64;
-        self.bytes_written += bytes.len() as u64;
+        self.written += bytes.len() as u64;
         Ok(())
+    }
+
+    fn sync(&self) -> psync::Result<()> {
+        self.volume.sync(self.file)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // All that counts is synced; a file that cannot be closed is nobody's loss.
+        let _ = self.volume.close(self.file);
+    }
+}
+
+/// Appends edits to the manifest.
+pub(crate) struct Manifest {
+    output: Output,
+    /// Length of the checkpoint that the file began with.
+    checkpoint_len: u64,
+    /// The one that is to replace this one.
+    next: Option<Next>,
+    /// How long the file was when there was no space for the next one.
+    refused_at: u64,
+    /// Bytes of the last edit.
+    edit_len: u64,
+    /// Bytes that were written to others since the database was opened.
+    before: u64,
+}
+
+impl Manifest {
+    /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the one that counts.
+    pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
+        let mut next = Next::begin(volume, current, version, 0)?;
+        next.go_on(u64::MAX, None)?;
+        let (output, checkpoint_len) = next.replace()?;
+        Ok(Self::of(output, checkpoint_len))
+    }
+
+    /// Goes on with a manifest that was read to its end.
+    pub fn resume(volume: Arc<dyn Volume>, current: Current, replayed: &Replayed) -> Result<Self> {
+        let output = Output::open(volume, current, Access::default(), replayed.len)?;
+        Ok(Self::of(output, replayed.checkpoint_len))
+    }
+
+    fn of(output: Output, checkpoint_len: u64) -> Self {
+        Self { output, checkpoint_len, next: None, refused_at: 0, edit_len: 0, before: 0 }
     }
 
     /// Makes an edit durable. `epoch` is that of the version after it. On `DiskFull` nothing happened.
     pub fn append(&mut self, edit: &Edit, epoch: u64) -> Result<()> {
-        let record = encode_record(&self.current, self.len, epoch, false, edit)?;
-        let before = self.len;
-        if let Err(error) = self.write(&record) {
+        let output = &mut self.output;
+        let before = output.len;
+        if let Err(error) = output.put(epoch, false, edit) {
             if error.is_disk_full() {
+                self.give_up_for_space();
+                let output = &self.output;
                 // The record may be there nevertheless, and would count after a crash, while the nodes that it speaks of
                 // are about to be overwritten by the next attempt. So it has to go, durably.
-                let cut = self.volume.resize(self.file, before).and_then(|()| self.volume.sync(self.file));
+                let cut = output.volume.resize(output.file, before).and_then(|()| output.sync());
                 cut.map_err(Error::undecided)?;
             }
             return Err(error);
         }
-        self.volume.sync(self.file).map_err(Error::undecided)
+        self.edit_len = output.len - before;
+        output.sync().map_err(Error::undecided)
     }
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
-    pub fn checkpoint_due(&self) -> bool {
+    fn is_checkpoint_due(&self) -> bool {
         // Twice as long: so edits are written once more as part of a checkpoint, and outdated ones take no more space than the table
         // itself. Without space the old file goes on for a good while before another is begun.
-        self.len > CHECKPOINT_MIN.max(2 * self.checkpoint_len).max(self.refused_at / 4 * 5)
+        self.output.len > CHECKPOINT_MIN.max(2 * self.checkpoint_len).max(self.refused_at / 4 * 5)
     }
 
-    /// Replaces the file by a new one that begins with a checkpoint of `version`, which is the current version. On an
-    /// error before the switch the old file goes on to count.
-    pub fn checkpoint(&mut self, version: &Version) -> Result<()> {
-        let old = file_name(self.current.manifest);
-        let current = Current { manifest: self.current.manifest + 1, manifest_len: 0, ..self.current };
-        let mut next = Self::create(Arc::clone(&self.volume), current, version).inspect_err(|error| {
-            if error.is_disk_full() {
-                self.refused_at = self.len;
+    /// After an edit that has made `version`, which is the current version: sees to it that the file is replaced by a new one that begins with a
+    /// checkpoint, when that is due, a part of it at a time. On an error before the switch the old file goes on to count.
+    pub fn renew(&mut self, version: &Version) -> Result<()> {
+        if self.next.is_none() && self.is_checkpoint_due() {
+            self.next = Some(self.begin_next(version)?);
+        }
+        self.go_on(version, STEP.max(STEPS_OF_EDIT * self.edit_len))
+    }
+
+    fn begin_next(&mut self, version: &Version) -> Result<Next> {
+        let current = self.output.current;
+        let current = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
+        let next = Next::begin(Arc::clone(&self.output.volume), current, version, self.output.len);
+        next.inspect_err(|error| self.note_refusal(error))
+    }
+
+    /// Writes about so many bytes to the next one, if there is one, and lets it count when it has all.
+    fn go_on(&mut self, version: &Version, bytes: u64) -> Result<()> {
+        let Some(next) = &mut self.next else { return Ok(()) };
+        let went_on = match next.go_on(bytes, Some(&self.output)) {
+            Err(error) if !error.is_disk_full() => {
+                // Perhaps it was this file that could not be read. What it says is in the version too.
+                tracing::warn!(%error, "the next manifest is begun again");
+                self.give_up_next();
+                let mut next = self.begin_next(version)?;
+                let whole = next.go_on(u64::MAX, Some(&self.output));
+                self.next = Some(next);
+                whole
             }
-        })?;
-        next.bytes_written += self.bytes_written;
-        let outdated = std::mem::replace(self, next);
-        outdated.volume.close(outdated.file)?;
-        self.volume.remove(&old)?;
-        Ok(())
+            went_on => went_on,
+        };
+        if went_on.inspect_err(|error| self.note_refusal(error))? { self.change_over() } else { Ok(()) }
     }
 
-    /// Notes in `CURRENT` how long the manifest is now, so that from then on every missing byte of it is noticed.
-    pub fn seal(&mut self) -> Result<()> {
-        if self.current.manifest_len != self.len {
-            let current = Current { manifest_len: self.len, ..self.current };
-            current.store(&*self.volume)?;
-            self.current = current;
+    fn note_refusal(&mut self, error: &Error) {
+        self.give_up_next();
+        if error.is_disk_full() {
+            self.refused_at = self.output.len;
+        }
+    }
+
+    /// Whether another one is on its way.
+    pub fn has_next(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// What was begun is given up: for whoever needs its space, as if there had been none for it.
+    pub fn give_up_for_space(&mut self) {
+        if self.has_next() {
+            self.give_up_next();
+            self.refused_at = self.output.len;
+        }
+    }
+
+    fn give_up_next(&mut self) {
+        self.before += self.next.take().map_or(0, |next| next.bytes_written());
+    }
+
+    /// The next one, which has all that this one has, comes in the place of it.
+    fn change_over(&mut self) -> Result<()> {
+        let Some(next) = self.next.take() else { return Ok(()) };
+        self.before += next.bytes_written();
+        let (output, checkpoint_len) = next.replace().inspect_err(|error| self.note_refusal(error))?;
+        let output = std::mem::replace(&mut self.output, output);
+        self.before += output.written;
+        self.output.written = 0;
+        (self.checkpoint_len, self.refused_at) = (checkpoint_len, 0);
+        let (volume, old) = (Arc::clone(&output.volume), file_name(output.current.manifest));
+        drop(output);
+        Ok(volume.remove(&old)?)
+    }
+
+    /// Whether this manifest, or the next one, is in the file of this number.
+    pub fn needs(&self, number: u64) -> bool {
+        let current = self.output.current.manifest;
+        number == current || (self.has_next() && number == current + 1)
+    }
+
+    /// Notes in `CURRENT` how long the manifest is now, so that from then on every missing byte of it is noticed. A checkpoint that was begun is given up, unless
+    /// it was long due: who opens and closes often would never come to its end.
+    pub fn seal(&mut self, version: &Version) -> Result<()> {
+        if self.output.len > LONG_DUE * self.checkpoint_len.max(CHECKPOINT_MIN) {
+            match self.go_on(version, u64::MAX) {
+                Err(error) if error.is_disk_full() => {}
+                changed => changed?,
+            }
+        }
+        self.give_up_next();
+        let Output { current, len, ref volume, .. } = self.output;
+        if current.manifest_len != len {
+            let current = Current { manifest_len: len, ..current };
+            current.store(&**volume)?;
+            self.output.current = current;
         }
         Ok(())
     }
 
     /// Bytes written since it was opened.
     pub fn bytes_written(&self) -> u64 {
-        self.bytes_written
+        self.before + self.output.written + self.next.as_ref().map_or(0, Next::bytes_written)
     }
 
     /// What `CURRENT` says now.
     pub fn current(&self) -> Current {
-        self.current
-    }
-}
-
-impl Drop for Manifest {
-    fn drop(&mut self) {
-        // All that counts is synced; a file that cannot be closed is nobody's loss.
-        let _ = self.volume.close(self.file);
+        self.output.current
     }
 }
 

@@ -117,6 +117,15 @@ impl MappingTable {
         })
     }
 
+    /// The same, as this table has them now. Keeps no more of it than it has not told.
+    pub fn told_once(&self) -> impl Iterator<Item = (NodeId, Address)> + Send + use<> {
+        self.chunks.clone().into_iter().enumerate().flat_map(|(chunk_index, chunk)| {
+            let ids =
+                (0..CHUNK).map(move |index| (NodeId((chunk_index * CHUNK + index) as u64), chunk[index]));
+            ids.filter(|(_, address)| address.len != 0)
+        })
+    }
+
     /// Memory that the table takes, in bytes.
     pub fn memory(&self) -> usize {
         self.chunks.len() * (size_of::<Chunk>() + 24) + self.free.capacity() * size_of::<NodeId>()

@@ -9,7 +9,7 @@
 
 use crate::node::NodeId;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
+use crate::store::edit::{Edit, NewLayer};
 use crate::store::log_area::{Fences, LAYERS_MAX, Layer, LogAreas, Size};
 use crate::store::mapping_table::{Address, MappingTable, Position};
 use crate::store::segment::{Segment, SegmentUse, Segments};
@@ -165,49 +165,6 @@ impl Version {
         }
     }
 
-    /// What would bring an empty version to this one, in portions of `portion` addresses, or of log areas until they take at least as
-    /// much (an area is in one portion, whole), each made when it is asked for: together they are as long as the mapping table.
-    pub fn checkpoint(&self, portion: usize) -> impl Iterator<Item = Edit> + '_ {
-        let mut first = Edit {
-            wal_low: Some(self.wal_low),
-            wal_high: Some(self.wal_high),
-            flushed_seq: Some(self.flushed_seq),
-            open_segment: Some(0),
-            trees: self.trees.iter().map(|(id, tree)| (*id, tree.clone())).collect(),
-            ..Edit::default()
-        };
-        for entry in self.segments.iter() {
-            first.segments.push((entry.segment.number, entry.segment.slot));
-            first.used.push((entry.segment.number, entry.used));
-        }
-        let mut addresses = self.table.iter();
-        let mut areas = self.logs.iter();
-        let addresses = std::iter::from_fn(move || {
-            let set: Vec<_> = addresses.by_ref().take(portion).collect();
-            (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
-        });
-        let pieces = std::iter::from_fn(move || {
-            let mut edit = Edit::default();
-            while edit.nodes_len() < portion as u64 * NODE_IN_EDIT
-                && let Some((block, area)) = areas.next()
-            {
-                // In all together it is what it was in each.
-                let fresh = area.fresh_percent();
-                for (Layer { pieces, fences, removals }, hashes) in area.layers().zip(area.hashes()) {
-                    let (pieces_len, count) = (pieces.len() as u32, hashes.len() as u32);
-                    edit.layers.push((block, NewLayer { pieces: pieces_len, count, removals, fresh }));
-                    edit.pieces.extend_from_slice(pieces);
-                    edit.fences.extend_from_slice(fences.0);
-                    edit.hashes.extend(hashes);
-                }
-            }
-            (!edit.layers.is_empty()).then_some(edit)
-        });
-        // Dead segments may go only when all addresses are known.
-        let last = Edit { open_segment: Some(self.open_segment), ..Edit::default() };
-        std::iter::once(first).chain(addresses).chain(pieces).chain([last])
-    }
-
     /// Bytes that a record takes in a leaf, on average over all trees; 0 while there is none.
     pub fn record_bytes(&self) -> u64 {
         let records: u64 = self.trees.values().map(|tree| tree.len).sum();
@@ -230,6 +187,7 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::checkpoint::Checkpoint;
     use crate::store::maplet::KeyHash;
     use crate::store::segment::Slots;
 
@@ -289,7 +247,7 @@ mod tests {
                     };
                     version.apply(edit, begin).expect("an edit that fits");
                 }
-                edits = version.checkpoint(100).collect();
+                edits = Checkpoint::in_portions(&version, 100).collect();
             }
             let told = edits.iter().flat_map(|edit| &edit.layers).map(|(_, layer)| layer.fresh);
             assert_eq!(told.collect::<Vec<_>>(), [percent; 3]);

@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Batches that the stage has room for.
-const BATCHES: u64 = 8;
+const BATCHES: u64 = 4;
 /// Batches that one block may be as long as.
-const LARGEST: u64 = 4;
+const LARGEST: u64 = 2;
 /// Batches in flight at a time: while the nodes of one are copied and checked the device is at the next.
 const FLYING: usize = 2;
 

@@ -35,7 +35,7 @@ fn large_tables_leave_less_for_queues_and_the_least_for_the_cache() {
     assert_eq!(shares.queue_beside(&version), shares.queue);
     let hashes: Vec<_> = (0..60u64).map(|key| KeyHash::of(&key.to_be_bytes())).collect();
     let (mut last, mut least) = (usize::MAX, 0);
-    for number in 0..200_000 {
+    for number in 0..340_000 {
         let pieces = [NodeId(number + 10_000)];
         let layer = Layer { pieces: &pieces, fences: Fences::default(), removals: 0 };
         version.logs.push(NodeId(number % 8000), layer, Size { bytes: 4096, fresh: 0 }, &hashes);

@@ -1,108 +1,141 @@
-//! A bundle: some layers of a block that share their memory, with one maplet.
+//! A bundle: some layers of a block in one piece of memory, with one maplet.
+//!
+//! ```text
+//! layers 1 │ changes 4 │ maplet │ a head for each layer │ ids of all pieces, oldest layer first │ fences of all layers
+//! ```
+//! What heads, ids and fences are: [`Row`].
 //!
 //! Invariants:
 //! 1. It is never changed, so that versions share it: who appends makes another.
-//! 2. Appending copies no more hashes than [`BUNDLE_CHANGES`], and no more fences than [`BUNDLE_FENCES`].
+//! 2. Appending copies no more changes than [`BUNDLE_CHANGES`], and no more bytes than [`BUNDLE_LEN`].
 
 use super::layer::Layer;
-use super::row::Row;
-use crate::node::NodeId;
-use crate::store::maplet::{KeyHash, LAYERS, Maplet};
+use super::row::{Head, Ids, Row};
+use crate::bytecode::Reader;
+use crate::store::maplet::{Entry, KeyHash, LAYERS, Maplet};
+use std::sync::Arc;
 
-/// Changes up to which layers are bundled: 400 bytes that are copied for one more. An allocation or two a layer would be more than
-/// the layers themselves where a flush has fifteen changes for a block.
-pub(super) const BUNDLE_CHANGES: usize = 128;
-/// The same in bytes of fences.
-const BUNDLE_FENCES: usize = 1024;
+/// Changes up to which layers are bundled: some 500 bytes that are copied for one more. A bundle for each layer would be more than
+/// the layer itself where a flush has fifteen changes for a block.
+pub(super) const BUNDLE_CHANGES: usize = 256;
+/// The same in bytes, of which fences may be many.
+const BUNDLE_LEN: usize = 2048;
+
+/// Of how many layers a bundle is, and their changes.
+const SIZES: usize = 1 + 4;
 
 /// Some layers, oldest first; never empty.
-#[derive(Debug, Default)]
-pub(super) struct Bundle {
-    heads: Box<[Head]>,
-    /// Of all layers.
-    pieces: Box<[NodeId]>,
-    /// Of all layers, each as [`Row`] has them.
-    fences: Box<[u8]>,
-    maplet: Maplet,
-}
-
-/// Where a layer ends in its bundle.
-#[derive(Clone, Copy, Debug, Default)]
-struct Head {
-    pieces: u32,
-    fences: u32,
-    removals: u32,
-}
+#[derive(Clone, Debug)]
+pub(super) struct Bundle(Arc<[u8]>);
 
 impl Bundle {
-    /// The pieces of all layers, oldest layer first.
-    pub fn pieces(&self) -> &[NodeId] {
-        &self.pieces
-    }
-
-    pub fn maplet(&self) -> &Maplet {
-        &self.maplet
-    }
-
-    /// How many layers there are.
-    pub fn len(&self) -> usize {
-        self.heads.len()
-    }
-
-    /// Whether a layer of so many changes belongs to it, and not into another bundle.
-    pub fn takes(&self, changes: usize) -> bool {
-        self.len() < LAYERS
-            && self.maplet.len() + changes <= BUNDLE_CHANGES
-            && self.fences.len() <= BUNDLE_FENCES
+    /// One layer, of keys with these hashes.
+    pub fn of(layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
+        let mut entries: Vec<_> = hashes.iter().map(|hash| hash.in_layer(0)).collect();
+        entries.sort_unstable();
+        Self::made_of(0, [&[]; 3], layer, &entries)
     }
 
     /// This one with a layer more, of keys with these hashes.
     pub fn with(&self, layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
-        let pieces: Box<[_]> = self.pieces.iter().chain(layer.pieces).copied().collect();
-        let room = 4 * (layer.pieces.len() - 1) + layer.fences.0.len();
-        let mut fences = Vec::with_capacity(self.fences.len() + room);
-        fences.extend_from_slice(&self.fences);
-        Row::put(layer, &mut fences);
-        let fences = fences.into_boxed_slice();
-        let (pieces_end, fences_end) = (pieces.len() as u32, fences.len() as u32);
-        let head = Head { pieces: pieces_end, fences: fences_end, removals: layer.removals };
-        let heads = self.heads.iter().copied().chain([head]).collect();
-        Self { heads, pieces, fences, maplet: self.maplet.with(self.len(), hashes) }
+        let (layers, mut entries): (_, Vec<_>) = (self.len(), self.maplet().entries().collect());
+        let old = entries.len();
+        entries.extend(hashes.iter().map(|hash| hash.in_layer(layers)));
+        entries[old..].sort_unstable();
+        // It finds both runs, and merges them.
+        entries.sort();
+        Self::made_of(layers, self.parts(), layer, &entries)
     }
 
-    pub fn row(&self, index: usize) -> Row<'_> {
-        let from = index.checked_sub(1).map_or(Head::default(), |before| self.heads[before]);
-        let to = self.heads[index];
-        Row::of(
-            &self.pieces[from.pieces as usize..to.pieces as usize],
-            &self.fences[from.fences as usize..to.fences as usize],
-        )
+    /// So many layers, of which are these parts, and one behind them; these are the entries of all.
+    fn made_of(layers: usize, [heads, ids, fences]: [&[u8]; 3], layer: Layer<'_>, entries: &[Entry]) -> Self {
+        let mut out = Vec::new();
+        out.push(layers as u8 + 1);
+        out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+        Maplet::put(layers + 1, entries, &mut out);
+        out.extend_from_slice(heads);
+        Head::of(layer).put(&mut out);
+        out.extend_from_slice(ids);
+        Row::put_ids(layer, &mut out);
+        out.extend_from_slice(fences);
+        Row::put_fences(layer, &mut out);
+        Self(out.into())
     }
 
-    pub fn layer(&self, index: usize) -> Layer<'_> {
-        let Row { pieces, fences, .. } = self.row(index);
-        Layer { pieces, fences, removals: self.heads[index].removals }
+    fn split(&self) -> (Maplet<'_>, &[u8]) {
+        Maplet::split(self.len(), self.changes(), &self.0[SIZES..])
     }
 
-    /// Bytes of memory; an allocator takes some for each of the parts.
+    /// Heads, ids and fences.
+    fn parts(&self) -> [&[u8]; 3] {
+        let (_, rest) = self.split();
+        let mut reader = Reader::new(rest);
+        let ids: usize = (0..self.len()).map(|_| Head::take(&mut reader).ids_len()).sum();
+        let (heads, rest) = rest.split_at(rest.len() - reader.remaining());
+        let (ids, fences) = rest.split_at(ids);
+        [heads, ids, fences]
+    }
+
+    /// How many layers there are.
+    pub fn len(&self) -> usize {
+        usize::from(self.0[0])
+    }
+
+    /// Changes in all of them.
+    pub fn changes(&self) -> usize {
+        let [a, b, c, d] = [self.0[1], self.0[2], self.0[3], self.0[4]];
+        u32::from_le_bytes([a, b, c, d]) as usize
+    }
+
+    pub fn maplet(&self) -> Maplet<'_> {
+        self.split().0
+    }
+
+    /// The layers, oldest first.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let [heads, mut ids, mut fences] = self.parts();
+        let mut heads = Reader::new(heads);
+        (0..self.len()).map(move |_| {
+            let head = Head::take(&mut heads);
+            let (own_ids, own_fences);
+            (own_ids, ids) = ids.split_at(head.ids_len());
+            (own_fences, fences) = fences.split_at(head.fences_len());
+            Row::of(head, own_ids, own_fences)
+        })
+    }
+
+    /// The pieces of all layers, oldest layer first.
+    pub fn pieces(&self) -> Ids<'_> {
+        let [_, ids, _] = self.parts();
+        Ids::of(ids)
+    }
+
+    /// Whether a layer of so many changes belongs to it, and not into another bundle.
+    pub fn takes(&self, changes: usize) -> bool {
+        self.len() < LAYERS && self.changes() + changes <= BUNDLE_CHANGES && self.0.len() <= BUNDLE_LEN
+    }
+
+    /// Bytes of memory, with what an allocator takes, and counts beside it.
     pub fn memory(&self) -> usize {
-        16 + size_of::<Self>()
-            + size_of_val(&*self.heads)
-            + size_of_val(&*self.pieces)
-            + self.fences.len()
-            + self.maplet.len() * KeyHash::LEN
-            + if self.fences.is_empty() { 4 } else { 5 } * 12
+        16 + 12 + self.0.len()
     }
 
     /// What it takes if the next layer makes another of it, which it may.
     pub fn copied(&self) -> usize {
         if self.takes(1) { self.memory() } else { 0 }
     }
+
+    /// Whether both are the same memory.
+    #[cfg(test)]
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::NodeId;
     use crate::store::log_area::Fences;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -124,15 +157,18 @@ mod tests {
             // Behind another layer in the same bundle.
             let before = bytes(&others);
             let layer = Layer { pieces: &pieces[..1], fences: Fences::default(), removals: 0 };
-            let mut bundle = Bundle::default();
-            if others.len() < pieces.len() {
-                bundle = bundle.with(Layer { pieces: &pieces[..others.len() + 1], fences: Fences(&before), ..layer }, &[]);
-            }
             let of_layer = bytes(&fences);
-            let layer = Layer { pieces: &pieces, fences: Fences(&of_layer), removals: 3 };
-            let bundle = bundle.with(layer, &[KeyHash::of(b"ash")]);
-            prop_assert_eq!(bundle.layer(bundle.len() - 1), layer);
-            let row = bundle.row(bundle.len() - 1);
+            let second = Layer { pieces: &pieces, fences: Fences(&of_layer), removals: 3 };
+            let hashes = [KeyHash::of(b"ash")];
+            let bundle = if others.len() < pieces.len() {
+                let first = Layer { pieces: &pieces[..others.len() + 1], fences: Fences(&before), ..layer };
+                Bundle::of(first, &[]).with(second, &hashes)
+            } else {
+                Bundle::of(second, &hashes)
+            };
+            let row = bundle.rows().last().expect("a layer");
+            prop_assert!(row.pieces.iter().eq(pieces.iter().copied()));
+            prop_assert_eq!((row.fences, row.removals), (second.fences, 3));
             for key in keys.iter().chain(&fences) {
                 let linear = Fences(&of_layer).take_while(|fence| *fence <= &key[..]).count();
                 prop_assert_eq!(row.piece_for(key), linear);

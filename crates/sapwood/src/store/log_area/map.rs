@@ -107,8 +107,15 @@ impl LogAreas {
     }
 
     /// All areas by block.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<LogArea>)> {
         self.chunks.iter().flat_map(|chunk| chunk.iter().map(|(id, area)| (*id, area)))
+    }
+
+    /// All areas by block, as they are now. Keeps no more of them than it has not told.
+    pub fn told_once(&self) -> impl Iterator<Item = (NodeId, Arc<LogArea>)> + Send + use<> {
+        let chunks = self.chunks.clone().into_iter();
+        chunks.flat_map(|chunk| (0..chunk.len()).map(move |index| chunk[index].clone()))
     }
 
     /// Sums over all areas.
@@ -192,13 +199,14 @@ mod tests {
                 areas.push(NodeId(1), layer, Size { bytes: 100, fresh: 0 }, &hashes);
                 let Some(old) = before.get(NodeId(1)) else { continue };
                 let now = areas.get(NodeId(1)).expect("an area");
-                let shared = now.bundles.iter().zip(&old.bundles).filter(|(now, old)| Arc::ptr_eq(now, old));
+                let shared =
+                    now.bundles.iter().zip(&old.bundles).filter(|(now, old)| now.is_shared_with(old));
                 assert!(shared.count() + 1 >= old.bundles.len());
                 let last = now.bundles.last().expect("one at least");
-                assert!(last.len() == 1 || last.maplet().len() <= BUNDLE_CHANGES);
+                assert!(last.len() == 1 || last.changes() <= BUNDLE_CHANGES);
             }
             let area = areas.get(NodeId(1)).expect("an area");
-            assert_eq!((area.layer_count(), area.layers().count()), (counts.len(), counts.len()));
+            assert_eq!((area.layer_count(), area.rows().count()), (counts.len(), counts.len()));
             for (layer, count) in counts.iter().enumerate() {
                 for (number, key) in keys(layer as u64, *count).enumerate() {
                     let found: Vec<_> = area.candidates(&key).map(|id| id.0).collect();

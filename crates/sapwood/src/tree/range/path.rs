@@ -125,7 +125,7 @@ impl Crossing {
             if start >= end {
                 continue;
             }
-            let named = |at: usize| NextPiece { layer: index, id: row.pieces[at] };
+            let named = |at: usize| NextPiece { layer: index, id: row.pieces.at(at) };
             match course.direction {
                 Direction::Up => {
                     let to = row.pieces_while(|fence| {
@@ -257,11 +257,11 @@ impl Path {
         let block = node.child(next);
         course.pager.cached(view.version.table.address(block)?)?;
         let Some(area) = view.log(block) else { return Some(0) };
-        let first = area.layers().filter_map(|layer| match course.direction {
-            Direction::Up => layer.pieces.first(),
-            Direction::Down => layer.pieces.last(),
+        let first = area.rows().filter_map(|row| match course.direction {
+            Direction::Up => row.pieces.iter().next(),
+            Direction::Down => row.pieces.iter().next_back(),
         });
-        let missing = first.filter_map(|piece| view.version.table.address(*piece));
+        let missing = first.filter_map(|piece| view.version.table.address(piece));
         let missing = missing.filter(|address| course.pager.cached(*address).is_none());
         Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
     }

@@ -1,0 +1,88 @@
+//! A checkpoint: what would bring an empty version to one that there was, edit by edit, each made when it is asked for.
+//!
+//! Invariants:
+//! 1. All edits together make the version, whatever has become of it meanwhile: tables are values.
+//! 2. It keeps no segment from dying: it has their numbers only, and reads nothing where they are. Of the tables it keeps what it has not told.
+
+use crate::node::NodeId;
+use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
+use crate::store::log_area::LogArea;
+use crate::store::mapping_table::Address;
+use crate::store::version::Version;
+use std::sync::Arc;
+
+/// Addresses in one edit of a checkpoint, which takes 64 KiB of memory on the way to the manifest. One of log areas ends after the area with
+/// which it is as long; with the hashes of that, it can be 1 MiB and more.
+const PORTION: usize = 2 << 10;
+
+/// See the module.
+pub(crate) struct Checkpoint {
+    portion: usize,
+    first: Option<Edit>,
+    addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
+    areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
+    last: Option<Edit>,
+}
+
+impl Checkpoint {
+    pub fn of(version: &Version) -> Self {
+        Self::in_portions(version, PORTION)
+    }
+
+    /// In portions of so many addresses, or of log areas until they take at least as much (an area is in one portion, whole): together they are as long as the mapping table.
+    pub fn in_portions(version: &Version, portion: usize) -> Self {
+        let mut first = Edit {
+            wal_low: Some(version.wal_low),
+            wal_high: Some(version.wal_high),
+            flushed_seq: Some(version.flushed_seq),
+            open_segment: Some(0),
+            trees: version.trees.iter().map(|(id, tree)| (*id, tree.clone())).collect(),
+            ..Edit::default()
+        };
+        for entry in version.segments.iter() {
+            first.segments.push((entry.segment.number, entry.segment.slot));
+            first.used.push((entry.segment.number, entry.used));
+        }
+        // Dead segments may go only when all addresses are known.
+        let last = Edit { open_segment: Some(version.open_segment), ..Edit::default() };
+        Self {
+            portion,
+            first: Some(first),
+            addresses: Box::new(version.table.told_once()),
+            areas: Box::new(version.logs.told_once()),
+            last: Some(last),
+        }
+    }
+
+    fn addresses(&mut self) -> Option<Edit> {
+        let set: Vec<_> = self.addresses.by_ref().take(self.portion).collect();
+        (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
+    }
+
+    fn layers(&mut self) -> Option<Edit> {
+        let mut edit = Edit::default();
+        while edit.nodes_len() < self.portion as u64 * NODE_IN_EDIT
+            && let Some((block, area)) = self.areas.next()
+        {
+            // In all together it is what it was in each.
+            let fresh = area.fresh_percent();
+            for (row, hashes) in area.rows().zip(area.hashes()) {
+                let (pieces, count) = (row.pieces.len() as u32, hashes.len() as u32);
+                edit.layers.push((block, NewLayer { pieces, count, removals: row.removals, fresh }));
+                edit.pieces.extend(row.pieces.iter());
+                edit.fences.extend_from_slice(row.fences.0);
+                edit.hashes.extend(hashes);
+            }
+        }
+        (!edit.layers.is_empty()).then_some(edit)
+    }
+}
+
+impl Iterator for Checkpoint {
+    type Item = Edit;
+
+    fn next(&mut self) -> Option<Edit> {
+        let first = self.first.take();
+        first.or_else(|| self.addresses()).or_else(|| self.layers()).or_else(|| self.last.take())
+    }
+}
