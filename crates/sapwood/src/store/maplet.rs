@@ -118,17 +118,20 @@ impl<'a> Maplet<'a> {
         (entries + (1 << (BUCKET_BITS + layer_bits(layers)))).div_ceil(8)
     }
 
-    fn is_one(&self, at: usize) -> bool {
-        self.tops.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+    /// Eight bytes of the tops at a time; what is behind them is `fill`.
+    fn eights(self, fill: u8) -> impl Iterator<Item = u64> + use<'a> {
+        self.tops.chunks(8).map(move |bytes| {
+            let mut eight = [fill; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(eight)
+        })
     }
 
     /// Where the zero behind the bucket is.
     fn end_of(&self, bucket: usize) -> usize {
         let mut left = bucket as u32;
-        for (index, bytes) in self.tops.chunks(8).enumerate() {
-            let mut eight = [0xff; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            let mut zeros = !u64::from_le_bytes(eight);
+        for (index, eight) in self.eights(0xff).enumerate() {
+            let mut zeros = !eight;
             if left < zeros.count_ones() {
                 (0..left).for_each(|_| zeros &= zeros - 1);
                 return index * 64 + zeros.trailing_zeros() as usize;
@@ -146,14 +149,14 @@ impl<'a> Maplet<'a> {
 
     /// All entries, ascending.
     pub fn entries(self) -> impl Iterator<Item = Entry> + 'a {
-        let mut at = 0;
-        self.words.iter().enumerate().map(move |(index, word)| {
-            while !self.is_one(at) && at < 8 * self.tops.len() {
-                at += 1;
-            }
-            at += 1;
-            self.entry(at - 1 - index, *word)
-        })
+        let places = self.eights(0).enumerate().flat_map(|(index, mut ones)| {
+            std::iter::from_fn(move || {
+                let place = (ones != 0).then(|| index * 64 + ones.trailing_zeros() as usize);
+                ones &= ones.wrapping_sub(1);
+                place
+            })
+        });
+        places.zip(self.words).enumerate().map(move |(index, (at, word))| self.entry(at - index, *word))
     }
 
     /// Indexes of the layers that may have a key of this hash, newest first, each once.
