@@ -37,7 +37,7 @@ const MISSES: u64 = 100;
 /// since until it is through they pay.
 const RESTS: u32 = 2;
 /// Where it works for nobody yet, and somebody reads.
-const RESTS_OF_A_WALK: u32 = 4;
+const RESTS_OF_A_WALK: u32 = 16;
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {

@@ -22,7 +22,8 @@
 //!
 //! Invariants:
 //! 1. An edit is durable before the version that it makes is published.
-//! 2. After a failed write (a full disk aside) or sync no further edit is accepted: what the file holds is unknown.
+//! 2. After a failed write (a full disk aside) or sync no further edit is accepted, whoever waited for his turn with it: what the file holds is unknown, and which one
+//!    counts may be.
 //! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is damaged; if not,
 //!    the last edit was cut off by a power loss before it was acknowledged.
 
@@ -51,7 +52,7 @@ pub(crate) const EDIT_MAX: usize = 64 << 20;
 /// A manifest shorter than this is not worth a checkpoint; in unit tests short ones are, so that these see what goes on beside a checkpoint.
 const CHECKPOINT_MIN: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 /// Bytes of the next checkpoint that are written with each edit, and how many times as many as the edit has: the manifest does not become much longer before it is
-/// replaced, and nobody waits for a whole one, which is a thousandth of the data.
+/// replaced, and nobody waits for a whole one, which can be a hundredth of the data.
 const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
 const STEPS_OF_EDIT: u64 = 4;
 /// A file that is so many times as long as its checkpoint is replaced before the database is closed.
@@ -114,6 +115,8 @@ pub(crate) struct Manifest {
     checkpoint_len: u64,
     /// The one that is to replace this one.
     next: Option<Next>,
+    /// Why nobody knows what is in the files.
+    failed: Option<Error>,
     /// How long the file was when there was no space for the next one.
     refused_at: u64,
     /// Bytes of the last edit.
@@ -138,17 +141,25 @@ impl Manifest {
     }
 
     fn of(output: Output, checkpoint_len: u64) -> Self {
-        Self { output, checkpoint_len, next: None, refused_at: 0, edit_len: 0, before: 0 }
+        Self { output, checkpoint_len, next: None, failed: None, refused_at: 0, edit_len: 0, before: 0 }
     }
 
     /// Makes an edit durable. `epoch` is that of the version after it. On `DiskFull` nothing happened.
     pub fn append(&mut self, edit: &Edit, epoch: u64) -> Result<()> {
+        self.unless_failed(|manifest| match manifest.append_once(edit, epoch) {
+            Err(error) if error.is_disk_full() && manifest.has_next() => {
+                manifest.give_up_for_space();
+                manifest.append_once(edit, epoch)
+            }
+            appended => appended,
+        })
+    }
+
+    fn append_once(&mut self, edit: &Edit, epoch: u64) -> Result<()> {
         let output = &mut self.output;
         let before = output.len;
         if let Err(error) = output.put(epoch, false, edit) {
             if error.is_disk_full() {
-                self.give_up_for_space();
-                let output = &self.output;
                 // The record may be there nevertheless, and would count after a crash, while the nodes that it speaks of
                 // are about to be overwritten by the next attempt. So it has to go, durably.
                 let cut = output.volume.resize(output.file, before).and_then(|()| output.sync());
@@ -158,6 +169,18 @@ impl Manifest {
         }
         self.edit_len = output.len - before;
         output.sync().map_err(Error::undecided)
+    }
+
+    /// What is done as long as everybody knows what is in the files. Who waited for the manifest while somebody else failed with it does not know of that otherwise.
+    fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        work(self).inspect_err(|error| {
+            if !error.is_disk_full() {
+                self.failed = Some(error.clone());
+            }
+        })
     }
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
@@ -170,10 +193,12 @@ impl Manifest {
     /// After an edit that has made `version`, which is the current version: sees to it that the file is replaced by a new one that begins with a
     /// checkpoint, when that is due, a part of it at a time. On an error before the switch the old file goes on to count.
     pub fn renew(&mut self, version: &Version) -> Result<()> {
-        if self.next.is_none() && self.is_checkpoint_due() {
-            self.next = Some(self.begin_next(version)?);
-        }
-        self.go_on(version, STEP.max(STEPS_OF_EDIT * self.edit_len))
+        self.unless_failed(|manifest| {
+            if manifest.next.is_none() && manifest.is_checkpoint_due() {
+                manifest.next = Some(manifest.begin_next(version)?);
+            }
+            manifest.go_on(version, STEP.max(STEPS_OF_EDIT * manifest.edit_len))
+        })
     }
 
     fn begin_next(&mut self, version: &Version) -> Result<Next> {
@@ -183,26 +208,36 @@ impl Manifest {
         next.inspect_err(|error| self.note_refusal(error))
     }
 
-    /// Writes about so many bytes to the next one, if there is one, and lets it count when it has all.
+    /// Writes about so many bytes to the next one, if there is one, and lets it count when it has all. One that could not go on is given up.
     fn go_on(&mut self, version: &Version, bytes: u64) -> Result<()> {
-        let Some(next) = &mut self.next else { return Ok(()) };
-        let went_on = match next.go_on(bytes, Some(&self.output)) {
-            Err(error) if !error.is_disk_full() => {
-                // Perhaps it was this file that could not be read. What it says is in the version too.
-                tracing::warn!(%error, "the next manifest is begun again");
-                self.give_up_next();
-                let mut next = self.begin_next(version)?;
-                let whole = next.go_on(u64::MAX, Some(&self.output));
+        let Some(mut next) = self.next.take() else { return Ok(()) };
+        let mut went_on = next.go_on(bytes, Some(&self.output));
+        if let Err(error) = &went_on
+            && !error.is_disk_full()
+        {
+            // Perhaps it was this file that could not be read. What it says is in the version too.
+            tracing::warn!(%error, "the next manifest is begun again");
+            self.before += next.bytes_written();
+            drop(next);
+            next = self.begin_next(version)?;
+            went_on = next.go_on(u64::MAX, Some(&self.output));
+        }
+        let written = next.bytes_written();
+        match went_on {
+            Ok(true) => self.change_over(next),
+            Ok(false) => {
                 self.next = Some(next);
-                whole
+                Ok(())
             }
-            went_on => went_on,
-        };
-        if went_on.inspect_err(|error| self.note_refusal(error))? { self.change_over() } else { Ok(()) }
+            Err(error) => {
+                self.before += written;
+                self.note_refusal(&error);
+                Err(error)
+            }
+        }
     }
 
     fn note_refusal(&mut self, error: &Error) {
-        self.give_up_next();
         if error.is_disk_full() {
             self.refused_at = self.output.len;
         }
@@ -226,8 +261,7 @@ impl Manifest {
     }
 
     /// The next one, which has all that this one has, comes in the place of it.
-    fn change_over(&mut self) -> Result<()> {
-        let Some(next) = self.next.take() else { return Ok(()) };
+    fn change_over(&mut self, next: Next) -> Result<()> {
         self.before += next.bytes_written();
         let (output, checkpoint_len) = next.replace().inspect_err(|error| self.note_refusal(error))?;
         let output = std::mem::replace(&mut self.output, output);
@@ -248,11 +282,10 @@ impl Manifest {
     /// Notes in `CURRENT` how long the manifest is now, so that from then on every missing byte of it is noticed. A checkpoint that was begun is given up, unless
     /// it was long due: who opens and closes often would never come to its end.
     pub fn seal(&mut self, version: &Version) -> Result<()> {
-        if self.output.len > LONG_DUE * self.checkpoint_len.max(CHECKPOINT_MIN) {
-            match self.go_on(version, u64::MAX) {
-                Err(error) if error.is_disk_full() => {}
-                changed => changed?,
-            }
+        let is_long_due = self.output.len > LONG_DUE * self.checkpoint_len.max(CHECKPOINT_MIN);
+        match self.unless_failed(|it| if is_long_due { it.go_on(version, u64::MAX) } else { Ok(()) }) {
+            Err(error) if error.is_disk_full() => {}
+            changed => changed?,
         }
         self.give_up_next();
         let Output { current, len, ref volume, .. } = self.output;

@@ -5,7 +5,8 @@
 //! manifest-N+1                        begin ─ parts ─▶ checkpoint │ the same edits ─▶ CURRENT
 //! ```
 //! Invariants:
-//! 1. Before `CURRENT` names it nothing depends on it: given up, it is removed, or a leftover that goes when the database is opened.
+//! 1. Until `CURRENT` is told of it nothing depends on it: given up, it is removed, or a leftover that goes when the database is opened. If that fails it may count, and nobody begins
+//!    with another of its number ([`Manifest`](super::Manifest))
 //! 2. When `CURRENT` names it, it has all edits of the one before, durably.
 
 use super::{Output, encode_header, file_name, read_record};
@@ -313,21 +314,28 @@ mod tests {
     /// Nobody can publish anything while the disk is full, so nobody would bring it to its end.
     #[test]
     fn an_edit_that_finds_the_disk_full_has_the_space_of_what_was_begun() {
-        let mut ground = Ground::new(1);
-        ground.edit(0..20_000).unwrap();
-        while ground.manifest.next.is_none() {
+        for repeat in [Repeat::Once, Repeat::Sticky] {
+            let mut ground = Ground::new(1);
+            ground.edit(0..20_000).unwrap();
+            while ground.manifest.next.is_none() {
+                ground.edit((0..500).map(|id| id * 40)).unwrap();
+            }
+            let (used, written) = (ground.volume.used(), ground.manifest.bytes_written());
+            ground.volume.fail_nth(OperationKind::Write, 1, Fault::NoSpace, repeat);
+            let edited = ground.edit((0..500).map(|id| id * 40));
+            if repeat == Repeat::Sticky {
+                assert!(edited.is_err_and(|error| error.is_disk_full()));
+                ground.versions.pop();
+            } else {
+                edited.unwrap();
+            }
+            assert!(ground.manifest.next.is_none() && ground.volume.used() < used);
+            assert!(ground.manifest.bytes_written() >= written, "what was written stays written");
+            ground.volume.clear_faults();
             ground.edit((0..500).map(|id| id * 40)).unwrap();
+            assert!(ground.manifest.next.is_none(), "not again at once");
+            assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
         }
-        let (used, written) = (ground.volume.used(), ground.manifest.bytes_written());
-        ground.volume.fail_nth(OperationKind::Write, 1, Fault::NoSpace, Repeat::Once);
-        let refused = ground.edit((0..500).map(|id| id * 40));
-        assert!(refused.is_err_and(|error| error.is_disk_full()));
-        ground.versions.pop();
-        assert!(ground.manifest.next.is_none() && ground.volume.used() < used);
-        assert!(ground.manifest.bytes_written() >= written, "what was written stays written");
-        ground.edit((0..500).map(|id| id * 40)).unwrap();
-        assert!(ground.manifest.next.is_none(), "not again at once");
-        assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
     }
 
     /// All that it says is in the version as well.
@@ -345,5 +353,43 @@ mod tests {
             ground.edit((0..500).map(|id| id * 40)).unwrap();
         }
         assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
+    }
+
+    /// Somebody waited for his turn while somebody else failed, and has not heard of it.
+    #[test]
+    fn after_a_failure_nobody_writes_any_more() {
+        let (mut undecided, mut nth) = (0, 0);
+        loop {
+            nth += 1;
+            let mut ground = Ground::new(nth);
+            let kinds = [OperationKind::Sync, OperationKind::SyncDirectory, OperationKind::Rename];
+            ground.volume.fail_nth(Filter::kinds(kinds), nth, Fault::Error, Repeat::Once);
+            let mut acknowledged = 0;
+            if ground.go_on(&mut acknowledged).is_ok() {
+                if ground.volume.fired() == 0 {
+                    break;
+                }
+                // A part of the next one failed, which was begun again.
+                continue;
+            }
+            let versions = ground.versions.len();
+            for _ in 0..3 {
+                assert!(ground.edit(0..10).is_err());
+                ground.versions.truncate(versions);
+            }
+            let last = ground.versions.last().unwrap().clone();
+            assert!(ground.manifest.seal(&last).is_err());
+            let number = ground.manifest.current().manifest;
+            let image = ground.volume.crash();
+            let current = Current::decode(&image.read_file(current::FILE).unwrap(), "").unwrap();
+            undecided += u64::from(current.manifest > number);
+            // Also when the manifest is gone.
+            ground.manifest = Ground::new(0).manifest;
+            for image in [image, ground.volume.crash(), ground.volume.power_loss(nth)] {
+                let found = ground.found(&image);
+                assert!(found >= acknowledged && found < versions, "{found} of {acknowledged}");
+            }
+        }
+        assert!(nth > 50 && undecided > 0, "{undecided} of {nth}");
     }
 }

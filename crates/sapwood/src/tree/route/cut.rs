@@ -13,7 +13,7 @@ pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {
 }
 
 /// Bytes that a log piece aims at: a page, so that a get or a short scan that needs a record or five of a layer reads little else. In the mapping table, the layer and its
-/// fences a piece takes some 44 bytes of memory, a hundredth of its length, and less than the hashes of 33 records of 116 bytes in it, which take 100; of 1000-byte records it
+/// fences a piece takes some 40 bytes of memory, a hundredth of its length, and less than the hashes of 33 records of 116 bytes in it, which take 75; of 1000-byte records it
 /// holds four. With 2 KiB scans of 100 read a third less, but a random load, which is bound by the processor, is a tenth slower.
 const PIECE_LEN: u64 = 4 << 10;
 
