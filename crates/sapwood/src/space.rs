@@ -308,9 +308,14 @@ mod tests {
             batch.commit().unwrap();
             if flush == 52 {
                 // When all of them are noted.
-                let manifest = engine.manifest.lock().as_ref().unwrap().current().manifest;
-                let writes = Filter::kinds([OperationKind::Write]).file(manifest::file_name(manifest));
-                volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Once);
+                let manifest = engine.manifest.lock();
+                let manifest = manifest.as_ref().unwrap();
+                let name = manifest::file_name(manifest.current().manifest);
+                // Once more if a next one can be given up for it.
+                for nth in 1..=1 + u64::from(manifest.has_next()) {
+                    let writes = Filter::kinds([OperationKind::Write]).file(name.clone());
+                    volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Once);
+                }
             }
             let before = db.stats().writes;
             db.flush().unwrap();
