@@ -19,22 +19,14 @@ pub(crate) trait Source {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 }
 
-/// An open file, closed when dropped.
-pub(crate) struct FileSource<'a> {
-    volume: &'a dyn Volume,
-    file: FileId,
-    len: u64,
+/// A file that somebody else has open, up to a length.
+pub(crate) struct OpenFile<'a> {
+    pub volume: &'a dyn Volume,
+    pub file: FileId,
+    pub len: u64,
 }
 
-impl<'a> FileSource<'a> {
-    pub fn open(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
-        let mut source = Self { volume, file: volume.open(name, Access::default())?, len: 0 };
-        source.len = volume.len(source.file)?;
-        Ok(source)
-    }
-}
-
-impl Source for FileSource<'_> {
+impl Source for OpenFile<'_> {
     fn len(&self) -> u64 {
         self.len
     }
@@ -47,10 +39,31 @@ impl Source for FileSource<'_> {
     }
 }
 
+/// An open file, closed when dropped.
+pub(crate) struct FileSource<'a>(OpenFile<'a>);
+
+impl<'a> FileSource<'a> {
+    pub fn open(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
+        let mut source = Self(OpenFile { volume, file: volume.open(name, Access::default())?, len: 0 });
+        source.0.len = volume.len(source.0.file)?;
+        Ok(source)
+    }
+}
+
+impl Source for FileSource<'_> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+}
+
 impl Drop for FileSource<'_> {
     fn drop(&mut self) {
         // Nothing was written through it, so nothing can be lost with it.
-        let _ = self.volume.close(self.file);
+        let _ = self.0.volume.close(self.0.file);
     }
 }
 

@@ -6,16 +6,16 @@
 //! ```
 //! Invariants:
 //! 1. Until `CURRENT` is told of it nothing depends on it: given up, it is removed, or a leftover that goes when the database is opened. If that fails it may count, and nobody begins
-//!    with another of its number ([`Manifest`](super::Manifest))
+//!    with another of its number ([`Manifest`](super::Manifest)).
 //! 2. When `CURRENT` names it, it has all edits of the one before, durably.
 
 use super::{Output, encode_header, file_name, read_record};
 use crate::error::{Error, Result};
-use crate::source::{Source, Window};
+use crate::source::{OpenFile, Window};
 use crate::store::checkpoint::Checkpoint;
 use crate::store::current::Current;
 use crate::store::version::Version;
-use psync::{Access, Read, Volume};
+use psync::{Access, Volume};
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -44,22 +44,6 @@ impl Drop for UnlessKept {
             // Best effort: a leftover is removed when the database is opened.
             let _ = self.volume.remove(&name);
         }
-    }
-}
-
-/// The manifest that counts, as it is read.
-struct Old<'a>(&'a Output);
-
-impl Source for Old<'_> {
-    fn len(&self) -> u64 {
-        self.0.len
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        Ok(self.0.volume.read(&mut [Read { file: self.0.file, offset, buffer }])?)
     }
 }
 
@@ -101,7 +85,7 @@ impl Next {
 
     fn copy_since(&mut self, old: &Output, end: u64) -> Result<bool> {
         let name = file_name(old.current.manifest);
-        let mut window = Window::new(Old(old));
+        let mut window = Window::new(OpenFile { volume: &*old.volume, file: old.file, len: old.len });
         while self.since < old.len && self.output.len < end {
             let at = self.since;
             let damage =
@@ -206,6 +190,21 @@ mod tests {
             Ok(())
         }
 
+        /// A short one: not all of what a checkpoint has is new.
+        fn edit_some(&mut self) -> Result<()> {
+            self.edit((0..500).map(|id| id * 40))
+        }
+
+        /// One whose next manifest is under way.
+        fn with_next() -> Self {
+            let mut ground = Self::new(1);
+            ground.edit(0..20_000).unwrap();
+            while ground.manifest.next.is_none() {
+                ground.edit_some().unwrap();
+            }
+            ground
+        }
+
         /// Edits until the manifest was replaced twice.
         fn go_on(&mut self, acknowledged: &mut usize) -> Result<()> {
             self.edit(0..20_000)?;
@@ -238,9 +237,9 @@ mod tests {
         let mut parts = 0;
         while ground.manifest.current().manifest < 4 {
             let number = ground.manifest.current().manifest;
-            let before = [ground.manifest.bytes_written(), ground.manifest.output.len];
-            ground.edit((0..500).map(|id| id * 40)).unwrap();
-            let written = ground.manifest.bytes_written() - before[0];
+            let before = ground.manifest.bytes_written();
+            ground.edit_some().unwrap();
+            let written = ground.manifest.bytes_written() - before;
             let edit = ground.manifest.edit_len;
             // An edit of the checkpoint more than asked for.
             let most = edit + STEP.max(STEPS_OF_EDIT * edit) + (40 << 10);
@@ -280,7 +279,7 @@ mod tests {
             ground.edit(0..20_000).unwrap();
             while ground.manifest.current().manifest < 3 {
                 let before = ground.refused;
-                let edit = ground.edit((0..500).map(|id| id * 40));
+                let edit = ground.edit_some();
                 if edit.is_err() {
                     // It counts by now, and it was an edit of its own that was refused.
                     assert!(ground.manifest.current().manifest == 2 && ground.refused == 0 && nth > 12);
@@ -299,11 +298,7 @@ mod tests {
 
     #[test]
     fn closing_gives_up_what_was_begun_and_leaves_nothing() {
-        let mut ground = Ground::new(1);
-        ground.edit(0..20_000).unwrap();
-        while ground.manifest.next.is_none() {
-            ground.edit((0..500).map(|id| id * 40)).unwrap();
-        }
+        let mut ground = Ground::with_next();
         let version = ground.versions.last().unwrap().clone();
         ground.manifest.seal(&version).unwrap();
         let names: Vec<_> = ground.volume.list().unwrap().into_iter().map(|entry| entry.name).collect();
@@ -315,14 +310,10 @@ mod tests {
     #[test]
     fn an_edit_that_finds_the_disk_full_has_the_space_of_what_was_begun() {
         for repeat in [Repeat::Once, Repeat::Sticky] {
-            let mut ground = Ground::new(1);
-            ground.edit(0..20_000).unwrap();
-            while ground.manifest.next.is_none() {
-                ground.edit((0..500).map(|id| id * 40)).unwrap();
-            }
+            let mut ground = Ground::with_next();
             let (used, written) = (ground.volume.used(), ground.manifest.bytes_written());
             ground.volume.fail_nth(OperationKind::Write, 1, Fault::NoSpace, repeat);
-            let edited = ground.edit((0..500).map(|id| id * 40));
+            let edited = ground.edit_some();
             if repeat == Repeat::Sticky {
                 assert!(edited.is_err_and(|error| error.is_disk_full()));
                 ground.versions.pop();
@@ -332,7 +323,7 @@ mod tests {
             assert!(ground.manifest.next.is_none() && ground.volume.used() < used);
             assert!(ground.manifest.bytes_written() >= written, "what was written stays written");
             ground.volume.clear_faults();
-            ground.edit((0..500).map(|id| id * 40)).unwrap();
+            ground.edit_some().unwrap();
             assert!(ground.manifest.next.is_none(), "not again at once");
             assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
         }
@@ -341,16 +332,12 @@ mod tests {
     /// All that it says is in the version as well.
     #[test]
     fn what_cannot_be_read_of_the_old_one_is_not_missed() {
-        let mut ground = Ground::new(1);
-        ground.edit(0..20_000).unwrap();
-        while ground.manifest.next.is_none() {
-            ground.edit((0..500).map(|id| id * 40)).unwrap();
-        }
+        let mut ground = Ground::with_next();
         let (number, at) = (ground.manifest.current().manifest, ground.manifest.output.len);
-        ground.edit((0..500).map(|id| id * 40)).unwrap();
+        ground.edit_some().unwrap();
         ground.volume.flip_bit(&file_name(number), at + 50, 3).unwrap();
         while ground.manifest.current().manifest == number {
-            ground.edit((0..500).map(|id| id * 40)).unwrap();
+            ground.edit_some().unwrap();
         }
         assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
     }
