@@ -9,15 +9,18 @@
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
 //! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
-//! when a flush that had slowed writers was through, and shrinks with what was left of its work when the queue was full. As long as
+//! when a flush that had slowed writers was through, or with the time that it had to wait for the next queue to come beside it, and shrinks with what was left of its work when the queue was full. As long as
 //! the frozen queue is not in the trees there is no lead: until then a full queue stops everybody.
+//!
+//! The next queue may be frozen before a flush is through, and comes to the trees beside the end of it ([`crate::flush`]). Then the active one is the next but one, which
+//! is ahead by a whole queue, and has as long for each byte as a flush takes for a queue.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::foreseen::Foreseen;
 use parking_lot::Mutex;
 use psync::nap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How the running flush is getting on.
@@ -32,6 +35,8 @@ pub(crate) struct Pace {
     progress: AtomicU64,
     /// Thousandths of the queue by which it may be ahead of the flush.
     lead: AtomicU64,
+    /// Whether the queue of the running flush is in the trees.
+    in_trees: AtomicBool,
     /// Thousandths of its work that the flush before left undone.
     undone: AtomicU64,
     /// What `delayed_us` was when the flush began.
@@ -68,6 +73,7 @@ impl Default for Pace {
             turn_ns: AtomicU64::default(),
             progress: AtomicU64::default(),
             lead: AtomicU64::default(),
+            in_trees: AtomicBool::default(),
             undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
             asleep: AtomicUsize::default(),
@@ -86,11 +92,12 @@ impl Pace {
         // Until it has written something, only those before say how long it will take.
         let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
         self.progress.store(u64::from(is_known), Relaxed);
+        self.in_trees.store(false, Relaxed);
         self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
     }
 
-    /// The flush is over. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
-    pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize)) {
+    /// The flush is over, and had nothing to do for the time that it has `waited`. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
+    pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize), waited: Duration) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
         let now = self.now.lock();
@@ -102,10 +109,12 @@ impl Pace {
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
+        let took = now.started.map_or(0, |started| started.elapsed().as_micros() as u64);
+        let waited = (waited.as_micros() as u64 * 1000).checked_div(took).unwrap_or(0);
         drop(now);
         self.undone.store(undone, Relaxed);
         let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
-        let more = if was_delayed && left == 0 { room / 4 } else { 0 };
+        let more = if was_delayed && left == 0 { (room + waited) / 4 } else { 0 };
         let lead = (self.lead.load(Relaxed) + more).saturating_sub(undone / 4);
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
@@ -132,6 +141,7 @@ impl Pace {
     /// Its queue is in the trees, and so many bytes are due to be written besides.
     pub fn expect(&self, due: u64) {
         self.tell(|foreseen| foreseen.expect(due));
+        self.in_trees.store(true, Relaxed);
     }
 
     #[cfg(test)]
@@ -155,8 +165,9 @@ impl Pace {
     /// Nanoseconds that a writer of `bytes` takes of the others' time when the active queue holds `used` of `capacity` bytes.
     fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
-        let fill = (used as u64 * 1000) / capacity.max(1) as u64;
-        let lead = if is_frozen { 0 } else { self.lead.load(Relaxed) };
+        let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
+        let fill = (used as u64 * 1000) / capacity.max(1) as u64 + if is_next_but_one { 1000 } else { 0 };
+        let lead = if is_frozen && !is_next_but_one { 0 } else { self.lead.load(Relaxed) };
         if fill <= progress + lead || progress == 0 {
             return 0;
         }
@@ -165,7 +176,7 @@ impl Pace {
         let Some(started) = now.started else { return 0 };
         let total = now.foreseen.total();
         drop(now);
-        let left = 1000 - progress;
+        let left = if is_next_but_one { 1000 } else { 1000 - progress };
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {
             0 => elapsed.saturating_mul(left) / progress,
@@ -177,6 +188,7 @@ impl Pace {
         };
         // What was left undone has come to this flush's work; it is to be made up for, and not to be left again.
         let rest = u128::from(rest) * u128::from(1000 + self.undone.load(Relaxed)) / 1000;
+        let used = if is_next_but_one { 0 } else { used };
         let room = capacity.saturating_sub(used).max(bytes).max(1);
         (bytes as u128 * rest / room as u128) as u64
     }
@@ -288,7 +300,7 @@ mod tests {
         pace.begin(1000 << 10);
         start(1000);
         pace.wrote(400 << 10);
-        pace.learn((1000, 1000), (0, 0));
+        pace.learn((1000, 1000), (0, 0), Duration::ZERO);
         assert!(
             (900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)),
             "a millisecond for each KiB that was foreseen"
@@ -327,7 +339,7 @@ mod tests {
             pace.now.lock().started = Some(Instant::now() - Duration::from_millis(took));
             pace.wrote(written);
             pace.copied(copied);
-            pace.learn((0, 8 << 20), (0, 0));
+            pace.learn((0, 8 << 20), (0, 0), Duration::ZERO);
             pace.end();
             pace.before_ns.load(Relaxed) / 1000
         };
@@ -349,7 +361,7 @@ mod tests {
         let lead = |used, left| {
             pace.begin(0);
             pace.delayed_us.fetch_add(1, Relaxed);
-            pace.learn((used, 1000), (left, 100));
+            pace.learn((used, 1000), (left, 100), Duration::ZERO);
             pace.end();
             pace.lead.load(Relaxed)
         };
@@ -359,7 +371,7 @@ mod tests {
         assert_eq!(lead(1000, 40), 50, "40 of 100 blocks were left");
         assert_eq!(lead(1000, 100), 0);
         pace.begin(0);
-        pace.learn((0, 1000), (0, 100));
+        pace.learn((0, 1000), (0, 100), Duration::ZERO);
         assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
     }

@@ -3,14 +3,15 @@
 //!
 //! ```text
 //! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
-//!  turns.rs             │            portions.rs                                                  queue_log.rs
+//!  turns.rs             │            portions.rs                                                  queue_log.rs       ╰ append_ahead.rs: the next
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
 //! Here is one flush from its beginning to its end. [`turns`] says whose turn it is: who is woken, and who waits for what; [`portions`] is
-//! the way of a queue to the trees; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
+//! the way of a queue to the trees; [`append_ahead`] what of the next queue goes there beside the end of a flush; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
 //! one another.
 
+mod append_ahead;
 mod control;
 mod portions;
 mod queue_log;
@@ -18,32 +19,39 @@ mod shortage;
 mod told;
 mod turns;
 
+pub(crate) use append_ahead::Ahead;
 pub(crate) use control::FlushControl;
 
 use crate::advisor::new_max;
 use crate::beside::beside;
 use crate::budget::Need;
-use crate::engine::{Engine, WriterAtWork};
+use crate::engine::{Engine, Frozen, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::Patience;
 use crate::tree::cleanse::ON_THE_WAY;
-use crate::tree::sweep::LogBytes;
+use crate::tree::sweep::{Due, Lengths, LogBytes, Sweep};
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use told::Told;
 
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
+        self.flush_and_go_ahead(&mut None)
+    }
+
+    /// The same, with what has gone `ahead` of it, if it is this queue's. Leaves there what has gone ahead of the next flush.
+    pub(super) fn flush_and_go_ahead<'e>(&'e self, ahead: &mut Option<Ahead<'e>>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
-        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard));
+        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, ahead));
         self.pace.end();
         if let Ok(writer) = guard.get() {
-            self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+            self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
         }
         if let Err(error) = &result {
             self.yield_to(error);
@@ -57,22 +65,28 @@ impl Engine {
         result
     }
 
-    fn flush_frozen(&self, at_work: &mut WriterAtWork<'_>) -> Result<()> {
+    fn flush_frozen<'e>(
+        &'e self,
+        at_work: &mut WriterAtWork<'_>,
+        ahead: &mut Option<Ahead<'e>>,
+    ) -> Result<()> {
+        let of_this = ahead.take();
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
+        let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.slots.begin_round();
         let mut told = Told::begin(&self.flush.counters);
-        at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
         let mut sweep = self.flush.sweep.lock();
-        let rent = self.pager.rents.unsettled();
-        // Of a key that was changed several times only the newest version comes to the trees.
-        let bytes = frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed);
-        let mut advisor = self.flush.advisor.lock();
-        let new_max = new_max(&self.state.load().version, self.shares.memory);
-        let lengths = advisor.lengths(bytes, rent, new_max);
-        sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
-        drop(advisor);
+        let lengths = match &of_this {
+            Some(_) => sweep.lengths(),
+            None => {
+                at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
+                self.begin_sweep(&mut sweep, &frozen)
+            }
+        };
         let wal_low = frozen.wal_low;
-        self.pace.begin(bytes + sweep.expected());
+        let went_ahead = of_this.as_ref().map_or(0, |ahead| ahead.bytes);
+        self.pace.begin(self.newest_bytes(&frozen) + sweep.expected());
+        self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));
         let before = self.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground everything happens in one order, always the same.
@@ -90,11 +104,11 @@ impl Engine {
                 let begun = beside(scope, "sapwood-begin", begin);
                 let renewed = beside(scope, "sapwood-records", renew);
                 let is_ready = Box::new(move || begun().and(renewed()));
-                self.flush_portions(at_work, &frozen, &mut sweep, sync_log, is_ready)
+                self.flush_portions(at_work, &frozen, of_this, &mut sweep, sync_log, is_ready)
             })?
         } else {
             let is_ready = Box::new(|| begin().and_then(|()| renew()));
-            self.flush_portions(at_work, &frozen, &mut sweep, SyncLog::IfNeeded, is_ready)?
+            self.flush_portions(at_work, &frozen, of_this, &mut sweep, SyncLog::IfNeeded, is_ready)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
@@ -113,27 +127,52 @@ impl Engine {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let mut left = &due[..];
-        let undone =
-            match self.tidy_up(writer, Patience::AtWork).and_then(|()| self.cleanse_due(writer, &mut left)) {
-                // The queue is in the trees; the rest has time.
-                Err(error) if error.is_disk_full() => {
-                    self.make_room();
-                    self.flush.shortage.eased();
-                    std::mem::take(&mut left).len()
-                }
-                cleansed => {
-                    cleansed?;
-                    self.flush.shortage.over();
-                    left.len()
-                }
-            };
-        sweep.end(left);
-        told.end(&self.flush.counters, lengths, due.len(), undone);
+        let of_next = &mut *sweep;
+        let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
+        let (cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
+            Ok(()) => self.cleanse_due_beside(writer, &mut left, Some(goes_ahead)),
+            failed => (failed, None),
+        };
+        sweep.leave(left);
+        let undone = left.len();
+        match cleansed {
+            // The queue is in the trees; the rest has time.
+            Err(error) if error.is_disk_full() => {
+                self.make_room();
+                self.flush.shortage.eased();
+            }
+            cleansed => {
+                cleansed?;
+                self.flush.shortage.over();
+            }
+        }
+        let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
+        *ahead = next?;
+        told.end(&self.flush.counters, lengths, went_ahead, due.len(), undone);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();
-        self.pace.learn((state.active.fill(), self.queue_max(&state)), (undone, due.len()));
+        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
+        // What the queue after a frozen one has used is beyond its capacity.
+        let used = if state.frozen.is_some() { capacity } else { used };
+        self.pace.learn((used, capacity), (undone, due.len()), waited);
         Ok(())
+    }
+
+    /// Bytes of a queue that come to the trees, about: of a key that was changed several times only the newest version does.
+    fn newest_bytes(&self, frozen: &Frozen) -> u64 {
+        frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed)
+    }
+
+    /// The sweep goes on for this queue. Says how long log areas are to become.
+    fn begin_sweep(&self, sweep: &mut Sweep, frozen: &Frozen) -> Lengths {
+        let bytes = self.newest_bytes(frozen);
+        let rent = self.pager.rents.unsettled();
+        let mut advisor = self.flush.advisor.lock();
+        let new_max = new_max(&self.state.load().version, self.shares.memory);
+        let lengths = advisor.lengths(bytes, rent, new_max);
+        sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
+        lengths
     }
 
     /// Memory that a queue of so many bytes takes on its way to the trees. A block whose log area is too long for another piece has

@@ -42,7 +42,7 @@ impl Engine {
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
-        self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+        self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
         // What is wrong with the records concerns nobody else.
         let ingested = ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {

@@ -500,7 +500,7 @@ mod tests {
             if let Some(area) = view.log(block.id) {
                 damaged += 1;
                 let mut version = (*version).clone();
-                version.table.free(area.pieces().next().unwrap());
+                version.table.remove(area.pieces().next().unwrap());
                 let version = Arc::new(version);
                 let walks = [Direction::Up, Direction::Down]
                     .map(|direction| [5, 30, 60, 2000].map(|len| (direction, len)));

@@ -1,10 +1,12 @@
 //! Publishing: an edit becomes durable, and then, in one step, what every reader sees.
 
+use crate::beside::{Wait, beside};
 use crate::engine::{Engine, State};
 use crate::error::{Error, Result};
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
 use crate::store::segment::Segment;
+use crate::store::version::Version;
 use std::sync::Arc;
 
 /// What an edit does to what the trees say.
@@ -27,26 +29,49 @@ pub(crate) struct With<'a> {
     pub trees: Trees,
 }
 
+/// So many nodes make an edit one that takes long to be applied (count).
+const LONG: usize = 256;
+
+/// What an edit makes of a version.
+struct Next {
+    base: Arc<Version>,
+    version: Version,
+}
+
 impl Engine {
-    /// Makes an attempt durable and visible.
+    /// Makes an attempt durable and visible. The next version is made while what the attempt wrote comes to the device.
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
         let Sealed { edit, begun } = attempt.seal()?;
-        if !edit.set.is_empty() {
-            self.volume.sync(self.data).map_err(|error| {
-                let error = Error::undecided(error);
-                self.poison(&error);
-                error
-            })?;
-        }
-        self.publish(edit, With { begun: &begun, trees })?;
+        let with = With { begun: &begun, trees };
+        std::thread::scope(|scope| {
+            let make = || self.check_writable().and_then(|()| self.next_version(&edit, with));
+            let next: Wait<'_, Next> = if self.flush.in_background() && edit.set.len() >= LONG {
+                beside(scope, "sapwood-version", make)
+            } else {
+                Box::new(make)
+            };
+            attempt.finish()?;
+            if !edit.set.is_empty() {
+                self.volume.sync(self.data).map_err(|error| {
+                    let error = Error::undecided(error);
+                    self.poison(&error);
+                    error
+                })?;
+            }
+            self.publish_made(&edit, with, next)
+        })?;
         attempt.committed();
         Ok(())
     }
 
     /// Applies the edit to the current version. On `DiskFull` nothing happened; other errors poison.
     pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
+        self.publish_made(&edit, with, Box::new(|| self.next_version(&edit, with)))
+    }
+
+    fn publish_made(&self, edit: &Edit, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
         self.check_writable()?;
-        let result = self.publish_inner(&edit, with);
+        let result = next().and_then(|next| self.publish_inner(edit, with, next));
         if let Err(error) = &result
             && !error.is_disk_full()
         {
@@ -55,10 +80,10 @@ impl Engine {
         result
     }
 
-    fn publish_inner(&self, edit: &Edit, With { begun, trees }: With<'_>) -> Result<()> {
-        let mut guard = self.manifest.lock();
-        let manifest = guard.as_mut().ok_or(Error::Closed)?;
-        let mut version = (*self.state.load().version).clone();
+    /// What the edit makes of the version that is current now.
+    fn next_version(&self, edit: &Edit, With { begun, .. }: With<'_>) -> Result<Next> {
+        let base = Arc::clone(&self.state.load().version);
+        let mut version = (*base).clone();
         let mut handle = |number: u64, _: u32| {
             begun
                 .iter()
@@ -75,6 +100,17 @@ impl Engine {
                 why,
             )
         })?;
+        Ok(Next { base, version })
+    }
+
+    fn publish_inner(&self, edit: &Edit, with: With<'_>, mut next: Next) -> Result<()> {
+        let mut guard = self.manifest.lock();
+        let manifest = guard.as_mut().ok_or(Error::Closed)?;
+        // Somebody else may have published meanwhile; now nobody can.
+        if !Arc::ptr_eq(&next.base, &self.state.load().version) {
+            next = self.next_version(edit, with)?;
+        }
+        let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
         let version = Arc::new(version);
         let mut number = 0;

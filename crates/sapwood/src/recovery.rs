@@ -23,6 +23,7 @@ use crate::options::Builder;
 use crate::publish::With;
 use crate::replay::{Overflow, Replay, replay};
 use crate::store::current::{self, Current};
+use crate::store::data_file::DataFile;
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
 use crate::store::pager::{self, Pager, Room};
@@ -193,12 +194,10 @@ fn start(
     // ... and only a log that does not fit into memory is flushed meanwhile.
     let open =
         version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
-    let next_segment =
-        version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment) + 1;
     let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
     let alignment = volume.limits().alignment;
-    let writer = Writer::new(output, alignment, slots, current.span, shares.writer, open, next_segment);
-    engine.set_writer(writer);
+    let file = Arc::new(DataFile::new(&version, slots));
+    engine.set_writer(Writer::new(output, alignment, file, current.span, shares.writer, open));
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {

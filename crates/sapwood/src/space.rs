@@ -77,7 +77,7 @@ impl Engine {
                 return Ok(());
             }
             let tell = |bytes| self.pace.copied(bytes);
-            let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
+            let mut attempt = Attempt::begin(base, &self.pager, &mut *writer).telling(&tell);
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
@@ -193,7 +193,7 @@ impl Engine {
     pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         self.collect(writer, patience)?;
         self.reclaim_by_steps();
-        self.flush.counters.data_bytes.store(writer.bytes_written(), Relaxed);
+        self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
         Ok(())
     }
 }

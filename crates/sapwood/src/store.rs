@@ -8,6 +8,7 @@ pub(crate) mod bucket;
 pub(crate) mod cache;
 pub(crate) mod checkpoint;
 pub(crate) mod current;
+pub(crate) mod data_file;
 pub(crate) mod edit;
 pub(crate) mod frames;
 pub(crate) mod garbage_collection;

@@ -33,7 +33,7 @@
 //!
 //! What the engine owes to the log:
 //! 1. The manifest names the oldest and the newest generation (`low`, `high`). The newest is begun ([`WalWriter::begin`]) and noted before a
-//!    commit in it is acknowledged as durable; the oldest is noted, durably, before [`WalWriter::remove_below`].
+//!    commit in it is acknowledged as durable; the oldest is noted, durably, before [`WalWriter::take_below`].
 //! 2. Sequence numbers follow on without gaps, in the order of [`WalWriter::append`]; those of retracted records
 //!    are given again.
 

@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
         let budget = self.cleansing_portion(base.live_bytes());
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = logged::next(view, from, budget)?;
         if !blocks.is_empty() {

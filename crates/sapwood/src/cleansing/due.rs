@@ -1,8 +1,11 @@
-//! Cleansing of what a flush has found due, when its queue is in the trees.
+//! Cleansing of what a flush has found due, when its queue is in the trees. When the next one is frozen that begins to come to the trees
+//! beside it, on a thread of its own.
 //!
 //! While hardly anybody writes it is in no hurry: the next flush is far away, and those who read, if there are any, use the device too.
 //!
-//! Invariant: the next frozen queue, and closing, wait for one portion at most.
+//! Invariants:
+//! 1. The next frozen queue, when it has gone ahead as far as it can, and closing wait for one portion at most.
+//! 2. Whatever was begun beside it is over when it is.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -19,7 +22,8 @@ use crate::tree::sweep_ahead::sweep_ahead;
 use crate::tree::view::{Block, TreeView};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 /// While hardly anybody writes, but somebody reads or writes, it rests between two portions for so many times as long as one took.
 const RESTS: u32 = 4;
@@ -28,8 +32,19 @@ impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. What is left of them is what is not done, after an
     /// error too.
     pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
+        self.cleanse_due_beside(writer, due, None::<fn(&[Due], Writer)>).0
+    }
+
+    /// The same, but when the next queue is frozen goes on until what `goes_ahead` of that, with a writer of its own and beside the blocks that are left then, has come to
+    /// its end. Says what that is, if it was begun and did not panic, and how long it was waited for when nothing was due any more.
+    pub fn cleanse_due_beside<T: Send>(
+        &self,
+        writer: &mut Writer,
+        due: &mut &[Due],
+        mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
+    ) -> (Result<()>, Option<(T, Duration)>) {
         if !self.flush.in_background() || due.is_empty() {
-            return self.cleanse_in_turn(writer, due);
+            return (self.cleanse_in_turn(writer, due, |_, _| true), None);
         }
         let (stage, limit) = (&self.pager.stage, self.shares.stage);
         std::thread::scope(|scope| {
@@ -40,21 +55,42 @@ impl Engine {
             // Without a thread nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
-            let result = self.cleanse_in_turn(writer, due);
+            let mut begun: Option<ScopedJoinHandle<'_, T>> = None;
+            let result = self.cleanse_in_turn(writer, due, |writer, left| {
+                if let Some(goes_ahead) = goes_ahead.take() {
+                    let another = writer.beside();
+                    let thread = std::thread::Builder::new().name("sapwood-append".into());
+                    // Without a thread it has time.
+                    begun = thread.spawn_scoped(scope, move || goes_ahead(left, another)).ok();
+                }
+                begun.as_ref().is_none_or(ScopedJoinHandle::is_finished)
+            });
+            let began = Instant::now();
+            let end = begun.and_then(|begun| begun.join().ok());
+            let waited = began.elapsed();
             drop(open);
             // If it panicked, nothing was read ahead.
-            reader.map(std::thread::ScopedJoinHandle::join);
-            result
+            reader.map(ScopedJoinHandle::join);
+            (result, end.map(|end| (end, waited)))
         })
     }
 
-    fn cleanse_in_turn(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
+    /// When a queue is frozen, it asks before each portion whether that is to come first.
+    fn cleanse_in_turn<'d>(
+        &self,
+        writer: &mut Writer,
+        due: &mut &'d [Due],
+        mut comes_first: impl FnMut(&Writer, &'d [Due]) -> bool,
+    ) -> Result<()> {
         self.pace.expect(due.iter().map(|due| due.leaves).sum());
         // Of a portion while there is little space.
         let mut limit = u64::MAX;
         let seen = || (self.pager.waited_for(), self.visible());
         let mut before = seen();
-        while !due.is_empty() && !self.flush.stops() && self.state.load().frozen.is_none() {
+        while !due.is_empty()
+            && !self.flush.stops()
+            && (self.state.load().frozen.is_none() || !comes_first(writer, due))
+        {
             self.check_writable()?;
             let began = Instant::now();
             let undone = *due;

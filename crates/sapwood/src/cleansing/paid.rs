@@ -36,7 +36,7 @@ impl Engine {
         let write = self.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = logged::paid(&self.pager, &base, listed, write, self.shares.hold)?;
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer);
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let (mut paid, mut merged) = (Vec::new(), Vec::new());
         for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.pager, version: &base, keyspace };

@@ -8,6 +8,7 @@
 //! is there after a crash, and then all of the queue is, or it is not, and then the log ends where it ends, as if nothing had been flushed. The
 //! log's file is removed then, mostly before the operating system has written any of it: such a load writes each byte once.
 
+use super::append_ahead::{Ahead, changes_in};
 use super::queue_log::SyncLog;
 use crate::beside::Wait;
 use crate::budget::Work;
@@ -21,7 +22,7 @@ use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::tree::bupdate::bupdate;
 use crate::tree::incoming::Either;
-use crate::tree::route::{Budget, Newness, bytes_of, route};
+use crate::tree::route::{Budget, Grounds, Part, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::{Place, Sweep};
 use bytes::Bytes;
@@ -45,6 +46,7 @@ impl Engine {
         &self,
         at_work: &mut WriterAtWork<'_>,
         frozen: &Frozen,
+        mut ahead: Option<Ahead<'_>>,
         sweep: &mut Sweep,
         mut sync_log: SyncLog<'_>,
         is_ready: Wait<'_>,
@@ -54,20 +56,43 @@ impl Engine {
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let mut is_ready = Some(is_ready);
         loop {
-            let mut sample = Sample::default();
-            let mut changes = frozen.queue.newest(frozen.resume.lock().clone()).peekable();
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
             let (live, is_careful) = (base.live_bytes(), self.flush.shortage.is_careful());
             let most = if is_careful { portion(live) } else { flush_portion(live) };
             let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
+            let ahead = match ahead.take() {
+                Some(ahead) if !ahead.still_fits(&base)? => {
+                    sweep.back_to(ahead.place);
+                    None
+                }
+                ahead => ahead,
+            };
             // There may be space for a small one where there is none for this.
-            let is_large = budget > portion(live);
-            let place = sweep.place();
+            let is_large = budget > portion(live) || ahead.is_some();
+            let place = ahead.as_ref().map_or_else(|| sweep.place(), |ahead| ahead.place.clone());
+            let (attempt, parts, mut sample, begun, _work) = match ahead {
+                Some(Ahead { mut attempt, passed, sample, changes, bytes, appended, work, .. }) => {
+                    self.flush.counters.blocks_appended.fetch_add(appended, Relaxed);
+                    attempt.go_on_at(base);
+                    (attempt, passed, sample, Portion { changes, bytes, next: None }, Some(work))
+                }
+                None => {
+                    let from = frozen.resume.lock().clone().unwrap_or_default();
+                    let attempt = Attempt::begin(base, &self.pager, &mut *writer);
+                    (attempt, vec![Part { from, to: None }], Sample::default(), Portion::default(), None)
+                }
+            };
             let tell = |bytes| self.pace.wrote(bytes);
-            let mut attempt = Attempt::begin(base, &self.pager, writer).telling(&tell);
-            let filled =
-                self.fill_portion(&mut attempt, work, &mut changes, sweep, &mut sample, [budget, limit]);
+            let mut attempt = attempt.telling(&tell);
+            let mut changes = changes_in(&frozen.queue, parts).peekable();
+            let filled = self.fill_portion(
+                &mut attempt,
+                work,
+                &mut changes,
+                (begun, sweep, &mut sample),
+                [budget, limit],
+            );
             drop(changes);
             let Portion { changes: count, bytes, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
@@ -140,17 +165,15 @@ impl Engine {
         self.make_room();
     }
 
-    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones.
+    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones, to those that a portion that was begun has.
     fn fill_portion<'q>(
         &self,
         attempt: &mut Attempt<'_>,
         work: &Work<'_>,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
-        sweep: &mut Sweep,
-        sample: &mut Sample,
+        (mut portion, sweep, sample): (Portion, &mut Sweep, &mut Sample),
         [budget, limit]: [u64; 2],
     ) -> Result<Portion> {
-        let mut portion = Portion::default();
         let nodes = self.nodes_max();
         let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
@@ -161,9 +184,9 @@ impl Engine {
         {
             let fresh = self.flush.advisor.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
-            let newness = Newness { sample, fresh };
             let leaf_len = self.shares.node_len.leaf;
-            let routed = route(attempt, keyspace, changes, sweep, newness, limits, leaf_len)?;
+            let grounds = Grounds { sweep, sample, fresh, leaf_len, ahead: None };
+            let routed = route(attempt, keyspace, changes, grounds, limits)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
             portion.changes += routed.changes;

@@ -52,8 +52,8 @@ impl Told {
         }
     }
 
-    /// The flush is over, and of so many blocks that were due some are left.
-    pub fn end(self, counters: &Counters, lengths: Lengths, due: usize, left: usize) {
+    /// The flush is over. So many bytes of changes had gone ahead of it, and of so many blocks that were due some are left.
+    pub fn end(self, counters: &Counters, lengths: Lengths, ahead: u64, due: usize, left: usize) {
         let Some(Begun { at, in_trees, before }) = self.0 else { return };
         let now = counted(counters);
         let [changes, bytes, appended, cleansed, written, collected] =
@@ -62,6 +62,7 @@ impl Told {
             target: TARGET,
             changes,
             bytes,
+            ahead,
             appended,
             cleansed,
             due,

@@ -15,6 +15,7 @@ impl Engine {
     pub fn flush_loop(&self) {
         let _panicked = Panicked::watch(self, "the flushing thread");
         let mut idle = Idle::default();
+        let mut ahead = None;
         loop {
             {
                 let mut control = self.flush.inner.lock();
@@ -32,7 +33,7 @@ impl Engine {
                     return;
                 }
             }
-            if let Err(error) = self.flush_now()
+            if let Err(error) = self.flush_and_go_ahead(&mut ahead)
                 && error.is_disk_full()
             {
                 // Until there is space there may be no next queue.

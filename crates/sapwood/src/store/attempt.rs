@@ -2,8 +2,8 @@
 //! replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
 //!
 //! ```text
-//! begin ──write, relocate, free──▶ … ──seal──▶ (sync data, commit edit) ──committed──▶ done
-//!   └───────────────────────── dropped anywhere before: aborted ─────────────────────────▶
+//! begin ──write, relocate, free──▶ … ──seal, finish──▶ (sync data, commit edit) ──committed──▶ done
+//!   └───────────────────────────── dropped anywhere before: aborted ─────────────────────────────▶
 //! ```
 //!
 //! Invariants:
@@ -18,13 +18,13 @@ use crate::store::edit::{Edit, NewLayer};
 use crate::store::log_area::{Fences, LogArea};
 use crate::store::manifest::EDIT_MAX;
 use crate::store::maplet::KeyHash;
-use crate::store::mapping_table::{Address, MappingTable, Position};
+use crate::store::mapping_table::{Address, Position};
 use crate::store::pager::Pager;
 use crate::store::segment::Segment;
 use crate::store::version::{Tree, Version};
 use crate::store::writer::{Mark, Writer};
 use std::collections::HashSet;
-use std::ops::Range;
+use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
 /// How often an attempt tells how far it has come, in bytes.
@@ -34,10 +34,11 @@ const STEP: u64 = 256 << 10;
 pub(crate) struct Attempt<'a> {
     base: Arc<Version>,
     pager: &'a Pager,
-    writer: &'a mut Writer,
+    writer: Box<dyn DerefMut<Target = Writer> + Send + 'a>,
     mark: Option<Mark>,
-    /// Knows which ids are free; its addresses are not looked at.
-    ids: MappingTable,
+    /// Ids that it has taken, and those that its edit frees.
+    taken: Vec<NodeId>,
+    freed: Vec<NodeId>,
     edit: Edit,
     live: u64,
     bytes: u64,
@@ -46,7 +47,7 @@ pub(crate) struct Attempt<'a> {
     replaced: Vec<Position>,
     encoded: Vec<u8>,
     /// Is told now and then how many bytes more are written.
-    told: &'a dyn Fn(u64),
+    told: &'a (dyn Fn(u64) + Sync),
     /// Blocks that have got log pieces.
     appended: HashSet<NodeId>,
     /// Of each layer in the edit.
@@ -70,15 +71,22 @@ pub(crate) struct Sealed {
 }
 
 impl<'a> Attempt<'a> {
-    pub fn begin(base: Arc<Version>, pager: &'a Pager, writer: &'a mut Writer) -> Self {
+    /// With a writer that is lent, or one of its own.
+    pub fn begin(
+        base: Arc<Version>,
+        pager: &'a Pager,
+        writer: impl DerefMut<Target = Writer> + Send + 'a,
+    ) -> Self {
+        let mut writer: Box<dyn DerefMut<Target = Writer> + Send + 'a> = Box::new(writer);
         let mark = Some(writer.mark());
-        let (ids, live) = (base.table.clone(), base.live_bytes());
+        let live = base.live_bytes();
         Self {
             base,
             pager,
             writer,
             mark,
-            ids,
+            taken: Vec::new(),
+            freed: Vec::new(),
             edit: Edit::default(),
             live,
             bytes: 0,
@@ -93,9 +101,31 @@ impl<'a> Attempt<'a> {
     }
 
     /// From now on `told` is told how many bytes of nodes more are written, each time these are [`STEP`] or so, and in the end.
-    pub fn telling(mut self, told: &'a dyn Fn(u64)) -> Self {
+    pub fn telling(mut self, told: &'a (dyn Fn(u64) + Sync)) -> Self {
         self.told = told;
         self
+    }
+
+    /// Goes on at another version, if all that it has written is new: log pieces of blocks that are [as they were](Attempt::still_fits), and no more.
+    pub fn go_on_at(&mut self, version: Arc<Version>) {
+        debug_assert!(self.edit.emptied.is_empty() && self.edit.freed.is_empty(), "nothing was replaced");
+        // An id that somebody else has set free meanwhile was another node's in the version before.
+        self.replaced.clear();
+        self.base = version;
+    }
+
+    /// Whether the blocks that have got log pieces are in this version what they were in that where the attempt began.
+    pub fn still_fits(&self, version: &Version) -> bool {
+        // Who writes a block anew gives it another epoch, so that it adds up to something else; at another place it is as it was.
+        let bytes = |version: &Version, block: &NodeId| {
+            version.table.address(*block).map(|Address { len, crc, .. }| (len, crc))
+        };
+        self.appended.iter().all(|block| bytes(version, block) == bytes(&self.base, block))
+    }
+
+    /// Whether a block has got log pieces.
+    pub fn has_appended_to(&self, block: NodeId) -> bool {
+        self.appended.contains(&block)
     }
 
     /// The version that this attempt begins at.
@@ -124,7 +154,9 @@ impl<'a> Attempt<'a> {
 
     /// An id for a node that is new.
     pub fn allocate(&mut self) -> NodeId {
-        self.ids.allocate()
+        let id = self.writer.file().take_id();
+        self.taken.push(id);
+        id
     }
 
     /// Writes a node anew, of the first `count` entries.
@@ -267,20 +299,31 @@ impl<'a> Attempt<'a> {
         &mut self.edit
     }
 
-    /// Brings all nodes to the device (not yet durable) and gives the edit and what goes with it.
+    /// Nothing more is written. Gives the edit and what goes with it; the nodes are on their way to the device.
     pub fn seal(&mut self) -> Result<Sealed> {
-        let written = self.writer.finish()?;
+        let written = self.writer.seal()?;
         self.tell();
         let mut edit = std::mem::take(&mut self.edit);
+        self.freed.clone_from(&edit.freed);
+        // One that was free twice would be taken twice.
+        self.freed.sort_unstable();
+        self.freed.dedup();
+        debug_assert_eq!(self.freed.len(), edit.freed.len(), "a node is set free once");
         edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
         edit.used = written.used;
-        edit.open_segment = Some(self.writer.open_segment());
+        edit.open_segment = self.writer.open_segment();
         Ok(Sealed { edit, begun: written.begun })
+    }
+
+    /// Waits until all nodes are on the device (not yet durable).
+    pub fn finish(&mut self) -> Result<()> {
+        self.writer.finish()
     }
 
     /// The edit is durable and published.
     pub fn committed(mut self) {
         self.mark = None;
+        self.writer.file().give_back_ids(self.freed.drain(..));
         for position in &self.replaced {
             self.pager.forget(*position);
         }
@@ -294,6 +337,7 @@ impl Drop for Attempt<'_> {
                 self.pager.forget(*position);
             }
             self.writer.abort(mark);
+            self.writer.file().give_back_ids(self.taken.drain(..));
         }
     }
 }

@@ -553,7 +553,6 @@ pub(crate) fn decode(
         return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
     refuse_hole(&mut window, at, name, current)?;
-    version.table.rebuild_free();
     Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
 }
 

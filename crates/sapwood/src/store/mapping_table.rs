@@ -31,14 +31,10 @@ const FREE: Address = Address { position: Position(0), len: 0, crc: 0 };
 const CHUNK: usize = 256;
 type Chunk = [Address; CHUNK];
 
-/// Node id → address, and which ids are free.
+/// Node id → address. Which ids are free to be taken [`DataFile`](super::data_file::DataFile) knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MappingTable {
     chunks: Vec<Arc<Chunk>>,
-    /// Ids below this one have been given out at some time.
-    next: u64,
-    /// Ids below `next` that are free, as a stack.
-    free: Vec<NodeId>,
     /// Ids that have an address.
     count: u64,
 }
@@ -49,22 +45,13 @@ impl MappingTable {
         (address.len != 0).then_some(address)
     }
 
-    /// Gives out an id that has no address yet.
-    pub fn allocate(&mut self) -> NodeId {
-        self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            NodeId(self.next - 1)
-        })
-    }
-
-    /// Sets the address of an id and returns the one it had. Ids from a log may lie beyond those given out here.
+    /// Sets the address of an id and returns the one it had.
     pub fn set(&mut self, id: NodeId, address: Address) -> Option<Address> {
         debug_assert!(address.len != 0, "a node has bytes");
         let index = id.0 as usize;
         while self.chunks.len() <= index / CHUNK {
             self.chunks.push(Arc::new([FREE; CHUNK]));
         }
-        self.next = self.next.max(id.0 + 1);
         let entry = &mut Arc::make_mut(&mut self.chunks[index / CHUNK])[index % CHUNK];
         let old = std::mem::replace(entry, address);
         if old.len == 0 {
@@ -74,31 +61,16 @@ impl MappingTable {
         Some(old)
     }
 
-    /// Takes ids off the free stack that have got addresses: those that an attempt allocated, in a clone of this table,
-    /// were its topmost.
-    pub fn settle(&mut self) {
-        while self.free.last().is_some_and(|id| self.address(*id).is_some()) {
-            self.free.pop();
-        }
-    }
-
-    /// Takes the address from an id and makes the id free; returns the address it had.
-    pub fn free(&mut self, id: NodeId) -> Option<Address> {
+    /// Takes the address from an id; returns the address it had.
+    pub fn remove(&mut self, id: NodeId) -> Option<Address> {
         let index = id.0 as usize;
         let chunk = self.chunks.get_mut(index / CHUNK)?;
         if chunk[index % CHUNK].len == 0 {
             return None;
         }
         let old = std::mem::replace(&mut Arc::make_mut(chunk)[index % CHUNK], FREE);
-        self.free.push(id);
         self.count -= 1;
         Some(old)
-    }
-
-    /// Finds the free ids again, after the table was filled from a log.
-    pub fn rebuild_free(&mut self) {
-        let free = (0..self.next).rev().map(NodeId).filter(|id| self.address(*id).is_none()).collect();
-        self.free = free;
     }
 
     /// How many ids have an address.
@@ -126,9 +98,10 @@ impl MappingTable {
         })
     }
 
-    /// Memory that the table takes, in bytes.
+    /// Memory that the table takes, and the list of ids that are free, in bytes.
     pub fn memory(&self) -> usize {
-        self.chunks.len() * (size_of::<Chunk>() + 24) + self.free.capacity() * size_of::<NodeId>()
+        let free = (self.chunks.len() * CHUNK).saturating_sub(self.count as usize);
+        self.chunks.len() * (size_of::<Chunk>() + 24) + free * size_of::<NodeId>()
     }
 }
 
@@ -143,28 +116,17 @@ mod tests {
     #[test]
     fn a_clone_keeps_what_it_saw() {
         let mut table = MappingTable::default();
-        let ids: Vec<_> = (0..1000).map(|_| table.allocate()).collect();
+        let ids: Vec<_> = (0..1000).map(NodeId).collect();
         for id in &ids {
             assert_eq!(table.set(*id, address(id.0)), None);
         }
         let snapshot = table.clone();
         assert_eq!(table.set(ids[300], address(5)), Some(address(300)));
-        assert_eq!(table.free(ids[999]), Some(address(999)));
+        assert_eq!(table.remove(ids[999]), Some(address(999)));
         assert_eq!(snapshot.address(ids[300]), Some(address(300)));
         assert_eq!(snapshot.address(ids[999]), Some(address(999)));
         assert_eq!(table.address(ids[999]), None);
-        assert_eq!(table.allocate(), ids[999], "a free id is used again");
-    }
-
-    #[test]
-    fn free_ids_are_found_again() {
-        let mut table = MappingTable::default();
-        table.set(NodeId(0), address(1));
-        table.set(NodeId(3), address(2));
-        table.rebuild_free();
-        let mut given: Vec<_> = (0..3).map(|_| table.allocate().0).collect();
-        given.sort_unstable();
-        assert_eq!(given, [1, 2, 4]);
-        assert_eq!(table.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!((table.count(), snapshot.count()), (999, 1000));
+        assert_eq!(table.iter().map(|(id, _)| id).collect::<Vec<_>>(), ids[..999]);
     }
 }

@@ -111,7 +111,6 @@ impl Version {
             let old = self.table.set(*id, *address);
             self.retire(old)?;
         }
-        self.table.settle();
         for block in &edit.emptied {
             self.logs.remove(*block).ok_or("a log area was emptied that does not exist")?;
         }
@@ -119,7 +118,7 @@ impl Version {
             if self.logs.get(*id).is_some() {
                 return Err("a block was set free with its log area");
             }
-            let old = self.table.free(*id);
+            let old = self.table.remove(*id);
             self.retire(old)?;
         }
         self.apply_layers(edit)?;

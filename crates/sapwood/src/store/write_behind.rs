@@ -62,6 +62,11 @@ impl WriteBehind {
         Self { target: Target { volume, file }, in_background, thread: None }
     }
 
+    /// Another one to the same file, with buffers and a thread of its own.
+    pub fn beside(&self) -> Self {
+        Self { target: self.target.clone(), in_background: self.in_background, thread: None }
+    }
+
     /// Writes the first `filled` bytes of `buffer` to `offset`, now or soon, and leaves a buffer of the same length in its place.
     /// An error may be that of an earlier write.
     pub fn write(&mut self, buffer: &mut AlignedBuffer, filled: usize, offset: u64) -> Result<()> {

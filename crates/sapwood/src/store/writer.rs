@@ -6,10 +6,13 @@
 //! 2. Every write begins where the last one ended, at a multiple of the alignment; nothing is written twice. (An
 //!    attempt that was aborted is rewound; nobody can have seen what it wrote.)
 //! 3. Nodes are on the device after [`Writer::finish`], and durable after a sync of the file.
+//! 4. Each writer has segments of its own. The database's own writer goes on in its last one; one [beside](Writer::beside) it leaves its
+//!    last segment as it is when it goes.
 
 use crate::error::Result;
+use crate::store::data_file::DataFile;
 use crate::store::mapping_table::Position;
-use crate::store::segment::{Segment, Slots};
+use crate::store::segment::Segment;
 use crate::store::write_behind::WriteBehind;
 use psync::AlignedBuffer;
 use std::sync::Arc;
@@ -35,7 +38,6 @@ pub(crate) fn segment_capacity(live: u64, span: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     open: Option<Open>,
-    next_number: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +61,9 @@ pub(crate) struct Written {
 /// See the module. One thread at a time.
 pub(crate) struct Writer {
     output: WriteBehind,
-    slots: Arc<Slots>,
+    file: Arc<DataFile>,
+    /// Whether it goes on in its last segment when it has come to an end.
+    goes_on: bool,
     span: u64,
     alignment: usize,
     /// As long as it is to be, or empty: there is none between attempts, if the writer was told to [`rest`](Writer::rest).
@@ -69,9 +73,7 @@ pub(crate) struct Writer {
     open: Option<Open>,
     /// Bytes that may be wasted to begin a node on a page, a page at most.
     waste: u64,
-    next_number: u64,
     written: Written,
-    bytes_written: u64,
 }
 
 impl Writer {
@@ -80,11 +82,10 @@ impl Writer {
     pub fn new(
         output: WriteBehind,
         alignment: usize,
-        slots: Arc<Slots>,
+        file: Arc<DataFile>,
         span: u64,
         buffer: usize,
         open: Option<(Arc<Segment>, u64)>,
-        next_number: u64,
     ) -> Self {
         let alignment = alignment.max(PADDING);
         let buffer_len = buffer.next_multiple_of(alignment);
@@ -97,7 +98,8 @@ impl Writer {
         });
         Self {
             output,
-            slots,
+            file,
+            goes_on: true,
             span,
             alignment,
             buffer: AlignedBuffer::new(0),
@@ -105,10 +107,20 @@ impl Writer {
             filled: 0,
             open,
             waste: 0,
-            next_number,
             written: Written::default(),
-            bytes_written: 0,
         }
+    }
+
+    /// Another one, for an attempt that is made while this one is used for others.
+    pub fn beside(&self) -> Self {
+        let output = self.output.beside();
+        let file = Arc::clone(&self.file);
+        Self { goes_on: false, ..Self::new(output, self.alignment, file, self.span, self.buffer_len, None) }
+    }
+
+    /// What it shares with those beside it.
+    pub fn file(&self) -> &DataFile {
+        &self.file
     }
 
     /// Begins an attempt.
@@ -118,7 +130,7 @@ impl Writer {
             self.buffer = AlignedBuffer::new(self.buffer_len);
         }
         self.written = Written::default();
-        Mark { open: self.open.clone(), next_number: self.next_number }
+        Mark { open: self.open.clone() }
     }
 
     /// Gives back the memory of its buffers, until the next attempt. Between attempts only.
@@ -133,7 +145,6 @@ impl Writer {
         let _ = self.output.finish();
         self.filled = 0;
         self.open = mark.open;
-        self.next_number = mark.next_number;
         self.written = Written::default();
     }
 
@@ -193,8 +204,7 @@ impl Writer {
 
     fn begin_segment(&mut self, capacity: u64) -> Result<()> {
         self.pad_and_write()?;
-        let segment = Segment::new(self.next_number, self.slots.take(), &self.slots);
-        self.next_number += 1;
+        let segment = self.file.begin_segment();
         self.written.begun.push(Arc::clone(&segment));
         self.open = Some(Open { segment, used: 0, capacity: Some(capacity) });
         Ok(())
@@ -206,7 +216,7 @@ impl Writer {
         let end = open.used - ahead;
         let start = u64::from(open.segment.slot) * self.span + end - self.filled as u64;
         self.output.write(&mut self.buffer, self.filled, start)?;
-        self.bytes_written += self.filled as u64;
+        self.file.wrote(self.filled as u64);
         self.filled = 0;
         Ok(())
     }
@@ -229,20 +239,20 @@ impl Writer {
         Ok(())
     }
 
-    /// Brings everything to the device and says what the attempt wrote.
-    pub fn finish(&mut self) -> Result<Written> {
+    /// The attempt writes no more, and its last bytes are on their way. Says what it wrote.
+    pub fn seal(&mut self) -> Result<Written> {
         self.pad_and_write()?;
-        self.output.finish()?;
         Ok(std::mem::take(&mut self.written))
     }
 
-    /// Number of the open segment: all segments that begin later have a higher one.
-    pub fn open_segment(&self) -> u64 {
-        self.open.as_ref().map_or(self.next_number, |open| open.segment.number)
+    /// Waits until everything is on the device.
+    pub fn finish(&mut self) -> Result<()> {
+        self.output.finish()
     }
 
-    /// Bytes written since the writer was made, aborted attempts included.
-    pub fn bytes_written(&self) -> u64 {
-        self.bytes_written
+    /// The segment that the database goes on in: all that begin later have a higher number. `None` where that is another writer's.
+    pub fn open_segment(&self) -> Option<u64> {
+        let number = self.open.as_ref().map_or_else(|| self.file.next_number(), |open| open.segment.number);
+        self.goes_on.then_some(number)
     }
 }

@@ -16,11 +16,15 @@
 //! eighth of the changes, but as long as nothing is rewritten nothing dies, and the whole queue is one edit: its log
 //! is never synced, and writers get its memory back before the long part of the work begins.
 //!
+//! While others change the trees, a flush can [go ahead](Ahead) with what it only appends, to blocks that they leave as they are. What it passes by comes
+//! to the trees when it is alone, in the same attempt.
+//!
 //! Invariants:
 //! 1. A block is either appended to or cleansed in one attempt, and only once.
 //! 2. All changes that [`Routed::rewrite`] has for a block come with its log area emptied: nothing older stays above the
 //!    leaves.
 //! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
+//! 4. Who goes ahead writes nothing but new log pieces.
 
 pub(super) mod cut;
 
@@ -31,16 +35,19 @@ use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
+use crate::store::stage::Mark;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::held::Held;
 use crate::tree::sample::Sample;
-use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency};
+use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency, beyond};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 use cut::{cut, logged_len};
 use mpsearch::{Visit, mpsearch};
+use std::collections::HashSet;
 use std::iter::Peekable;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Changes that go down the tree together (the paper's bcnt).
@@ -71,6 +78,32 @@ pub(crate) struct Routed<'q> {
     pub is_tail: bool,
 }
 
+/// A part of the order of keys, from here up to there; to its end if there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub from: Mark,
+    pub to: Option<Mark>,
+}
+
+/// What goes ahead leaves aside.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// Blocks that others may change.
+    pub claimed: HashSet<NodeId>,
+    /// Where the changes are that it has passed by, in key order: those for these blocks, and what does not go to log areas.
+    pub passed: Vec<Part>,
+}
+
+impl Ahead {
+    fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
+        let (from, to) = ((keyspace, low), beyond(keyspace, fence));
+        match self.passed.last_mut() {
+            Some(last) if last.to.as_ref() == Some(&from) => last.to = Some(to),
+            _ => self.passed.push(Part { from, to: Some(to) }),
+        }
+    }
+}
+
 /// How much one attempt may take on, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -84,23 +117,26 @@ pub(crate) struct Budget {
     pub nodes: usize,
 }
 
-/// How many changes insert what the tree does not have.
-pub(crate) struct Newness<'a> {
-    /// Sees all that are for other blocks than the last.
+/// What decides what becomes of a block's changes.
+pub(crate) struct Grounds<'a> {
+    pub sweep: &'a mut Sweep,
+    /// Sees all changes that are for other blocks than the last.
     pub sample: &'a mut Sample,
-    /// So many in a hundred of those to the keyspace, as far as is known before.
+    /// So many in a hundred of those to the keyspace insert what the tree does not have, as far as is known before.
     pub fresh: u64,
+    /// How long leaves are to be, in bytes.
+    pub leaf_len: usize,
+    /// While others change the trees.
+    pub ahead: Option<&'a mut Ahead>,
 }
 
-/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget, to blocks whose leaves are to have `leaf_len` bytes.
+/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget, to their blocks.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
-    sweep: &mut Sweep,
-    newness: Newness<'_>,
+    grounds: Grounds<'_>,
     budget: Budget,
-    leaf_len: usize,
 ) -> Result<Routed<'q>> {
     let base = Arc::clone(attempt.base());
     let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
@@ -108,11 +144,9 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         view,
         attempt,
         changes,
-        sweep,
+        grounds,
         budget,
         record_bytes: base.record_bytes(),
-        leaf_len: leaf_len as u64,
-        newness,
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
@@ -128,7 +162,12 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     };
     match view.root().filter(|(_, height)| *height > 0) {
         Some((root, height)) => router.by_blocks(root, height)?,
-        None => router.routed.is_tail = true,
+        None => {
+            router.routed.is_tail = true;
+            if let Some(ahead) = &mut router.grounds.ahead {
+                ahead.pass(keyspace, Bytes::new(), None);
+            }
+        }
     }
     Ok(router.routed)
 }
@@ -147,13 +186,10 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     view: TreeView<'b>,
     attempt: &'b mut Attempt<'a>,
     changes: &'b mut Peekable<I>,
-    sweep: &'b mut Sweep,
+    grounds: Grounds<'b>,
     budget: Budget,
     /// What a record takes in a leaf.
     record_bytes: u64,
-    /// How long leaves are to be.
-    leaf_len: u64,
-    newness: Newness<'b>,
     /// What goes down now.
     chunk: Vec<OperationRef<'q>>,
     /// Bytes that wait for it.
@@ -163,6 +199,11 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
 
 pub(crate) fn bytes_of(change: &OperationRef<'_>) -> u64 {
     (change.key.len() + change.value.map_or(0, <[u8]>::len)) as u64
+}
+
+/// Whether a change is for a keyspace, and below `fence`.
+fn is_below(change: &OperationRef<'_>, keyspace: KeyspaceId, fence: Option<&Bytes>) -> bool {
+    change.keyspace == keyspace && fence.is_none_or(|fence| change.key < fence)
 }
 
 impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
@@ -179,9 +220,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     /// The next change if it is for this tree and below `fence`.
     fn next_change(&mut self, fence: Option<&Bytes>) -> Option<OperationRef<'q>> {
         let keyspace = self.view.keyspace;
-        let change = self
-            .changes
-            .next_if(|change| change.keyspace == keyspace && fence.is_none_or(|fence| change.key < fence))?;
+        let change = self.changes.next_if(|change| is_below(change, keyspace, fence))?;
         self.routed.changes += 1;
         self.routed.bytes += bytes_of(&change);
         Some(change)
@@ -214,10 +253,15 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
 
     /// Leaves the changes from so far in the chunk on to another attempt.
     fn leave(&mut self, from: usize) {
-        let left = &self.chunk[from..];
-        self.routed.changes -= left.len() as u64;
-        self.routed.bytes -= left.iter().map(bytes_of).sum::<u64>();
-        self.routed.left = left.first().map(|change| Bytes::copy_from_slice(change.key));
+        self.uncount(from..self.chunk.len());
+        self.routed.left = self.chunk.get(from).map(|change| Bytes::copy_from_slice(change.key));
+    }
+
+    /// These of the chunk are not taken.
+    fn uncount(&mut self, keys: Range<usize>) {
+        let changes = &self.chunk[keys];
+        self.routed.changes -= changes.len() as u64;
+        self.routed.bytes -= changes.iter().map(bytes_of).sum::<u64>();
     }
 
     /// The changes that go to a block.
@@ -242,6 +286,26 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         changes
     }
 
+    /// Leaves the changes for a block to when it is alone, if it goes ahead and others may change the block, or it has no log area.
+    fn passes_by(&mut self, visit: &Visit<Place>) -> bool {
+        let Place { id, low, fence } = &visit.place;
+        let Some(ahead) = &mut self.grounds.ahead else { return false };
+        if fence.is_some() && !ahead.claimed.contains(id) {
+            return false;
+        }
+        ahead.pass(self.view.keyspace, low.clone(), fence.clone());
+        self.uncount(visit.keys.clone());
+        if visit.keys.end == self.chunk.len() {
+            // Of the last block's nobody need count how many they are.
+            self.routed.is_tail = fence.is_none();
+            while fence.is_some()
+                && self.changes.next_if(|next| is_below(next, self.view.keyspace, fence.as_ref())).is_some()
+            {
+            }
+        }
+        true
+    }
+
     /// Bytes of leaves that a cleansing would write anew, and not because a change replaces all of one, if there are changes for the block and pieces or none.
     fn bytes_to_write(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
         if has_pieces {
@@ -260,30 +324,42 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let Place { id, low, fence } = visit.place;
         let is_last = fence.is_none();
         if !is_last {
-            changes.iter().for_each(|change| self.newness.sample.see(change));
+            changes.iter().for_each(|change| self.grounds.sample.see(change));
         }
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let (logged, layers) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.layer_count()));
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
         let fresh =
-            area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.newness.fresh / 100;
+            area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.grounds.fresh / 100;
         // A removal is short, but what waits for it is the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
         let log = LogBytes { bytes, fresh, removed: removals * self.record_bytes };
         let leaves = self.bytes_to_write(block, &changes, logged > 0);
         // Each of them will be a leaf of its own, and is written once on the way there, twice with a log area between.
-        let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.leaf_len;
-        let is_dense = logged == 0 && (are_long || self.sweep.is_dense(log, leaves));
+        let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.grounds.leaf_len as u64;
+        let is_dense = logged == 0 && (are_long || self.grounds.sweep.is_dense(log, leaves));
         let urgency = if is_dense || layers == LAYERS_MAX {
             Urgency::Overdue
         } else {
             let is_paid =
                 area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged, layers)));
             let is_wanted = is_paid || layers >= layers_enough(id);
-            self.sweep.at_block(Due::new(keyspace, low, leaves, is_wanted), fence, log)
+            self.grounds.sweep.at_block(
+                Due::new(keyspace, low.clone(), leaves, is_wanted),
+                fence.clone(),
+                log,
+            )
         };
+        if urgency == Urgency::Overdue
+            && let Some(ahead) = &mut self.grounds.ahead
+        {
+            ahead.pass(keyspace, low, fence);
+            self.routed.changes -= changes.len() as u64;
+            self.routed.bytes -= changes.iter().map(bytes_of).sum::<u64>();
+            return Ok(None);
+        }
         if urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
             // Without a log area between they stay where they are, and only a list of them is held.
@@ -343,7 +419,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
             if self.routed.left.is_none() && is_used_up {
                 self.leave(visit.keys.start);
             }
-            if self.routed.left.is_none() {
+            if self.routed.left.is_none() && !self.passes_by(&visit) {
                 cleansed.extend(self.append_or_cleanse(visit, &block)?);
             }
         }

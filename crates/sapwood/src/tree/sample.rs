@@ -44,7 +44,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Looks at a change, the next in key order.
+    /// Looks at a change.
     pub fn see(&mut self, change: &OperationRef<'_>) {
         let every = self.skipped + 1;
         self.seen += 1;
@@ -74,7 +74,10 @@ impl Sample {
     /// How many of the changes insert what `version` does not have. `None` if nothing was seen.
     pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<Fresh>> {
         let (mut all, mut each) = (0, Vec::new());
-        for kept in self.kept.chunk_by(|a, b| a.0 == b.0) {
+        // Not all were seen in key order where a part of them went ahead.
+        let mut sorted: Vec<_> = self.kept.iter().collect();
+        sorted.sort_unstable();
+        for kept in sorted.chunk_by(|a, b| a.0 == b.0) {
             let Some((keyspace, _)) = kept.first() else { continue };
             let view = TreeView { pager, version, keyspace: *keyspace };
             let keys: Vec<_> = kept.iter().filter_map(|(_, key)| key.as_ref()).collect();

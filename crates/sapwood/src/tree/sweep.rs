@@ -5,12 +5,12 @@
 //! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
 //! leave behind dies in the order in which it was written. When the share falls, or new records weigh more, the cursor goes faster, but what has more
 //! already waits for it, for a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
-//! and one that has hardly any is passed by. When writers are so fast that the next queue is frozen before all of that is cleansed, the rest
-//! waits for the next flush.
+//! and one that has hardly any is passed by. When writers are so fast that the next queue is to come to the trees before all of that is cleansed, the rest
+//! goes with what is due then.
 //!
 //! Invariants:
 //! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round.
-//! 2. What is due is in key order.
+//! 2. What is due is in key order, each block once.
 
 use crate::operation::KeyspaceId;
 use crate::store::stage::Mark;
@@ -91,12 +91,10 @@ pub(crate) struct Due {
     pub leaves: u64,
     /// Whether it has its turn whatever its log weighs: range searches have paid for it, or its layers are many.
     pub is_wanted: bool,
-    /// Whether it is the cursor's doing.
-    by_cursor: bool,
 }
 
 /// How far a sweep has come within a flush.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     at: Mark,
     quota: u64,
@@ -112,6 +110,8 @@ pub(crate) struct Sweep {
     /// Thousandths of their quotas that the last two flushes used. Two, since where the cursor comes to its end one flush uses little.
     used: [u64; 2],
     due: Vec<Due>,
+    /// What the flush before has left.
+    left: Vec<Due>,
 }
 
 /// Where the sweep is.
@@ -177,6 +177,11 @@ impl Sweep {
         self.due.clear();
     }
 
+    /// How long log areas are to become in the flush that has begun.
+    pub fn lengths(&self) -> Lengths {
+        Lengths { share: self.cursor.share, fresh: self.cursor.fresh }
+    }
+
     /// Whether changes are so much beside the leaves that they touch that they go there at once.
     pub fn is_dense(&self, changes: LogBytes, leaves: u64) -> bool {
         self.cursor.reaches(changes.weight(FRESH_IF_DENSE), leaves, MOST)
@@ -191,7 +196,7 @@ impl Sweep {
             self.cursor.pass(due.keyspace, fence, if urgency == Urgency::NotDue { 0 } else { due.leaves });
         }
         if urgency == Urgency::Due || (urgency == Urgency::NotDue && due.is_wanted) {
-            self.due.push(Due { by_cursor: is_next && urgency == Urgency::Due, ..due });
+            self.due.push(due);
         }
         urgency
     }
@@ -207,29 +212,35 @@ impl Sweep {
         self.due.truncate(place.due);
     }
 
-    /// What the flush has left to be cleansed.
+    /// The flush has seen all its blocks: what is to be cleansed now. If the cursor came to the end it begins anew.
     pub fn take_due(&mut self) -> Vec<Due> {
-        std::mem::take(&mut self.due)
-    }
-
-    /// Bytes of leaves that this flush will probably cleanse because of the cursor.
-    pub fn expected(&self) -> u64 {
-        self.begun_with / 1000 * self.used[0].max(self.used[1])
-    }
-
-    /// The flush is through, but for the blocks that are `left`. If the cursor came to the end it begins anew.
-    pub fn end(&mut self, left: &[Due]) {
         let used = (self.begun_with - self.cursor.quota) * 1000;
         self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
-        let mut left = left.iter().filter(|due| due.by_cursor).peekable();
-        if let Some(first) = left.peek() {
-            self.cursor.at = (first.keyspace, first.low.clone());
-            self.cursor.quota += left.map(|due| due.leaves).sum::<u64>();
-        } else if self.cursor.quota > 0 {
+        if self.cursor.quota > 0 {
             self.cursor.at = Default::default();
             self.cursor.highest = [self.cursor.share, self.cursor.highest[0]];
             self.cursor.lightest = [self.cursor.fresh, self.cursor.lightest[0]];
         }
+        let mut due = std::mem::take(&mut self.due);
+        due.append(&mut self.left);
+        due.sort_by(|a, b| a.place().cmp(&b.place()));
+        due.dedup_by(|again, first| {
+            let is_same = again.place() == first.place();
+            first.is_wanted |= is_same && again.is_wanted;
+            is_same
+        });
+        due
+    }
+
+    /// These of them are not cleansed, and are due with those of the next flush.
+    pub fn leave(&mut self, left: &[Due]) {
+        self.left.extend_from_slice(left);
+    }
+
+    /// Bytes of leaves that this flush will probably cleanse: because of the cursor, and because the one before has left them.
+    pub fn expected(&self) -> u64 {
+        let left: u64 = self.left.iter().map(|due| due.leaves).sum();
+        left + self.begun_with / 1000 * self.used[0].max(self.used[1])
     }
 
     /// Whether the cursor is at the block that begins at `low`.
@@ -240,7 +251,11 @@ impl Sweep {
 
 impl Due {
     pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_wanted: bool) -> Self {
-        Self { keyspace, low, leaves, is_wanted, by_cursor: false }
+        Self { keyspace, low, leaves, is_wanted }
+    }
+
+    fn place(&self) -> (KeyspaceId, &[u8]) {
+        (self.keyspace, &self.low)
     }
 }
 
@@ -280,7 +295,7 @@ mod tests {
             }
             let urgency = sweep.at_block(due(), fence(), all_new(2000));
             if ends {
-                sweep.end(&[]);
+                sweep.take_due();
             }
             urgency
         };
@@ -290,5 +305,27 @@ mod tests {
         assert_eq!(at_block(100, false, false), Urgency::NotDue, "the cursor has not come to all since");
         assert_eq!(at_block(100, true, true), Urgency::Due);
         assert_eq!(at_block(100, false, false), Urgency::Overdue, "it has");
+    }
+
+    #[test]
+    fn what_a_flush_leaves_is_due_with_the_next_once_and_in_key_order() {
+        let mut sweep = Sweep::default();
+        let log = LogBytes { bytes: 500, fresh: 0, removed: 0 };
+        let due = |key: &'static str, is_wanted| {
+            Due::new(KeyspaceId(1), Bytes::from_static(key.as_bytes()), 1000, is_wanted)
+        };
+        let lengths = Lengths { share: 25, fresh: 40 };
+        sweep.begin(log, lengths);
+        sweep.leave(&[due("k", false), due("m", true), due("x", false)]);
+        sweep.begin(log, lengths);
+        assert_eq!(sweep.expected(), 3000);
+        for (key, is_wanted) in [("m", false), ("p", false), ("b", false)] {
+            assert_eq!(sweep.at_block(due(key, is_wanted), None, log), Urgency::Due);
+        }
+        let found = sweep.take_due();
+        let found: Vec<_> = found.iter().map(|due| (&due.low[..], due.is_wanted)).collect();
+        let expected = [("b", false), ("k", false), ("m", true), ("p", false), ("x", false)];
+        assert_eq!(found, expected.map(|(key, is_wanted)| (key.as_bytes(), is_wanted)));
+        assert!(sweep.take_due().is_empty());
     }
 }
