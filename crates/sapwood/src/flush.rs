@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// The same, with what has gone `ahead` of it, if it is this queue's. Leaves there what has gone ahead of the next flush.
-    pub(super) fn flush_and_go_ahead<'e>(&'e self, ahead: &mut Option<Ahead<'e>>) -> Result<()> {
+    pub fn flush_and_go_ahead<'e>(&'e self, ahead: &mut Option<Ahead<'e>>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
         let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, ahead));
@@ -84,7 +84,6 @@ impl Engine {
             }
         };
         let wal_low = frozen.wal_low;
-        let went_ahead = of_this.as_ref().map_or(0, |ahead| ahead.bytes);
         self.pace.begin(self.newest_bytes(&frozen) + sweep.expected());
         self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));
         let before = self.flush.counters.change_bytes.load(Relaxed);
@@ -148,7 +147,7 @@ impl Engine {
         }
         let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
         *ahead = next?;
-        told.end(&self.flush.counters, lengths, went_ahead, due.len(), undone);
+        told.end(&self.flush.counters, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();

@@ -38,6 +38,8 @@
 //! is. Searches for many keys go down level by level, each with one parallel read; range scans read ahead in parallel.
 
 mod advisor;
+#[cfg(test)]
+mod ahead_tests;
 mod backpressure;
 mod batch;
 mod beside;

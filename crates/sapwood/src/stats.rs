@@ -118,6 +118,8 @@ pub struct ReadStats {
 pub struct WriteStats {
     /// Changes that flushes took to the trees (count).
     pub changes_flushed: u64,
+    /// Of these, appended to log areas while the flush before was still cleansing (count).
+    pub changes_ahead: u64,
     /// Keys and values in them.
     pub change_bytes_flushed: u64,
     /// Log, with the zeros that are written ahead of durable commits.
@@ -221,6 +223,7 @@ impl Engine {
             },
             writes: WriteStats {
                 changes_flushed: get(&flushed.changes),
+                changes_ahead: get(&flushed.changes_ahead),
                 change_bytes_flushed: get(&flushed.change_bytes),
                 log_bytes,
                 log_syncs,

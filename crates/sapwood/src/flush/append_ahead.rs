@@ -51,7 +51,7 @@ pub(crate) struct Ahead<'e> {
 impl Engine {
     /// Routes the next frozen queue, beside a flush that has left these blocks to be cleansed. `None` if it is better done later. If that is for want of space, the flush will
     /// find out itself.
-    pub(super) fn append_ahead<'e>(
+    pub fn append_ahead<'e>(
         &'e self,
         sweep: &mut Sweep,
         left: &[Due],

@@ -63,6 +63,8 @@ pub(crate) struct Counters {
     pub data_bytes: AtomicU64,
     pub collected_bytes: AtomicU64,
     pub changes: AtomicU64,
+    /// Of these, appended beside the end of the flush before.
+    pub changes_ahead: AtomicU64,
     pub change_bytes: AtomicU64,
     pub blocks_appended: AtomicU64,
     pub blocks_cleansed: AtomicU64,
@@ -107,6 +109,11 @@ impl FlushControl {
             shortage: Shortage::default(),
             counters: Counters::default(),
         }
+    }
+
+    #[cfg(test)]
+    pub fn sweep_for_test(&self) -> &Mutex<Sweep> {
+        &self.sweep
     }
 
     #[cfg(test)]

@@ -83,6 +83,7 @@ impl Engine {
                     (attempt, vec![Part { from, to: None }], Sample::default(), Portion::default(), None)
                 }
             };
+            let went_ahead = begun.changes;
             let tell = |bytes| self.pace.wrote(bytes);
             let mut attempt = attempt.telling(&tell);
             let mut changes = changes_in(&frozen.queue, parts).peekable();
@@ -144,6 +145,7 @@ impl Engine {
             let counters = &self.flush.counters;
             counters.portions.fetch_add(1, Relaxed);
             counters.changes.fetch_add(count, Relaxed);
+            counters.changes_ahead.fetch_add(went_ahead, Relaxed);
             counters.change_bytes.fetch_add(bytes, Relaxed);
             if next.is_none() {
                 return Ok(());

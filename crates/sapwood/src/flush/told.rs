@@ -24,12 +24,13 @@ struct Begun {
     before: [u64; COUNTED],
 }
 
-const COUNTED: usize = 6;
+const COUNTED: usize = 7;
 
 fn counted(counters: &Counters) -> [u64; COUNTED] {
     let get = |counter: &AtomicU64| counter.load(Relaxed);
     [
         get(&counters.changes),
+        get(&counters.changes_ahead),
         get(&counters.change_bytes),
         get(&counters.blocks_appended),
         get(&counters.blocks_cleansed),
@@ -52,17 +53,17 @@ impl Told {
         }
     }
 
-    /// The flush is over. So many bytes of changes had gone ahead of it, and of so many blocks that were due some are left.
-    pub fn end(self, counters: &Counters, lengths: Lengths, ahead: u64, due: usize, left: usize) {
+    /// The flush is over, and of so many blocks that were due some are left.
+    pub fn end(self, counters: &Counters, lengths: Lengths, due: usize, left: usize) {
         let Some(Begun { at, in_trees, before }) = self.0 else { return };
         let now = counted(counters);
-        let [changes, bytes, appended, cleansed, written, collected] =
+        let [changes, ahead, bytes, appended, cleansed, written, collected] =
             std::array::from_fn(|index| now[index].saturating_sub(before[index]));
         tracing::debug!(
             target: TARGET,
             changes,
-            bytes,
             ahead,
+            bytes,
             appended,
             cleansed,
             due,

@@ -33,7 +33,7 @@ impl WalWriter {
     }
 
     /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
-    /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::remove_below`].
+    /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::take_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
         unsynced.map(|old| self.to_be_synced(old, None)).collect()
