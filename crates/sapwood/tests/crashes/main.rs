@@ -8,6 +8,7 @@ mod log_areas;
 mod long_scans;
 mod poisoned;
 mod power_loss;
+mod power_loss_beside;
 mod power_loss_small_flushes;
 mod read_ahead;
 mod scenario;
