@@ -1,7 +1,7 @@
 //! What goes ahead of a flush ([`crate::flush::Ahead`]), step by step: whatever others publish before the flush of its queue, all of the queue comes to the trees, once.
 
 use crate::budget::Need;
-use crate::cleansing::tests::with_due;
+use crate::cleansing::tests::{all_due, with_due};
 use crate::flush::Ahead;
 use crate::operation::OperationRef;
 use crate::publish::Trees;
@@ -15,57 +15,71 @@ use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
-const RECORDS: u32 = 80_000;
+/// Of each of the two keyspaces.
+const RECORDS: [u32; 2] = [80_000, 20_000];
+const KEYSPACES: [&str; 2] = ["main", "other"];
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A database with blocks that are due, and a frozen queue with changes to all of them, and to another keyspace.
+/// A database with blocks that are due, and a frozen queue with changes to all of them.
 struct Story {
     db: Database,
-    keyspace: Keyspace,
-    due: Vec<Due>,
-    model: RefCell<Model>,
+    keyspaces: [Keyspace; 2],
+    due: [Vec<Due>; 2],
+    models: [RefCell<Model>; 2],
     /// Keys that the queue has.
-    queued: BTreeSet<Vec<u8>>,
+    queued: [BTreeSet<Vec<u8>>; 2],
 }
 
 impl Story {
     fn new(volume: &Simulated) -> Self {
-        let (db, keyspace, due) = with_due(volume, 0, RECORDS);
-        let mut model = Model::new();
-        for number in 0..RECORDS {
-            let value = if number.is_multiple_of(105) { 1 } else { 0 };
-            model.insert(number.to_be_bytes().to_vec(), vec![value; 100]);
-        }
-        let mut queued = BTreeSet::new();
-        let other = db.keyspace("other").unwrap();
+        let (db, main, due) = with_due(volume, 0, RECORDS[0]);
+        let other = db.keyspace(KEYSPACES[1]).unwrap();
+        other.ingest((0..RECORDS[1]).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
         let mut batch = db.batch();
-        for number in (0..RECORDS).step_by(31) {
-            match number % 7 {
-                0 => {
-                    batch.remove(&keyspace, number.to_be_bytes());
-                    model.remove(&number.to_be_bytes()[..]);
+        (0..RECORDS[1])
+            .step_by(105)
+            .for_each(|number| _ = batch.insert(&other, number.to_be_bytes(), [1; 100]));
+        batch.commit().unwrap();
+        db.flush().unwrap();
+        let due = [due, all_due(&db, &other)];
+        let keyspaces = [main, other];
+        let mut models = [const { Model::new() }; 2];
+        let mut queued = [const { BTreeSet::new() }; 2];
+        let mut batch = db.batch();
+        for index in 0..2 {
+            let (keyspace, model) = (&keyspaces[index], &mut models[index]);
+            for number in 0..RECORDS[index] {
+                let value = if number.is_multiple_of(105) { 1 } else { 0 };
+                model.insert(number.to_be_bytes().to_vec(), vec![value; 100]);
+            }
+            let mut change = |key: &[u8], value: Option<Vec<u8>>| {
+                queued[index].insert(key.to_vec());
+                match value {
+                    Some(value) => {
+                        batch.insert(keyspace, key, &value);
+                        model.insert(key.to_vec(), value);
+                    }
+                    None => {
+                        batch.remove(keyspace, key);
+                        model.remove(key);
+                    }
                 }
-                1 => {
-                    let key = [&number.to_be_bytes()[..], b"new"].concat();
-                    batch.insert(&keyspace, number.to_be_bytes(), [2; 100]);
-                    model.insert(number.to_be_bytes().to_vec(), vec![2; 100]);
-                    batch.insert(&keyspace, &key, [3; 50]);
-                    model.insert(key.clone(), vec![3; 50]);
-                    queued.insert(key);
-                }
-                _ => {
-                    batch.insert(&keyspace, number.to_be_bytes(), [2; 100]);
-                    model.insert(number.to_be_bytes().to_vec(), vec![2; 100]);
+            };
+            for number in (0..RECORDS[index]).step_by(31) {
+                let key = number.to_be_bytes();
+                change(&key, (number % 7 != 0).then(|| vec![2; 100]));
+                if number % 7 == 1 {
+                    change(&[&key[..], b"new"].concat(), Some(vec![3; 50]));
                 }
             }
-            queued.insert(number.to_be_bytes().to_vec());
-            batch.insert(&other, number.to_be_bytes(), [4; 10]);
         }
         batch.commit().unwrap();
         let engine = &db.handle.engine;
         engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-        Self { db, keyspace, due, model: model.into(), queued }
+        Self { db, keyspaces, due, models: models.map(RefCell::new), queued }
     }
 
     /// The queue goes ahead beside these blocks.
@@ -85,35 +99,31 @@ impl Story {
         }
     }
 
-    /// Somebody else brings the log area of a block to its leaves, and then changes of his own.
-    fn change_block(&self, index: usize, change: impl Fn(u32) -> Option<(Vec<u8>, Option<Vec<u8>>)>) {
+    /// Somebody else brings the log area of a block of a keyspace to its leaves, and then changes of his own.
+    fn change_block(&self, of: usize, index: usize, change: impl Fn(&[u8]) -> (Vec<u8>, Option<Vec<u8>>)) {
         let engine = &self.db.handle.engine;
-        self.cleanse(&self.due[index..index + 1]);
-        let (from, to) = self.range(index);
-        let changes: Vec<_> = (from..to).filter_map(change).collect();
-        let keyspace = self.keyspace.id();
+        let due = &self.due[of];
+        self.cleanse(&due[index..index + 1]);
+        let keyspace = self.keyspaces[of].id();
         let version = Arc::clone(&engine.state.load().version);
+        let end = due.get(index + 1).map_or(vec![0xff], |next| next.low.to_vec());
+        let numbers = (0..RECORDS[of]).map(u32::to_be_bytes);
+        let changes: Vec<_> = numbers
+            .filter(|key| due[index].low[..] <= key[..] && key[..] < end[..])
+            .map(|key| change(&key))
+            .collect();
         let mut guard = engine.writer(Need::default()).unwrap();
         let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
         let refs = changes.iter().map(|(key, value)| OperationRef { keyspace, key, value: value.as_deref() });
         bupdate(&mut attempt, keyspace, &mut refs.peekable(), engine.shares.node_len).unwrap();
         engine.commit_attempt(attempt, Trees::Same).unwrap();
-        for (key, value) in changes.into_iter().filter(|(key, _)| !self.queued.contains(key)) {
+        let mut model = self.models[of].borrow_mut();
+        for (key, value) in changes.into_iter().filter(|(key, _)| !self.queued[of].contains(key)) {
             match value {
-                Some(value) => _ = self.model.borrow_mut().insert(key, value),
-                None => _ = self.model.borrow_mut().remove(&key),
+                Some(value) => _ = model.insert(key, value),
+                None => _ = model.remove(&key),
             }
         }
-    }
-
-    /// Numbers of the records of a block.
-    fn range(&self, index: usize) -> (u32, u32) {
-        let number = |due: &Due| {
-            let mut bytes = [0; 4];
-            due.low.iter().take(4).zip(&mut bytes).for_each(|(from, to)| *to = *from);
-            u32::from_be_bytes(bytes)
-        };
-        (number(&self.due[index]), self.due.get(index + 1).map_or(RECORDS, number))
     }
 
     fn flush<'a>(&'a self, mut ahead: Option<Ahead<'a>>) {
@@ -124,28 +134,36 @@ impl Story {
 
     /// All is there, now and after another opening. Says how many changes came ahead.
     fn verify(self, volume: &Simulated) -> u64 {
-        let Self { db, keyspace, model, .. } = self;
-        let model = model.into_inner();
-        let found = |keyspace: &Keyspace| -> Model {
-            keyspace.iter().map(|record| record.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
+        let Self { db, keyspaces, models, .. } = self;
+        let models = models.map(RefCell::into_inner);
+        let check = |keyspaces: &[Keyspace; 2], story: &str| {
+            for (keyspace, model) in keyspaces.iter().zip(&models) {
+                let found = keyspace.iter().map(|record| record.unwrap());
+                let found: Model = found.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+                assert!(found == *model, "{} {story}", keyspace.name());
+            }
         };
-        assert!(found(&keyspace) == model, "what was committed");
+        check(&keyspaces, "is what was committed");
         let ahead = db.stats().writes.changes_ahead;
-        let count = db.check().unwrap().records;
-        drop(keyspace);
+        db.check().unwrap();
+        drop(keyspaces);
         db.close().unwrap();
-        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(8 << 20).background_threads(0).open_on(shared).unwrap();
-        assert!(found(&db.keyspace("main").unwrap()) == model, "after another opening");
-        assert_eq!(found(&db.keyspace("other").unwrap()).len(), RECORDS.div_ceil(31) as usize);
-        assert_eq!(db.check().unwrap().records, count);
+        let db = reopened(volume);
+        let keyspaces = KEYSPACES.map(|name| db.keyspace(name).unwrap());
+        check(&keyspaces, "is so after another opening");
+        db.check().unwrap();
         // What comes next finds ids and segments that are free.
-        let keyspace = db.keyspace("main").unwrap();
-        (0..RECORDS).step_by(50).for_each(|number| keyspace.insert(number.to_be_bytes(), [9; 100]).unwrap());
+        let numbers = (0..RECORDS[0]).step_by(50);
+        numbers.for_each(|number| keyspaces[0].insert(number.to_be_bytes(), [9; 100]).unwrap());
         db.flush().unwrap();
         db.check().unwrap();
         ahead
     }
+}
+
+fn reopened(volume: &Simulated) -> Database {
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    Database::builder().memory(8 << 20).background_threads(0).open_on(shared).unwrap()
 }
 
 #[test]
@@ -153,14 +171,16 @@ fn what_went_ahead_comes_to_the_trees_with_the_rest() {
     for share in [0, 1, 2, 3] {
         let volume = Simulated::new(1);
         let story = Story::new(&volume);
-        let left = &story.due[..story.due.len() * share / 3];
+        let main = &story.due[0];
+        let left = &main[..main.len() * share / 3];
         let ahead = story.go_ahead(left).unwrap();
         let appended = ahead.as_ref().unwrap().appended as usize;
-        // The last block has no log area, and the other keyspace no blocks.
-        assert_eq!(appended, story.due.len() - left.len() - usize::from(share < 3));
+        // The last blocks have no log areas.
+        let all = main.len() - usize::from(share < 3) + story.due[1].len() - 1;
+        assert_eq!(appended, all - left.len());
         story.cleanse(left);
         story.flush(ahead);
-        assert_eq!(story.verify(&volume) > 0, share < 3, "{share} thirds were left");
+        assert!(story.verify(&volume) > 0, "{share} thirds were left");
     }
 }
 
@@ -186,36 +206,32 @@ fn what_others_only_move_still_fits() {
 fn beside_a_block_that_has_become_two_the_flush_begins_anew() {
     let volume = Simulated::new(1);
     let story = Story::new(&volume);
-    let index = story.due.len() / 2;
-    story.change_block(index, |number| {
-        Some(([&number.to_be_bytes()[..], b"more"].concat(), Some(vec![5; 100])))
-    });
+    let index = story.due[0].len() / 2;
     let ahead = story.go_ahead(&[]).unwrap();
-    story.change_block(index, |number| {
-        Some(([&number.to_be_bytes()[..], b"more"].concat(), Some(vec![5; 200])))
-    });
+    story.change_block(0, index, |key| ([key, b"more"].concat(), Some(vec![5; 200])));
     story.flush(ahead);
     assert_eq!(story.verify(&volume), 0);
 }
 
 #[test]
 fn what_was_passed_by_does_not_come_to_a_block_that_was_appended_to() {
-    let volume = Simulated::new(1);
-    let story = Story::new(&volume);
-    let index = story.due.len() / 2;
-    let ahead = story.go_ahead(&story.due[index..index + 1]).unwrap();
-    let blocks = |story: &Story| {
-        let engine = &story.db.handle.engine;
-        let version = Arc::clone(&engine.state.load().version);
-        let view = TreeView { pager: &engine.pager, version: &version, keyspace: story.keyspace.id() };
-        let low = story.due[index].low.clone();
-        (view.block_at(&low).unwrap().unwrap().id, version.table.count())
-    };
-    let before = blocks(&story);
-    story.change_block(index, |number| Some((number.to_be_bytes().to_vec(), None)));
-    assert!(blocks(&story).0 != before.0, "the block is no more");
-    story.flush(ahead);
-    assert_eq!(story.verify(&volume), 0);
+    for (of, index) in [(0, 10), (0, 0), (1, 0), (1, 2)] {
+        let volume = Simulated::new(1);
+        let story = Story::new(&volume);
+        let due = &story.due[of][index..index + 1];
+        let ahead = story.go_ahead(due).unwrap();
+        let block = || {
+            let engine = &story.db.handle.engine;
+            let version = Arc::clone(&engine.state.load().version);
+            let view = TreeView { pager: &engine.pager, version: &version, keyspace: due[0].keyspace };
+            view.block_at(&due[0].low).unwrap().unwrap().id
+        };
+        let before = block();
+        story.change_block(of, index, |key| (key.to_vec(), None));
+        assert!(block() != before, "the block is no more");
+        story.flush(ahead);
+        assert_eq!(story.verify(&volume), 0, "block {index} of keyspace {of}");
+    }
 }
 
 /// Without space it comes to nothing, and is done later; any other failure is one of the flush.
@@ -228,7 +244,6 @@ fn what_fails_ahead_leaves_no_trace() {
             let story = Story::new(&volume);
             let engine = &story.db.handle.engine;
             let place = || format!("{:?}", engine.flush.sweep_for_test().lock().place());
-            let (before, slots) = (place(), engine.slots.used());
             let next_id = || {
                 let mut guard = engine.writer(Need::default()).unwrap();
                 let file = guard.get().unwrap().file();
@@ -236,19 +251,19 @@ fn what_fails_ahead_leaves_no_trace() {
                 file.give_back_ids([id].into_iter());
                 id
             };
-            let id = next_id();
+            let before = (place(), engine.slots.used(), next_id());
             volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, fault, Repeat::Once);
             match story.go_ahead(&[]) {
                 Ok(Some(ahead)) => {
                     drop(ahead);
-                    assert_eq!(engine.slots.used(), slots);
+                    assert_eq!((engine.slots.used(), next_id()), (before.1, before.2));
                     break;
                 }
                 Ok(None) => assert_eq!(fault, Fault::NoSpace),
                 Err(error) => assert!(fault != Fault::NoSpace && !error.is_disk_full(), "{error}"),
             }
             failed += 1;
-            assert_eq!((place(), engine.slots.used(), next_id()), (before, slots, id));
+            assert_eq!((place(), engine.slots.used(), next_id()), before);
             engine.flush_and_go_ahead(&mut None).unwrap();
             assert_eq!(story.verify(&volume), 0);
         }
@@ -262,7 +277,7 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
     for nth in 1.. {
         let volume = Simulated::new(1);
         let story = Story::new(&volume);
-        let left = &story.due[..story.due.len() / 3];
+        let left = &story.due[0][..story.due[0].len() / 3];
         let mut ahead = story.go_ahead(left).unwrap();
         story.cleanse(left);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), nth, Fault::NoSpace, Repeat::Once);
@@ -277,4 +292,77 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         }
     }
     assert!(anew > 1, "{anew} times");
+}
+
+/// Its slots would be free, and the next that somebody beside it takes.
+#[test]
+fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
+    let volume = Simulated::new(1);
+    let story = Story::new(&volume);
+    let engine = &story.db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
+    let mut guard = engine.writer(Need::default()).unwrap();
+    let another = guard.get().unwrap().beside();
+    // It is written, but whether it is durable nobody knows.
+    let syncs = Filter::kinds([OperationKind::Sync]).file("manifest");
+    volume.fail_nth(syncs, 1, Fault::Error, Repeat::Once);
+    let error = engine.cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX).unwrap_err();
+    assert!(!error.is_disk_full() && engine.check_writable().is_err(), "{error}");
+    let mut attempt = Attempt::begin(version, &engine.pager, Box::new(another));
+    garbage_collection::evacuate(&mut attempt, &all).unwrap();
+    drop(attempt);
+    reopened(&volume.crash()).check().unwrap();
+}
+
+/// What goes ahead is waited for if nothing is due any more, ends the cleansing when it is over, and may panic.
+#[test]
+fn cleansing_ends_with_what_goes_ahead_beside_it() {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Way {
+        Short,
+        Long,
+        Panics,
+        Stops,
+    }
+    for way in [Way::Short, Way::Long, Way::Panics, Way::Stops] {
+        let volume = Simulated::new(1);
+        let (db, keyspace, due) = with_due(&volume, 1, 200_000);
+        let engine = &db.handle.engine;
+        let mut guard = engine.writer(Need::default()).unwrap();
+        keyspace.insert("key", "value").unwrap();
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        let mut left = &due[..];
+        let begun = AtomicBool::new(false);
+        let goes_ahead = |left: &[Due], _| {
+            begun.store(true, SeqCst);
+            assert_eq!(left.len(), due.len());
+            match way {
+                Way::Short => {}
+                Way::Panics => panic!("for this test"),
+                Way::Stops => {
+                    engine.flush.stop();
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                // Until nothing is due any more.
+                Way::Long => {
+                    while engine.state.load().version.logs.iter().count() > 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            left.len()
+        };
+        let writer = guard.get().unwrap();
+        let (result, end) = engine.cleanse_due_beside(writer, &mut left, Some(goes_ahead));
+        result.unwrap();
+        assert!(begun.load(SeqCst));
+        assert_eq!(end.map(|(end, _)| end), (way != Way::Panics).then_some(due.len()));
+        // Who panics may take long to tell of it.
+        assert!(way == Way::Panics || left.is_empty() == (way == Way::Long), "{} are left", left.len());
+        if let (Way::Long, Some((_, waited))) = (way, end) {
+            assert!(waited >= Duration::from_millis(15), "{waited:?}");
+        }
+    }
 }

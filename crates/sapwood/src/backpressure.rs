@@ -176,6 +176,7 @@ impl Pace {
         let Some(started) = now.started else { return 0 };
         let total = now.foreseen.total();
         drop(now);
+        // Of this flush, or all of the next.
         let left = if is_next_but_one { 1000 } else { 1000 - progress };
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {
@@ -183,7 +184,7 @@ impl Pace {
             before => {
                 let as_before = (total >> 10).saturating_mul(before) / 1000 * left;
                 // As before, and elapsed × left / progress, the second the more the further it is.
-                as_before / 1000 * left + elapsed / 1000 * left
+                as_before / 1000 * (1000 - progress) + elapsed / 1000 * left
             }
         };
         // What was left undone has come to this flush's work; it is to be made up for, and not to be left again.
@@ -277,6 +278,31 @@ mod tests {
             "no lead before the queue is in the trees"
         );
         assert_eq!(pace.owed(1000, 600_000, 1_000_000, false), 0);
+    }
+
+    /// The active queue is then the next but one.
+    #[test]
+    fn a_queue_that_fills_while_the_next_is_frozen_has_as_long_as_a_flush() {
+        let pace = Pace::default();
+        let start = |ago| pace.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
+        for takes in [1000, 800] {
+            pace.begin(1000 << 10);
+            start(takes);
+            pace.wrote(1000 << 10);
+            pace.learn((1000, 1000), (0, 0), Duration::ZERO);
+            // At the end of a flush that takes a second.
+            pace.begin(1000 << 10);
+            start(900);
+            pace.wrote(900 << 10);
+            assert_eq!(pace.owed(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
+            pace.expect(100 << 10);
+            let owed = pace.owed(1000, 10_000, 1_000_000, true);
+            assert!((800_000..=1_100_000).contains(&owed), "1000 of 1,000,000 bytes in a second: {owed} ns");
+            pace.lead.store(200, Relaxed);
+            assert_eq!(pace.owed(1000, 80_000, 1_000_000, true), 0, "the lead");
+            assert!(pace.owed(1000, 150_000, 1_000_000, true) > 0);
+            pace.lead.store(0, Relaxed);
+        }
     }
 
     #[test]

@@ -76,13 +76,7 @@ impl Engine {
         self.slots.begin_round();
         let mut told = Told::begin(&self.flush.counters);
         let mut sweep = self.flush.sweep.lock();
-        let lengths = match &of_this {
-            Some(_) => sweep.lengths(),
-            None => {
-                at_work.parts()?.1.needs(self.flushing(frozen.queue.bytes()));
-                self.begin_sweep(&mut sweep, &frozen)
-            }
-        };
+        let lengths = if of_this.is_some() { sweep.lengths() } else { self.begin_sweep(&mut sweep, &frozen) };
         let wal_low = frozen.wal_low;
         self.pace.begin(self.newest_bytes(&frozen) + sweep.expected());
         self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));

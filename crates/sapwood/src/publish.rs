@@ -1,7 +1,7 @@
 //! Publishing: an edit becomes durable, and then, in one step, what every reader sees.
 
 use crate::beside::{Wait, beside};
-use crate::engine::{Engine, State};
+use crate::engine::{Engine, Panicked, State};
 use crate::error::{Error, Result};
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
@@ -44,7 +44,10 @@ impl Engine {
         let Sealed { edit, begun } = attempt.seal()?;
         let with = With { begun: &begun, trees };
         std::thread::scope(|scope| {
-            let make = || self.check_writable().and_then(|()| self.next_version(&edit, with));
+            let make = || {
+                let _panicked = Panicked::watch(self, "who made the next version");
+                self.next_version(&edit, with)
+            };
             let next: Wait<'_, Next> = if self.flush.in_background() && edit.set.len() >= LONG {
                 beside(scope, "sapwood-version", make)
             } else {
@@ -76,6 +79,8 @@ impl Engine {
             && !error.is_disk_full()
         {
             self.poison(error);
+            // The next open may find the edit: whoever writes beside this attempt, and has not heard of it yet, must not write over what it speaks of.
+            with.begun.iter().cloned().for_each(std::mem::forget);
         }
         result
     }
@@ -134,5 +139,34 @@ impl Engine {
             tracing::warn!(%error, "no checkpoint of the mapping table for want of space");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::operation::KeyspaceId;
+    use crate::store::version::Tree;
+    use psync::Simulated;
+
+    /// The next version is made before anybody else is kept from publishing.
+    #[test]
+    fn what_somebody_else_has_published_meanwhile_is_not_lost() {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let engine = &db.handle.engine;
+        let edit = |id: u32| {
+            let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0 };
+            Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
+        };
+        let slow = edit(7);
+        let next = engine.next_version(&slow, With::default()).unwrap();
+        engine.publish(edit(8), With::default()).unwrap();
+        engine.publish_inner(&slow, With::default(), next).unwrap();
+        let version = Arc::clone(&engine.state.load().version);
+        assert!([7, 8].iter().all(|id| version.trees.contains_key(&KeyspaceId(*id))));
+        db.check().unwrap();
     }
 }

@@ -30,6 +30,13 @@ fn with_due_on(volume: Arc<dyn Volume>, threads: usize, records: u32) -> (Databa
     }
     batch.commit().unwrap();
     db.flush().unwrap();
+    let due = all_due(&db, &keyspace);
+    assert!(due.len() > 15, "{} blocks", due.len());
+    (db, keyspace, due)
+}
+
+/// All blocks of a keyspace, which all have log pieces.
+pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<Due> {
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
     let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
@@ -40,8 +47,7 @@ fn with_due_on(volume: Arc<dyn Volume>, threads: usize, records: u32) -> (Databa
         due.push(Due::new(keyspace.id(), at, 200 << 10, false));
         low = block.fence;
     }
-    assert!(due.len() > 15, "{} blocks", due.len());
-    (db, keyspace, due)
+    due
 }
 
 /// The same without a background thread, and cleansed: more is dead than is left to later flushes.

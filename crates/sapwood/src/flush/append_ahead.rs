@@ -17,7 +17,7 @@
 //! 2. One at a time, and only of a queue of which nothing is in the trees.
 
 use crate::budget::Work;
-use crate::engine::{Engine, Frozen};
+use crate::engine::{Engine, Frozen, Panicked};
 use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::queue::opq::Opq;
@@ -28,8 +28,12 @@ use crate::tree::route::{self, Budget, Grounds, Part, Routed, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::{Due, Place, Sweep};
 use crate::tree::view::{Block, TreeView};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Changes after which it looks whether it is to give up.
+const LOOKS: u64 = 1024;
 
 /// See the module.
 pub(crate) struct Ahead<'e> {
@@ -68,6 +72,7 @@ impl Engine {
         if self.flush.in_portions.load(Relaxed) {
             return Ok(None);
         }
+        let _panicked = Panicked::watch(self, "who appends ahead");
         let before = sweep.place();
         self.begin_sweep(sweep, &frozen);
         let place = sweep.place();
@@ -97,11 +102,19 @@ impl Engine {
             let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
             aside.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
-        let work = self.work(self.flushing(frozen.queue.bytes()));
+        // It holds nothing back.
+        let work = self.work(self.shares.work(0, 0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
         let mut attempt = Attempt::begin(base, &self.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
-        let mut rest = frozen.queue.newest(None).peekable();
+        let (mut seen, is_given_up) = (0, Cell::new(false));
+        let goes_on = |_: &OperationRef<'_>| {
+            seen += 1;
+            let looks = seen % LOOKS == 0;
+            is_given_up.set(looks && (self.flush.stops() || self.check_writable().is_err()));
+            !is_given_up.get()
+        };
+        let mut rest = frozen.queue.newest(None).take_while(goes_on).peekable();
         while let Some(keyspace) = rest.peek().map(|next| next.keyspace) {
             let limits = Budget {
                 rewrite: u64::MAX,
@@ -120,7 +133,7 @@ impl Engine {
                 route(&mut attempt, keyspace, &mut rest, grounds, limits)?;
             let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
             // It does not fit into one attempt.
-            if left.is_some() || (has_more && !is_tail) || self.flush.stops() {
+            if left.is_some() || (has_more && !is_tail) {
                 return Ok(None);
             }
             changes += count;
@@ -129,6 +142,9 @@ impl Engine {
             while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
         }
         drop(rest);
+        if is_given_up.get() {
+            return Ok(None);
+        }
         // So that nobody has to wait for it when all is ready.
         self.begin_log(frozen.wal_low)?;
         let passed = aside.passed;

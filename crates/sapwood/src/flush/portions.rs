@@ -78,6 +78,8 @@ impl Engine {
                     (attempt, passed, sample, Portion { changes, bytes, next: None }, Some(work))
                 }
                 None => {
+                    // What went ahead may have come to nothing, and its memory is given back.
+                    work.needs(self.flushing(frozen.queue.bytes()));
                     let from = frozen.resume.lock().clone().unwrap_or_default();
                     let attempt = Attempt::begin(base, &self.pager, &mut *writer);
                     (attempt, vec![Part { from, to: None }], Sample::default(), Portion::default(), None)

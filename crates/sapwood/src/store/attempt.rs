@@ -238,7 +238,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether the block had a log area when the attempt began, or has one now.
+    /// Whether the block has a log area in the version that the attempt is at, or gets one.
     pub fn has_log(&self, block: NodeId) -> bool {
         self.appended.contains(&block) || self.base.logs.get(block).is_some()
     }

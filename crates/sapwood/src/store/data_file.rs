@@ -2,7 +2,7 @@
 //! segments, and the ids of nodes.
 //!
 //! Invariants:
-//! 1. An id is free only if the current version has no node of that id, and no attempt that is under way has taken it.
+//! 1. An id is free only if the current version has no node of that id, and no attempt that is under way has taken it; as long as anything is written.
 //! 2. A number is taken once, also by an attempt that comes to nothing: positions are never used twice.
 
 use crate::node::NodeId;

@@ -19,12 +19,12 @@ use crate::store::mapping_table::{Address, Position};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A place in the order of keys: where the flush is, or a block ends.
 pub(crate) type Mark = (KeyspaceId, Bytes);
 
-/// Nodes of a block that the flush will need until it is at `end`.
+/// Nodes of a block, or some of them, that the flush will need until it is at `end`.
 pub(crate) struct Wanted {
     /// The smallest key beyond the block.
     pub end: Mark,
@@ -46,8 +46,8 @@ struct Inner {
     nodes: HashMap<Position, Staged>,
     /// What the flush reads or has read itself.
     claimed: HashSet<Position>,
-    /// What was begun for each block, in order, and up to where it is needed.
-    begun: VecDeque<(Mark, Vec<Position>)>,
+    /// What was begun, by up to where it is needed.
+    begun: BTreeMap<Mark, Vec<Position>>,
     /// The flush has passed everything below.
     floor: Mark,
 }
@@ -100,9 +100,8 @@ impl Inner {
 
     /// The flush is at `floor`: what is here for blocks below is given up.
     fn give_up(&mut self, floor: Mark) {
-        while self.begun.front().is_some_and(|(end, _)| *end <= floor) {
-            let Some((_, positions)) = self.begun.pop_front() else { break };
-            for position in positions {
+        while let Some(first) = self.begun.first_entry().filter(|first| *first.key() <= floor) {
+            for position in first.remove() {
                 // What is still coming is given up when it has come.
                 if self.nodes.get(&position).is_some_and(|staged| staged.node.is_some()) {
                     self.remove(position);
@@ -148,8 +147,8 @@ impl Stage {
                 inner.bytes += u64::from(*len);
                 inner.nodes.insert(*position, Staged { len: *len, end: end.clone(), node: None });
             }
-            let positions = nodes.iter().map(|(_, address)| address.position).collect();
-            inner.begun.push_back((end, positions));
+            let positions = nodes.iter().map(|(_, address)| address.position);
+            inner.begun.entry(end).or_default().extend(positions);
             coming.nodes.extend(nodes);
         }
         coming

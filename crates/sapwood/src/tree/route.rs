@@ -78,7 +78,7 @@ pub(crate) struct Routed<'q> {
     pub is_tail: bool,
 }
 
-/// A part of the order of keys, from here up to there; to its end if there is none.
+/// A part of the order of keys, from here up to there; to its end if there is none. What was passed by is of one keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub from: Mark,
@@ -98,7 +98,7 @@ impl Ahead {
     fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
         let (from, to) = ((keyspace, low), beyond(keyspace, fence));
         match self.passed.last_mut() {
-            Some(last) if last.to.as_ref() == Some(&from) => last.to = Some(to),
+            Some(last) if last.from.0 == keyspace && last.to.as_ref() == Some(&from) => last.to = Some(to),
             _ => self.passed.push(Part { from, to: Some(to) }),
         }
     }

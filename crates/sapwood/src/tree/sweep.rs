@@ -9,7 +9,8 @@
 //! goes with what is due then.
 //!
 //! Invariants:
-//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round.
+//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round; but for those that went ahead has passed by,
+//!    which are due already or go to their leaves at once.
 //! 2. What is due is in key order, each block once.
 
 use crate::operation::KeyspaceId;
