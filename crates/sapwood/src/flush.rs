@@ -20,6 +20,8 @@ mod told;
 mod turns;
 
 pub(crate) use append_ahead::Ahead;
+#[cfg(test)]
+pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use control::FlushControl;
 
 use crate::advisor::new_max;

@@ -32,6 +32,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Chunks of changes that go to the blocks of one version. What others replace meanwhile, a good part of the mapping table with each portion, would
+/// be in memory as long as it is not let go.
+const CHUNKS: usize = 16;
+
 /// Changes after which it looks whether it is to give up.
 const LOOKS: u64 = 1024;
 
@@ -122,6 +126,7 @@ impl Engine {
                 hold: self.shares.hold,
                 nodes: self.nodes_max() as usize,
             };
+            aside.chunks = CHUNKS;
             let grounds = Grounds {
                 sweep,
                 sample: &mut sample,
@@ -131,15 +136,18 @@ impl Engine {
             };
             let Routed { left, changes: count, bytes: len, appended: blocks, is_tail, .. } =
                 route(&mut attempt, keyspace, &mut rest, grounds, limits)?;
-            let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
-            // It does not fit into one attempt.
-            if left.is_some() || (has_more && !is_tail) {
-                return Ok(None);
-            }
             changes += count;
             bytes += len;
             appended += blocks;
-            while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
+            if is_tail {
+                while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
+            }
+            let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
+            // It does not fit into one attempt.
+            if left.is_some() || (has_more && aside.chunks > 0) {
+                return Ok(None);
+            }
+            attempt.go_on_at(Arc::clone(&self.state.load().version));
         }
         drop(rest);
         if is_given_up.get() {
@@ -155,23 +163,25 @@ impl Engine {
 impl Ahead<'_> {
     /// Whether what was appended may come to this version, and what was passed by go to other blocks.
     pub fn still_fits(&self, version: &Version) -> Result<bool> {
-        if !self.attempt.still_fits(version) {
-            return Ok(false);
-        }
-        for Part { from: (keyspace, from), to } in &self.passed {
-            let view = TreeView { pager: self.attempt.pager(), version, keyspace: *keyspace };
-            let mut next = Some(from.clone());
-            while let Some(low) = next.take()
-                && let Some(Block { id, fence }) = view.block_at(&low)?
-            {
-                if self.attempt.has_appended_to(id) {
-                    return Ok(false);
-                }
-                next = fence.filter(|fence| to.as_ref().is_none_or(|to| (*keyspace, fence) < (to.0, &to.1)));
-            }
-        }
-        Ok(true)
+        Ok(self.attempt.still_fits(version) && goes_elsewhere(&self.attempt, &self.passed, version)?)
     }
+}
+
+/// Whether what was passed by goes to blocks that an attempt has not appended to.
+pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &Version) -> Result<bool> {
+    for Part { from: (keyspace, from), to } in passed {
+        let view = TreeView { pager: attempt.pager(), version, keyspace: *keyspace };
+        let mut next = Some(from.clone());
+        while let Some(low) = next.take()
+            && let Some(Block { id, fence }) = view.block_at(&low)?
+        {
+            if attempt.has_appended_to(id) {
+                return Ok(false);
+            }
+            next = fence.filter(|fence| to.as_ref().is_none_or(|to| (*keyspace, fence) < (to.0, &to.1)));
+        }
+    }
+    Ok(true)
 }
 
 /// The newest version of each key of a queue in these parts.

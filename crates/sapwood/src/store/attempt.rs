@@ -23,12 +23,20 @@ use crate::store::pager::Pager;
 use crate::store::segment::Segment;
 use crate::store::version::{Tree, Version};
 use crate::store::writer::{Mark, Writer};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
 /// How often an attempt tells how far it has come, in bytes.
 const STEP: u64 = 256 << 10;
+
+/// What a node's bytes are known by, wherever they lie: how many they are, and what they add up to.
+type Bytes = (u32, u32);
+
+/// Those of a node in a version. Who writes a node anew gives it another epoch, so that they add up to something else.
+fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
+    version.table.address(id).map(|Address { len, crc, .. }| (len, crc))
+}
 
 /// See the module.
 pub(crate) struct Attempt<'a> {
@@ -48,8 +56,8 @@ pub(crate) struct Attempt<'a> {
     encoded: Vec<u8>,
     /// Is told now and then how many bytes more are written.
     told: &'a (dyn Fn(u64) + Sync),
-    /// Blocks that have got log pieces.
-    appended: HashSet<NodeId>,
+    /// Blocks that have got log pieces, and what they were then.
+    appended: HashMap<NodeId, Option<Bytes>>,
     /// Of each layer in the edit.
     keyspaces: Vec<KeyspaceId>,
 }
@@ -95,7 +103,7 @@ impl<'a> Attempt<'a> {
             replaced: Vec::new(),
             encoded: Vec::new(),
             told: &|_| {},
-            appended: HashSet::new(),
+            appended: HashMap::new(),
             keyspaces: Vec::new(),
         }
     }
@@ -114,18 +122,14 @@ impl<'a> Attempt<'a> {
         self.base = version;
     }
 
-    /// Whether the blocks that have got log pieces are in this version what they were in that where the attempt began.
+    /// Whether the blocks that have got log pieces are in this version what they were when they got them.
     pub fn still_fits(&self, version: &Version) -> bool {
-        // Who writes a block anew gives it another epoch, so that it adds up to something else; at another place it is as it was.
-        let bytes = |version: &Version, block: &NodeId| {
-            version.table.address(*block).map(|Address { len, crc, .. }| (len, crc))
-        };
-        self.appended.iter().all(|block| bytes(version, block) == bytes(&self.base, block))
+        self.appended.iter().all(|(block, bytes)| bytes_of(version, *block) == *bytes)
     }
 
     /// Whether a block has got log pieces.
     pub fn has_appended_to(&self, block: NodeId) -> bool {
-        self.appended.contains(&block)
+        self.appended.contains_key(&block)
     }
 
     /// The version that this attempt begins at.
@@ -210,8 +214,8 @@ impl<'a> Attempt<'a> {
         let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
         self.edit.layers.push((block, layer));
         self.keyspaces.push(keyspace);
-        let is_first = self.appended.insert(block);
-        debug_assert!(is_first, "a block is appended to once in an attempt");
+        let before = self.appended.insert(block, bytes_of(&self.base, block));
+        debug_assert!(before.is_none(), "a block is appended to once in an attempt");
         Ok(())
     }
 
@@ -240,7 +244,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether the block has a log area in the version that the attempt is at, or gets one.
     pub fn has_log(&self, block: NodeId) -> bool {
-        self.appended.contains(&block) || self.base.logs.get(block).is_some()
+        self.appended.contains_key(&block) || self.base.logs.get(block).is_some()
     }
 
     /// Gives up all log pieces of a block, whose changes the leaves have now.

@@ -25,6 +25,8 @@ const PADDING: usize = 4096;
 /// a short leaf all that follow would lie across two pages, until what each may waste has brought one to a beginning.
 pub(crate) const PAGE: u64 = 4096;
 const WASTE: u64 = 32;
+/// The buffer of a writer beside the database's own, at most.
+const BUFFER_BESIDE: usize = 256 << 10;
 /// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
 /// least this many bytes.
 const CAPACITY_MIN: u64 = 256 << 10;
@@ -115,7 +117,8 @@ impl Writer {
     pub fn beside(&self) -> Self {
         let output = self.output.beside();
         let file = Arc::clone(&self.file);
-        Self { goes_on: false, ..Self::new(output, self.alignment, file, self.span, self.buffer_len, None) }
+        let buffer = self.buffer_len.min(BUFFER_BESIDE);
+        Self { goes_on: false, ..Self::new(output, self.alignment, file, self.span, buffer, None) }
     }
 
     /// What it shares with those beside it.

@@ -88,6 +88,8 @@ pub(crate) struct Part {
 /// What goes ahead leaves aside.
 #[derive(Default)]
 pub(crate) struct Ahead {
+    /// So many chunks are taken at most: then it is time for a newer version.
+    pub chunks: usize,
     /// Blocks that others may change.
     pub claimed: HashSet<NodeId>,
     /// Where the changes are that it has passed by, in key order: those for these blocks, and what does not go to log areas.
@@ -215,6 +217,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             && self.attempt.nodes() < self.budget.nodes
             && !self.attempt.is_long()
             && self.attempt.bytes() < self.budget.write
+            && self.grounds.ahead.as_ref().is_none_or(|ahead| ahead.chunks > 0)
     }
 
     /// The next change if it is for this tree and below `fence`.
@@ -244,6 +247,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             self.chunk = chunk;
             if end == 0 {
                 break;
+            }
+            if let Some(ahead) = &mut self.grounds.ahead {
+                ahead.chunks -= 1;
             }
             let place = Place { id: root, low: Bytes::new(), fence: None };
             mpsearch(self, place, usize::from(height - 1), 0..end, self.view.pager.pio_max())?;
@@ -290,7 +296,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
     fn passes_by(&mut self, visit: &Visit<Place>) -> bool {
         let Place { id, low, fence } = &visit.place;
         let Some(ahead) = &mut self.grounds.ahead else { return false };
-        if fence.is_some() && !ahead.claimed.contains(id) {
+        // One that was appended to in an older version may have got its neighbour's range since.
+        if fence.is_some() && !ahead.claimed.contains(id) && !self.attempt.has_appended_to(*id) {
             return false;
         }
         ahead.pass(self.view.keyspace, low.clone(), fence.clone());
