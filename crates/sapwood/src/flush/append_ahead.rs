@@ -32,9 +32,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Chunks of changes that go to the blocks of one version. What others replace meanwhile, a good part of the mapping table with each portion, would
+/// Chunks of changes that go to the blocks of one version (count). What others replace meanwhile, a good part of the mapping table with each portion, would
 /// be in memory as long as it is not let go.
-const CHUNKS: usize = 16;
+const CHUNKS: usize = 1;
 
 /// Changes after which it looks whether it is to give up.
 const LOOKS: u64 = 1024;
@@ -186,6 +186,8 @@ pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &V
 
 /// The newest version of each key of a queue in these parts.
 pub(super) fn changes_in<'q>(queue: &'q Opq, parts: Vec<Part>) -> impl Iterator<Item = OperationRef<'q>> {
+    let follow = |parts: &[Part]| parts[0].to.as_ref().is_some_and(|to| *to <= parts[1].from);
+    debug_assert!(parts.windows(2).all(follow), "no key comes twice: {parts:?}");
     let mut parts = parts.into_iter().map(|Part { from, to }| (queue.newest(Some(from)), to));
     let mut part = parts.next();
     std::iter::from_fn(move || {

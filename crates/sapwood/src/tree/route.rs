@@ -92,7 +92,7 @@ pub(crate) struct Ahead {
     pub chunks: usize,
     /// Blocks that others may change.
     pub claimed: HashSet<NodeId>,
-    /// Where the changes are that it has passed by, in key order: those for these blocks, and what does not go to log areas.
+    /// Where the changes are that it has passed by, in key order and no key twice: those for these blocks, and what does not go to log areas.
     pub passed: Vec<Part>,
 }
 
@@ -100,7 +100,10 @@ impl Ahead {
     fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
         let (from, to) = ((keyspace, low), beyond(keyspace, fence));
         match self.passed.last_mut() {
-            Some(last) if last.from.0 == keyspace && last.to.as_ref() == Some(&from) => last.to = Some(to),
+            // In a newer version the block may have what was its neighbour's, which was passed by.
+            Some(Part { from: (of, _), to: Some(end) }) if *of == keyspace && from <= *end => {
+                *end = std::mem::take(end).max(to);
+            }
             _ => self.passed.push(Part { from, to: Some(to) }),
         }
     }

@@ -1,5 +1,6 @@
-//! Power loss while the next queue is appended beside a flush that still cleanses: scattered updates as fast as they come, with a thread in the background, and
-//! the power goes at any write or sync. What is there afterwards is all of the batches up to some point, which is not before what was promised.
+//! Power loss while the next queue is appended beside a flush that still cleanses: scattered changes as fast as they come, with a thread in the background, and
+//! the power goes at any write or sync. Values grow and shrink, and for a while most changes are removals, so that blocks are split, joined and given up
+//! meanwhile. What is there afterwards is all of the batches up to some point, which is not before what was promised.
 //!
 //! More of it: `BESIDE_LIVES=5000 cargo test --release -p sapwood --test crashes power_loss_beside`. Which thread comes when differs from run to run.
 
@@ -11,8 +12,10 @@ use sapwood::{Database, Durability, Error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const KEYS: u32 = 12_000;
-const BATCHES: u64 = 500;
+const KEYS: u32 = 40_000;
+/// Behind all others: what the last batch was.
+const COUNTER: [u8; 4] = [0xff; 4];
+const BATCHES: u64 = 1500;
 
 fn open(volume: &Simulated) -> Result<Database, Error> {
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
@@ -21,23 +24,24 @@ fn open(volume: &Simulated) -> Result<Database, Error> {
 
 /// The keys that a batch writes.
 fn keys_of(batch: u64) -> impl Iterator<Item = u32> {
-    (0..150)
-        .map(move |at| (batch * 150 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32)
-        .map(|hash| hash as u32 % KEYS)
+    let hash = move |at: u64| (batch * 150 + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    (0..150).map(move |at| hash(at) as u32 % KEYS)
 }
 
-/// A value says which batch wrote it.
-fn value(batch: u64) -> Vec<u8> {
+/// A value says which batch wrote it. Some write none: they remove their keys.
+fn value(batch: u64) -> Option<Vec<u8>> {
     let mut value = batch.to_le_bytes().to_vec();
-    value.resize(60, batch as u8);
-    value
+    value.resize(20 + batch as usize / 30 % 4 * 30, batch as u8);
+    let removes = if batch / 60 % 2 == 1 { 4 } else { 1 };
+    (batch == 0 || batch % 5 >= removes).then_some(value)
 }
 
 fn loaded() -> Simulated {
     let volume = Simulated::new(1);
     let db = open(&volume).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
-    keyspace.ingest((0..KEYS).map(|key| (key.to_be_bytes(), value(0)))).expect("ingests");
+    let record = |key: u32| (key.to_be_bytes(), value(0).unwrap_or_default());
+    keyspace.ingest((0..KEYS).map(record)).expect("ingests");
     db.close().expect("closes");
     volume
 }
@@ -47,6 +51,7 @@ fn life(seed: u64, loaded: &Simulated) -> u64 {
     let volume = loaded.power_loss(seed);
     let mut rng = StdRng::seed_from_u64(seed);
     let nth = rng.random_range(1..6000);
+    let story = format!("seed {seed}, off at change {nth}");
     volume.fail_nth(Filter::changes(), nth, Fault::PowerOff, Repeat::Once);
     let (mut durable, mut issued, mut ahead) = (0, 0, 0);
     if let Ok(db) = open(&volume)
@@ -54,10 +59,17 @@ fn life(seed: u64, loaded: &Simulated) -> u64 {
     {
         for number in 1..=BATCHES {
             let mut batch = db.batch();
-            keys_of(number).for_each(|key| _ = batch.insert(&keyspace, key.to_be_bytes(), value(number)));
+            keys_of(number).for_each(|key| {
+                match value(number) {
+                    Some(value) => batch.insert(&keyspace, key.to_be_bytes(), value),
+                    None => batch.remove(&keyspace, key.to_be_bytes()),
+                };
+            });
+            batch.insert(&keyspace, COUNTER, number.to_le_bytes());
             let durability = if rng.random_bool(0.02) { Durability::Immediate } else { Durability::Buffered };
             issued = number;
-            if batch.durability(durability).commit().is_err() {
+            if let Err(error) = batch.durability(durability).commit() {
+                assert!(volume.is_off(), "{story}: {error}");
                 break;
             }
             if durability == Durability::Immediate {
@@ -66,24 +78,24 @@ fn life(seed: u64, loaded: &Simulated) -> u64 {
         }
         ahead = db.stats().writes.changes_ahead;
     }
-    let story = format!("seed {seed}, off at change {nth}");
     let db = open(&volume.power_loss(seed)).unwrap_or_else(|error| panic!("{story}: {error}"));
     let keyspace = db.keyspace("main").expect("a keyspace");
-    let found: Vec<u64> = keyspace
-        .iter()
-        .zip(0..)
-        .map(|(record, key): (_, u32)| {
-            let (found, bytes) = record.unwrap_or_else(|error| panic!("{story}: {error}"));
-            assert_eq!(found[..], key.to_be_bytes(), "{story}");
-            let number = u64::from_le_bytes(*bytes.first_chunk().expect("a number"));
-            assert_eq!(bytes[..], value(number)[..], "{story}: key {key}");
-            number
-        })
-        .collect();
-    let last = found.iter().copied().max().unwrap_or(0);
+    let number_in = |bytes: &[u8]| u64::from_le_bytes(*bytes.first_chunk().expect("a number"));
+    let last = keyspace.get(COUNTER).expect("gets").map_or(0, |bytes| number_in(&bytes));
     assert!((durable..=issued).contains(&last), "{story}: {last} is not of {durable}..={issued}");
-    let mut expected = vec![0; KEYS as usize];
-    (1..=last).for_each(|number| keys_of(number).for_each(|key| expected[key as usize] = number));
+    let mut found = vec![None; KEYS as usize];
+    for record in keyspace.range(..COUNTER) {
+        let (key, bytes) = record.unwrap_or_else(|error| panic!("{story}: {error}"));
+        let key = u32::from_be_bytes(*key.first_chunk().expect("a key"));
+        let number = number_in(&bytes);
+        assert_eq!(Some(&bytes[..]), value(number).as_deref(), "{story}: key {key}");
+        found[key as usize] = Some(number);
+    }
+    let mut expected = vec![Some(0); KEYS as usize];
+    for number in 1..=last {
+        let is_there = value(number).map(|_| number);
+        keys_of(number).for_each(|key| expected[key as usize] = is_there);
+    }
     assert!(found == expected, "{story}: not what {last} batches leave");
     db.check().unwrap_or_else(|error| panic!("{story}: {error:?}"));
     ahead
