@@ -15,6 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that a portion writes, but for those of a flush: an eighth of what lives, within these.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
+/// The same, at most, of cleansing what a flush has found due. Each portion copies a good part of a large mapping table, so fewer are better; and the next queue hardly waits
+/// for one, since it goes ahead beside it.
+pub(crate) const DUE_MAX: u64 = 16 << 20;
 
 /// Bytes of memory that a new node takes until it is published.
 const NODE_LISTED: u64 = 300;
@@ -43,12 +46,13 @@ impl Engine {
         (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 
-    /// Bytes that a portion of cleansing writes, beside so many live bytes: as long as its list of nodes and what is on its way fit into
+    /// Bytes that a portion of cleansing writes, beside so many live bytes, and no more than `most`: as long as its list of nodes and what is on its way fit into
     /// memory, and a little at a time while the disk is full.
-    pub fn cleansing_portion(&self, live: u64) -> u64 {
+    pub fn cleansing_portion(&self, live: u64, most: u64) -> u64 {
         let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
         let held = (4 * self.shares.hold).max(*PORTION.start());
-        portion(live).min(listed).min(held).min(self.flush.shortage.limit())
+        let portion = (live / 8).clamp(*PORTION.start(), most.max(*PORTION.start()));
+        portion.min(listed).min(held).min(self.flush.shortage.limit())
     }
 
     /// Whether more space is dead than who has so much patience leaves.

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::publish::Trees;
+use crate::space::PORTION;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::store::writer::Writer;
@@ -45,7 +46,7 @@ impl Engine {
         from: Bytes,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes());
+        let budget = self.cleansing_portion(base.live_bytes(), *PORTION.end());
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = logged::next(view, from, budget)?;

@@ -10,7 +10,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::publish::Trees;
-use crate::space::PORTION;
+use crate::space::{DUE_MAX, PORTION};
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::store::rent::price;
@@ -43,8 +43,10 @@ impl Engine {
         due: &mut &[Due],
         mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
     ) -> (Result<()>, Option<(T, Duration)>) {
+        // A flush has somebody who waits for it, and others have time.
+        let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
         if !self.flush.in_background() || due.is_empty() {
-            return (self.cleanse_in_turn(writer, due, |_, _| true), None);
+            return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
         }
         let (stage, limit) = (&self.pager.stage, self.shares.stage);
         std::thread::scope(|scope| {
@@ -56,7 +58,7 @@ impl Engine {
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
             let mut begun: Option<ScopedJoinHandle<'_, T>> = None;
-            let result = self.cleanse_in_turn(writer, due, |writer, left| {
+            let result = self.cleanse_in_turn(writer, due, most, |writer, left| {
                 if let Some(goes_ahead) = goes_ahead.take() {
                     let another = writer.beside();
                     let thread = std::thread::Builder::new().name("sapwood-append".into());
@@ -80,11 +82,12 @@ impl Engine {
         &self,
         writer: &mut Writer,
         due: &mut &'d [Due],
+        most: u64,
         mut comes_first: impl FnMut(&Writer, &'d [Due]) -> bool,
     ) -> Result<()> {
         self.pace.expect(due.iter().map(|due| due.leaves).sum());
-        // Of a portion while there is little space.
-        let mut limit = u64::MAX;
+        // Of a portion; less while there is little space.
+        let mut limit = most;
         let seen = || (self.pager.waited_for(), self.visible());
         let mut before = seen();
         while !due.is_empty()
@@ -103,7 +106,7 @@ impl Engine {
                 }
                 done => done?,
             };
-            limit = limit.saturating_mul(2);
+            limit = limit.saturating_mul(2).min(most);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));
             }
@@ -126,7 +129,7 @@ impl Engine {
     ) -> Result<&'d [Due]> {
         let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
         let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes()).min(limit);
+        let budget = self.cleansing_portion(base.live_bytes(), limit);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
         let mut bytes = 0;
