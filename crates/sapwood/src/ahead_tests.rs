@@ -11,6 +11,7 @@ use crate::tree::bupdate::bupdate;
 use crate::tree::route::{self, Budget, Grounds, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::Due;
+use crate::tree::sweep_ahead::sweep_ahead;
 use crate::tree::view::TreeView;
 use crate::{Database, Keyspace, Result};
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -329,6 +330,23 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         }
     }
     assert!(anew > 1, "{anew} times");
+}
+
+/// The reader ahead of a cleansing asks for log pieces of many blocks before their leaves. The cleansing may come to one of these first.
+#[test]
+fn reading_ahead_goes_on_behind_a_block_that_is_no_more() {
+    let volume = Simulated::new(1);
+    let story = Story::new(&volume);
+    let engine = &story.db.handle.engine;
+    let version = || Arc::clone(&engine.state.load().version);
+    let before = RefCell::new(Some(version()));
+    story.change_block(0, 3, |key| (key.to_vec(), None));
+    let stage = &engine.pager.stage;
+    let _open = stage.open(64 << 20);
+    let next = || before.borrow_mut().take().unwrap_or_else(version);
+    sweep_ahead(stage, &engine.pager, &story.due[0], next, 64 << 20);
+    let leaves = u64::from(RECORDS[0]) * 104;
+    assert!(stage.bytes() > leaves / 10 * 9, "{} bytes of {leaves}", stage.bytes());
 }
 
 /// Its slots would be free, and the next that somebody beside it takes.

@@ -119,9 +119,30 @@ impl Engine {
         self.flush.notify();
         self.shorten_log(wal_low);
         let due = sweep.take_due();
+        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, ahead)?;
+        told.end(&self.flush.counters, lengths, due.len(), undone);
+        // Readers that held the queue when it came to the trees are through.
+        self.recount_old_queues();
+        let state = self.state.load();
+        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
+        // What the queue after a frozen one has used is beyond its capacity.
+        let used = if state.frozen.is_some() { capacity } else { used };
+        self.pace.learn((used, capacity), (undone, due.len()), waited);
+        Ok(())
+    }
+
+    /// The queue is in the trees: what is due is cleansed, and the next queue goes ahead beside it. Says how many blocks are left, and how long nothing was to be done but to wait for the next
+    /// queue.
+    fn cleanse_and_go_ahead<'e>(
+        &'e self,
+        at_work: &mut WriterAtWork<'_>,
+        sweep: &mut Sweep,
+        due: &[Due],
+        ahead: &mut Option<Ahead<'e>>,
+    ) -> Result<(usize, Duration)> {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
-        let mut left = &due[..];
+        let mut left = due;
         let of_next = &mut *sweep;
         let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
         let (cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
@@ -143,15 +164,7 @@ impl Engine {
         }
         let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
         *ahead = next?;
-        told.end(&self.flush.counters, lengths, due.len(), undone);
-        // Readers that held the queue when it came to the trees are through.
-        self.recount_old_queues();
-        let state = self.state.load();
-        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
-        // What the queue after a frozen one has used is beyond its capacity.
-        let used = if state.frozen.is_some() { capacity } else { used };
-        self.pace.learn((used, capacity), (undone, due.len()), waited);
-        Ok(())
+        Ok((undone, waited))
     }
 
     /// Bytes of a queue that come to the trees, about: of a key that was changed several times only the newest version does.

@@ -38,6 +38,22 @@ struct Next {
     version: Version,
 }
 
+/// Segments of an edit of which nobody knows whether the next open will find it, until that is decided. If it is never, for an error or a panic, nobody gets their slots
+/// again: who writes beside this attempt, and has not heard of it yet, would write over what the edit speaks of.
+struct Undecided<'a>(&'a [Arc<Segment>]);
+
+impl Undecided<'_> {
+    fn decided(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        self.0.iter().cloned().for_each(std::mem::forget);
+    }
+}
+
 impl Engine {
     /// Makes an attempt durable and visible. The next version is made while what the attempt wrote comes to the device.
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
@@ -74,13 +90,11 @@ impl Engine {
 
     fn publish_made(&self, edit: &Edit, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
         self.check_writable()?;
+        let undecided = Undecided(with.begun);
         let result = next().and_then(|next| self.publish_inner(edit, with, next));
-        if let Err(error) = &result
-            && !error.is_disk_full()
-        {
-            self.poison(error);
-            // The next open may find the edit: whoever writes beside this attempt, and has not heard of it yet, must not write over what it speaks of.
-            with.begun.iter().cloned().for_each(std::mem::forget);
+        match &result {
+            Err(error) if !error.is_disk_full() => self.poison(error),
+            _ => undecided.decided(),
         }
         result
     }

@@ -40,6 +40,9 @@ impl Engine {
                 self.give_back_spare(Duration::ZERO);
                 self.pause_for_space();
             }
+            if self.check_writable().is_err() {
+                ahead = None;
+            }
             idle.flushed(self.visible());
         }
     }

@@ -98,7 +98,9 @@ pub(crate) struct Ahead {
 
 impl Ahead {
     fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
-        let (from, to) = ((keyspace, low), beyond(keyspace, fence));
+        // Copies: slices would keep the nodes that they are of.
+        let copy = |key: Bytes| Bytes::copy_from_slice(&key);
+        let (from, to) = ((keyspace, copy(low)), beyond(keyspace, fence.map(copy)));
         match self.passed.last_mut() {
             // In a newer version the block may have what was its neighbour's, which was passed by.
             Some(Part { from: (of, _), to: Some(end) }) if *of == keyspace && from <= *end => {

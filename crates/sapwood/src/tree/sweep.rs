@@ -9,8 +9,8 @@
 //! goes with what is due then.
 //!
 //! Invariants:
-//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round; but for those that went ahead has passed by,
-//!    which are due already or go to their leaves at once.
+//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round; but for those that what goes ahead has passed by:
+//!    most are due already or go to their leaves at once, and the last one of a tree has its turn when its log has become long.
 //! 2. What is due is in key order, each block once.
 
 use crate::operation::KeyspaceId;

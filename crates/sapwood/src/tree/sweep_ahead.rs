@@ -135,6 +135,10 @@ impl Order<'_> {
             && let Some((keyspace, id, end)) = self.blocks.pop_front()
         {
             let view = TreeView { pager: self.pager, version, keyspace };
+            // The flush may have come to it first, and it may be no more.
+            if view.log(id).is_none() {
+                continue;
+            }
             let nodes: Vec<_> = view.leaves_of(&view.node(id, 1)?).collect();
             bytes += nodes.iter().map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
             wanted.push(Wanted { end, nodes });

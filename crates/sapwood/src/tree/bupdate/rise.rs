@@ -4,6 +4,8 @@
 //! Invariants:
 //! 1. Each inner node above the leaves is rewritten once, and not at all if its children kept ids and separators, unless it is a block's.
 //! 2. Nothing joins a block that has a log area: it keeps its range as long as it has one.
+//! 3. A block's range becomes smaller only when its own node is written anew: a run keeps its first separator, and what follows it keeps its own. It may become greater
+//!    without that, when a neighbour is given up. (What goes ahead of a flush relies on it.)
 
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
