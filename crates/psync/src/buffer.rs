@@ -135,6 +135,12 @@ impl DerefMut for AlignedBuffer {
     }
 }
 
+impl AsRef<[u8]> for AlignedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
@@ -162,7 +168,8 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Shelf {
-    bytes_max: usize,
+    /// Bytes that lie idle whatever is in use.
+    spare: usize,
     kept: Mutex<Kept>,
 }
 
@@ -170,11 +177,17 @@ struct Shelf {
 /// 65,530, and lies in page tables that nobody counts.
 const COLD: usize = 16;
 
+/// So many times as large as what was asked for is an idle buffer that is given out at most.
+const LARGER: usize = 4;
+
 #[derive(Debug, Default)]
 struct Kept {
     /// Bytes of buffers with memory behind them, and without.
     idle: usize,
     cold: usize,
+    /// Bytes of buffers in use, and how many these and what lies idle may be together, besides what is spare.
+    out: usize,
+    allowed: usize,
     /// Buffers that were put here, ever.
     puts: u64,
     /// By capacity.
@@ -190,6 +203,11 @@ struct Stack {
 }
 
 impl Kept {
+    /// Bytes that may lie idle.
+    fn idle_max(&self, spare: usize) -> usize {
+        spare + self.allowed.saturating_sub(self.out)
+    }
+
     fn put(&mut self, buffer: AlignedBuffer) {
         self.puts += 1;
         self.idle += buffer.capacity;
@@ -201,15 +219,23 @@ impl Kept {
         self.stacks.entry(buffer.capacity).or_default().cold.push(buffer);
     }
 
+    /// A buffer of this capacity, or an idle one that is somewhat larger: its memory need not be found anew.
     fn take(&mut self, capacity: usize) -> Option<AlignedBuffer> {
-        let stack = self.stacks.get_mut(&capacity)?;
-        match stack.idle.pop_back() {
-            Some((_, buffer)) => {
-                self.idle -= capacity;
-                Some(buffer)
-            }
-            None => stack.cold.pop().inspect(|_| self.cold -= capacity),
+        let taken = self.find(capacity);
+        self.out += taken.as_ref().map_or(capacity, AlignedBuffer::capacity);
+        taken
+    }
+
+    fn find(&mut self, capacity: usize) -> Option<AlignedBuffer> {
+        let mut fits = self.stacks.range_mut(capacity..=LARGER * capacity);
+        let idle = fits.find_map(|(_, stack)| stack.idle.pop_back());
+        if let Some((_, buffer)) = idle {
+            self.idle -= buffer.capacity;
+            return Some(buffer);
         }
+        let buffer = self.stacks.get_mut(&capacity)?.cold.pop()?;
+        self.cold -= capacity;
+        Some(buffer)
     }
 
     /// Takes out the idle buffer that was put here first, if they have more than so many bytes.
@@ -236,19 +262,29 @@ impl Kept {
 }
 
 impl Shelf {
-    /// Keeps the buffer (which has no home now), and gives up the memory of others if there is no room. Nobody waits for the lock meanwhile.
+    /// Keeps the buffer (which has no home now), and gives up the memory of others if there is no room.
     fn put(&self, buffer: AlignedBuffer) {
-        if buffer.capacity > self.bytes_max {
+        let mut kept = self.kept.lock();
+        kept.out -= buffer.capacity;
+        if buffer.capacity > kept.idle_max(self.spare) {
+            drop(kept);
             // All others together would not be room enough.
             return self.put_cold(buffer);
         }
-        let mut kept = self.kept.lock();
         kept.put(buffer);
-        let mut oldest = kept.take_oldest(self.bytes_max);
         drop(kept);
-        while let Some(buffer) = oldest {
+        self.cool_surplus();
+    }
+
+    /// Gives up the memory of what lies idle too much. Nobody waits for the lock meanwhile.
+    fn cool_surplus(&self) {
+        let next = || {
+            let mut kept = self.kept.lock();
+            let most = kept.idle_max(self.spare);
+            kept.take_oldest(most)
+        };
+        while let Some(buffer) = next() {
             self.put_cold(buffer);
-            oldest = self.kept.lock().take_oldest(self.bytes_max);
         }
     }
 
@@ -259,7 +295,7 @@ impl Shelf {
         }
         self.kept.lock().put_cold(buffer);
         loop {
-            let gone = self.kept.lock().take_commonest(COLD * self.bytes_max);
+            let gone = self.kept.lock().take_commonest(COLD * self.spare);
             if gone.is_none() {
                 return;
             }
@@ -268,9 +304,21 @@ impl Shelf {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `bytes_max` bytes of idle buffers.
-    pub fn new(bytes_max: usize) -> Self {
-        Self { shelf: Arc::new(Shelf { bytes_max, kept: Mutex::default() }) }
+    /// A pool that keeps at most `spare` bytes of idle buffers.
+    pub fn new(spare: usize) -> Self {
+        Self { shelf: Arc::new(Shelf { spare, kept: Mutex::default() }) }
+    }
+
+    /// Until another number is told buffers that are in use and idle ones may be so many bytes together, besides those that lie idle in any case: for work
+    /// that takes and gives back many, now more and now less. What is too much then goes at once.
+    pub fn allow(&self, bytes: usize) {
+        self.shelf.kept.lock().allowed = bytes;
+        self.shelf.cool_surplus();
+    }
+
+    /// What [`BufferPool::allow`] was told last.
+    pub fn allowed(&self) -> usize {
+        self.shelf.kept.lock().allowed
     }
 
     /// A buffer of `len` bytes whose content is arbitrary (but initialised). Goes back to the pool when dropped.
@@ -314,6 +362,39 @@ mod tests {
         let buffers: Vec<_> = (0..4).map(|_| pool.take(4096)).collect();
         drop(buffers);
         assert_eq!(pool.idle_bytes(), 8192);
+    }
+
+    #[test]
+    fn as_much_as_is_allowed_is_kept_beside_what_is_in_use() {
+        let pool = BufferPool::new(8192);
+        pool.allow(64 << 10);
+        let mut buffers: Vec<_> = (0..20).map(|_| pool.take(4096)).collect();
+        // All that are in use are more than that.
+        buffers.truncate(19);
+        assert_eq!(pool.idle_bytes(), 4096);
+        buffers.truncate(10);
+        assert_eq!(pool.idle_bytes(), (8 << 10) + (64 << 10) - 10 * 4096);
+        drop(buffers);
+        assert_eq!(pool.idle_bytes(), (8 << 10) + (64 << 10));
+        pool.allow(0);
+        assert_eq!((pool.allowed(), pool.idle_bytes()), (0, 8192), "at once");
+    }
+
+    #[test]
+    fn an_idle_buffer_that_is_somewhat_larger_will_do() {
+        let pool = BufferPool::new(1 << 20);
+        pool.take(16 << 10).fill(7);
+        let buffer = pool.take(5000);
+        assert_eq!((buffer.len(), buffer.capacity(), buffer[0]), (5000, 16 << 10, 7));
+        drop(buffer);
+        assert_eq!(pool.take(4096).capacity(), 16 << 10);
+        assert_eq!(pool.take(1000).capacity(), 16 << 10, "four times as large");
+        pool.take(20 << 10).fill(7);
+        drop(pool.take(16 << 10));
+        let far_too_large = pool.take(256 << 10);
+        drop(far_too_large);
+        let small = [(); 3].map(|()| pool.take(4096));
+        assert!(small.iter().all(|buffer| buffer.capacity() <= 16 << 10));
     }
 
     #[test]

@@ -64,12 +64,18 @@ impl Need {
 
 impl Shares {
     /// What a flush takes, or whoever else writes nodes, that holds back so many bytes for the leaves, has so many read ahead, and writes
-    /// so many, but never more than each of that has as its share. Nodes are the log pieces that what it holds back comes from, and what is read
-    /// ahead; the rest is what it holds back, the buffers that the pieces were read into, the lists of what goes to the leaves, and the writer's buffers.
+    /// so many, but never more than each of that has as its share. Nodes are the log pieces that what it holds back comes from;
+    /// the rest is what it holds back, the buffers that the pieces were read into, the lists of what goes to the leaves, the writer's buffers, and those that it
+    /// reads ahead into.
     pub fn work(&self, held: u64, ahead: u64, written: u64) -> Need {
         let held = held.min(self.hold);
         let written = written.min((BUFFERS * self.writer) as u64);
-        Need { nodes: held + ahead.min(self.stage), rest: 3 * held + written }
+        Need { nodes: held, rest: 3 * held + written + ahead.min(self.read_ahead()) }
+    }
+
+    /// Bytes of buffers that are read ahead into: what may be staged, and half as much again in flight ([`crate::tree::sweep_ahead`]).
+    pub fn read_ahead(&self) -> u64 {
+        self.stage + self.stage / 2
     }
 
     /// What it takes at most.

@@ -114,7 +114,10 @@ pub(crate) struct Engine {
 /// The writer in the hands of who works with it.
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
-    // Given back after the writer's buffers.
+    engine: &'a Engine,
+    /// Whether the buffers are for who comes next.
+    is_handed_on: bool,
+    // Given back after the buffers.
     work: Work<'a>,
 }
 
@@ -127,13 +130,22 @@ impl WriterAtWork<'_> {
     pub fn parts(&mut self) -> Result<(&mut Writer, &Work<'_>)> {
         Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
+
+    /// The same work goes on at once: its buffers keep their memory.
+    pub fn hand_on(&mut self) {
+        self.is_handed_on = true;
+    }
 }
 
 impl Drop for WriterAtWork<'_> {
     fn drop(&mut self) {
+        if self.is_handed_on {
+            return;
+        }
         if let Some(writer) = &mut *self.writer {
             writer.rest();
         }
+        self.engine.pager.reader.buffers().allow(0);
     }
 }
 
@@ -242,7 +254,7 @@ impl Engine {
         if writer.is_none() {
             return Err(Error::Closed);
         }
-        Ok(WriterAtWork { writer, work: self.work(need) })
+        Ok(WriterAtWork { writer, engine: self, is_handed_on: false, work: self.work(need) })
     }
 
     /// Makes the engine one that writes.

@@ -62,6 +62,9 @@ impl Engine {
             }
         }
         self.flush.end(result.as_ref().err());
+        if result.is_ok() && self.flush.in_background() && self.state.load().frozen.is_some() {
+            guard.hand_on();
+        }
         drop(guard);
         self.flush.notify();
         result
@@ -185,9 +188,10 @@ impl Engine {
 
     /// Memory that a queue of so many bytes takes on its way to the trees. A block whose log area is too long for another piece has
     /// got as much of it from this queue as from all before, or the last flush would have found it due; and what changes are dense beside is
-    /// some times as long as they.
+    /// some times as long as they. With what the flush before has handed on.
     fn flushing(&self, bytes: u64) -> Need {
-        self.shares.work(2 * bytes, 0, 10 * bytes)
+        let handed_on = self.pager.reader.buffers().allowed() as u64;
+        self.shares.work(2 * bytes, handed_on, 10 * bytes)
     }
 
     /// Memory that is taken after a flush which has found so many bytes of leaves due: to cleanse them, and by the collector. Logs are shorter

@@ -51,6 +51,7 @@ impl Engine {
         let (stage, limit) = (&self.pager.stage, self.shares.stage);
         std::thread::scope(|scope| {
             let open = stage.open(limit);
+            self.pager.reader.buffers().allow(self.shares.read_ahead() as usize);
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
             let work = move || sweep_ahead(stage, &self.pager, all, version, limit);

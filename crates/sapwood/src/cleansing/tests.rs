@@ -4,6 +4,8 @@ use crate::budget::Need;
 use crate::cleansing::Growth;
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
+use crate::store::node_reader::Leave;
+use crate::store::pager::Gather;
 use crate::tree::cleanse::to_leaves;
 use crate::tree::logged;
 use crate::tree::sweep::Due;
@@ -222,6 +224,34 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
     assert!(stage.bytes() > 0, "those of the last block");
     assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
+}
+
+/// What is read ahead lies where it was read, and its buffer goes back with the last of it; but few nodes do not keep much that nobody wants.
+#[test]
+fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
+    let (db, _) = with_long_areas(false);
+    let engine = &db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let view = TreeView {
+        pager: &engine.pager,
+        version: &version,
+        keyspace: *version.trees.keys().next_back().unwrap(),
+    };
+    let block = view.block_at(&[]).unwrap().unwrap().id;
+    let leaves: Vec<_> = view.leaves_of(&view.node(block, 1).unwrap()).collect();
+    let pool = engine.pager.reader.buffers();
+    pool.allow(64 << 20);
+    for (step, is_kept) in [(1, true), (5, false)] {
+        let wanted: Vec<_> = leaves.iter().copied().step_by(step).collect();
+        let bytes: usize = wanted.iter().map(|(_, address)| address.len as usize).sum();
+        let mut coming = engine.pager.ask(&version.segments, wanted, Gather::Ahead).unwrap();
+        assert!(engine.pager.begin(&mut coming, &mut Vec::new(), Leave::Own) || coming.aloft() > 0);
+        let idle = pool.idle_bytes();
+        let nodes = engine.pager.bring(coming, &mut Vec::new()).unwrap();
+        assert_eq!(pool.idle_bytes() == idle, is_kept, "each {step} of {} leaves", leaves.len());
+        drop(nodes);
+        assert!(pool.idle_bytes() >= idle + bytes);
+    }
 }
 
 /// Records in blocks with log areas beside them, for half of their leaves: new ones, or changes of what is there.

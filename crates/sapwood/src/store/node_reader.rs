@@ -3,8 +3,12 @@
 //!
 //! ```text
 //! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ carry_out ───────────────────▶ nodes, each copied and checked
-//!                                                               └▶ begin ─ in flight ─ finish ─┘
+//!                                                               └▶ begin ─ in flight ─┬ finish ┘
+//!                                                                                     └ finish_in_place ▶ nodes that lie where they were read, checked
 //! ```
+//! Nodes that go to a cache or to users are copied, so that one of them does not keep the others' memory. What a flush reads ahead it lets go as it goes on, neighbours
+//! together: that stays in the buffers, which come back to the pool when their last node is let go.
+//!
 //! Invariants:
 //! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
 //!    node's bytes and an older version of the same node are all noticed.
@@ -230,6 +234,31 @@ impl NodeReader {
         Ok(())
     }
 
+    /// As [`NodeReader::finish`], for nodes that are soon let go, and neighbours together: they keep the buffers, as far as most of what was read is wanted.
+    pub fn finish_in_place(
+        &self,
+        begun: Begun,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        mut node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        for (run, buffer) in plan.runs.iter().zip(begun.reads.wait().map_err(unread)?) {
+            let members = &plan.members[run.members.clone()];
+            let useful: usize = members.iter().map(|(_, index)| wanted[*index].1.len as usize).sum();
+            if 2 * useful < buffer.capacity() {
+                self.copy_out(run, members, &buffer, wanted, &mut node)?;
+                continue;
+            }
+            let all = Bytes::from_owner(buffer);
+            for (offset, index) in members {
+                let ((id, address), start) = (wanted[*index], (offset - run.offset) as usize);
+                let bytes = all.slice(start..start + address.len as usize);
+                node(*index, verify(bytes, *offset, id, address)?);
+            }
+        }
+        Ok(())
+    }
+
     fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
         segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
             let what = format!("address of {id}");
@@ -257,11 +286,24 @@ impl NodeReader {
         wanted: &[(NodeId, Address)],
         mut node: impl FnMut(usize, Node),
     ) -> Result<()> {
-        for (run, buffer) in plan.runs.iter().zip(buffers) {
-            for (offset, index) in &plan.members[run.members.clone()] {
-                let (id, address) = wanted[*index];
-                node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
-            }
+        let mut runs = plan.runs.iter().zip(buffers);
+        runs.try_for_each(|(run, buffer)| {
+            self.copy_out(run, &plan.members[run.members.clone()], buffer, wanted, &mut node)
+        })
+    }
+
+    /// Makes nodes of what a run has brought.
+    fn copy_out(
+        &self,
+        run: &Run,
+        members: &[(u64, usize)],
+        buffer: &AlignedBuffer,
+        wanted: &[(NodeId, Address)],
+        node: &mut impl FnMut(usize, Node),
+    ) -> Result<()> {
+        for (offset, index) in members {
+            let (id, address) = wanted[*index];
+            node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
         }
         Ok(())
     }

@@ -259,6 +259,9 @@ impl Pager {
         let Coming { wanted, mut nodes, plan, gather, begun } = coming;
         let take_in = self.take_in(&wanted, gather, &mut nodes);
         match begun {
+            Some(begun) if gather == Gather::Ahead => {
+                self.reader.finish_in_place(begun, &plan, &wanted, take_in)?;
+            }
             Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
             None => self.reader.carry_out(&plan, &wanted, take_in)?,
         }

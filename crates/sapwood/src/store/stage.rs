@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it is not wanted.
-//! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first.
+//! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first. Of nodes that lie where they were read (see
+//!    [`NodeReader::finish_in_place`](super::node_reader::NodeReader::finish_in_place)) a buffer keeps its memory until its last node is let go: twice as much as they at most.
 //! 3. Whatever is coming arrives or fails: a batch that is dropped has failed.
 //! 4. What is here for a block is given up as soon as the flush asks for what lies beyond it, wanted or not.
 

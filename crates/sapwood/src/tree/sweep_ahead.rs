@@ -31,7 +31,7 @@ use std::sync::Arc;
 const BATCHES: u64 = 4;
 /// Batches that one block may be as long as.
 const LARGEST: u64 = 2;
-/// Batches in flight at a time: while the nodes of one are copied and checked the device is at the next.
+/// Batches in flight at a time: while the nodes of one are checked the device is at the next.
 const FLYING: usize = 2;
 
 /// Reads until the stage, which has room for `limit` bytes, is closed, all is read, or a read fails: then the flush meets the same failure, and
@@ -46,7 +46,6 @@ pub(crate) fn sweep_ahead(
     let batch = limit / BATCHES;
     let mut order = Order { pager, batch, due, blocks: VecDeque::new() };
     let mut flying = VecDeque::new();
-    let mut spare = Vec::new();
     let mut is_in_flight = false;
     loop {
         // Of long batches one is enough; and where the device cannot read ahead, what was read is not to wait for the next.
@@ -54,7 +53,6 @@ pub(crate) fn sweep_ahead(
         let is_begun_beside = is_in_flight && flying.len() < FLYING && aloft <= FLYING as u64 * batch;
         let has_more = order.has_more() && (flying.is_empty() || is_begun_beside);
         if flying.is_empty() && has_more {
-            spare.clear();
             stage.wait_for_room(batch);
         }
         match stage.admits(batch) {
@@ -65,12 +63,12 @@ pub(crate) fn sweep_ahead(
                 let coming = stage.begin(wanted);
                 let nodes = coming.nodes.clone();
                 let Ok(mut reads) = pager.ask(&version.segments, nodes, Gather::Ahead) else { return };
-                is_in_flight = pager.begin(&mut reads, &mut spare, Leave::Own);
+                is_in_flight = pager.begin(&mut reads, &mut Vec::new(), Leave::Own);
                 flying.push_back(Batch { coming, reads, _version: version });
             }
             _ => {
                 let Some(Batch { coming, reads, _version }) = flying.pop_front() else { return };
-                let Ok(read) = pager.bring(reads, &mut spare) else { return };
+                let Ok(read) = pager.bring(reads, &mut Vec::new()) else { return };
                 coming.arrived(read);
             }
         }
