@@ -1,8 +1,8 @@
 //! Aligned memory for direct I/O, pooled so that the hot path allocates nothing.
 //!
 //! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes are
-//! initialised (to zero at first); a pool keeps at most the bytes it was made for: of further buffers only the addresses, and of no more than
-//! [`COLD`] times as many bytes. What was given back last stays, so a length that nobody takes any more goes by and by.
+//! initialised (to zero at first); a pool keeps at most the bytes it was made for, and what it is [allowed](BufferPool::allow): of further buffers only the addresses, and of no more than
+//! [`COLD`] times as many bytes as it was made for. What was given back last stays, so a length that nobody takes any more goes by and by.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -205,7 +205,7 @@ struct Stack {
 impl Kept {
     /// Bytes that may lie idle.
     fn idle_max(&self, spare: usize) -> usize {
-        spare + self.allowed.saturating_sub(self.out)
+        spare.saturating_add(self.allowed.saturating_sub(self.out))
     }
 
     fn put(&mut self, buffer: AlignedBuffer) {
@@ -219,15 +219,15 @@ impl Kept {
         self.stacks.entry(buffer.capacity).or_default().cold.push(buffer);
     }
 
-    /// A buffer of this capacity, or an idle one that is somewhat larger: its memory need not be found anew.
-    fn take(&mut self, capacity: usize) -> Option<AlignedBuffer> {
-        let taken = self.find(capacity);
+    /// A buffer of this capacity, or an idle one of up to so many bytes.
+    fn take(&mut self, capacity: usize, most: usize) -> Option<AlignedBuffer> {
+        let taken = self.find(capacity, most);
         self.out += taken.as_ref().map_or(capacity, AlignedBuffer::capacity);
         taken
     }
 
-    fn find(&mut self, capacity: usize) -> Option<AlignedBuffer> {
-        let mut fits = self.stacks.range_mut(capacity..=LARGER * capacity);
+    fn find(&mut self, capacity: usize, most: usize) -> Option<AlignedBuffer> {
+        let mut fits = self.stacks.range_mut(capacity..=most);
         let idle = fits.find_map(|(_, stack)| stack.idle.pop_back());
         if let Some((_, buffer)) = idle {
             self.idle -= buffer.capacity;
@@ -238,9 +238,9 @@ impl Kept {
         Some(buffer)
     }
 
-    /// Takes out the idle buffer that was put here first, if they have more than so many bytes.
-    fn take_oldest(&mut self, most: usize) -> Option<AlignedBuffer> {
-        if self.idle <= most {
+    /// Takes out the idle buffer that was put here first, if more lies idle than may.
+    fn take_surplus(&mut self, spare: usize) -> Option<AlignedBuffer> {
+        if self.idle <= self.idle_max(spare) {
             return None;
         }
         let first = |stack: &&mut Stack| stack.idle.front().map_or(u64::MAX, |(put, _)| *put);
@@ -272,17 +272,17 @@ impl Shelf {
             return self.put_cold(buffer);
         }
         kept.put(buffer);
+        let surplus = kept.take_surplus(self.spare);
         drop(kept);
-        self.cool_surplus();
+        if let Some(surplus) = surplus {
+            self.put_cold(surplus);
+            self.cool_surplus();
+        }
     }
 
     /// Gives up the memory of what lies idle too much. Nobody waits for the lock meanwhile.
     fn cool_surplus(&self) {
-        let next = || {
-            let mut kept = self.kept.lock();
-            let most = kept.idle_max(self.spare);
-            kept.take_oldest(most)
-        };
+        let next = || self.kept.lock().take_surplus(self.spare);
         while let Some(buffer) = next() {
             self.put_cold(buffer);
         }
@@ -304,7 +304,7 @@ impl Shelf {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `spare` bytes of idle buffers.
+    /// A pool that keeps at most `spare` bytes of idle buffers, and what it is [allowed](BufferPool::allow) besides.
     pub fn new(spare: usize) -> Self {
         Self { shelf: Arc::new(Shelf { spare, kept: Mutex::default() }) }
     }
@@ -323,8 +323,26 @@ impl BufferPool {
 
     /// A buffer of `len` bytes whose content is arbitrary (but initialised). Goes back to the pool when dropped.
     pub fn take(&self, len: usize) -> AlignedBuffer {
+        self.take_up_to(len, AlignedBuffer::capacity_for(len))
+    }
+
+    /// As [`BufferPool::take`], but perhaps an idle one that is up to four times as large, since its memory need not be found anew: for whoever counts what he
+    /// holds by [`AlignedBuffer::capacity`].
+    pub fn take_or_larger(&self, len: usize) -> AlignedBuffer {
+        self.take_up_to(len, AlignedBuffer::capacity_for(len).saturating_mul(LARGER))
+    }
+
+    fn take_up_to(&self, len: usize, most: usize) -> AlignedBuffer {
         let capacity = AlignedBuffer::capacity_for(len);
-        let idle = self.shelf.kept.lock().take(capacity);
+        let mut kept = self.shelf.kept.lock();
+        let idle = kept.take(capacity, most);
+        // One that did not lie idle leaves less room for those that do.
+        let surplus = kept.take_surplus(self.shelf.spare);
+        drop(kept);
+        if let Some(surplus) = surplus {
+            self.shelf.put_cold(surplus);
+            self.shelf.cool_surplus();
+        }
         let mut buffer = idle.unwrap_or_else(|| AlignedBuffer::allocate(capacity, true));
         buffer.len = len;
         buffer.home = Some(Arc::clone(&self.shelf));
@@ -376,25 +394,31 @@ mod tests {
         assert_eq!(pool.idle_bytes(), (8 << 10) + (64 << 10) - 10 * 4096);
         drop(buffers);
         assert_eq!(pool.idle_bytes(), (8 << 10) + (64 << 10));
+        let long = pool.take(48 << 10);
+        assert_eq!(
+            pool.idle_bytes(),
+            (8 << 10) + (16 << 10),
+            "what is new takes the place of what lies idle"
+        );
+        drop(long);
+        assert_eq!(pool.idle_bytes(), (8 << 10) + (64 << 10));
         pool.allow(0);
-        assert_eq!((pool.allowed(), pool.idle_bytes()), (0, 8192), "at once");
+        assert!(pool.allowed() == 0 && pool.idle_bytes() <= 8192, "at once");
     }
 
     #[test]
     fn an_idle_buffer_that_is_somewhat_larger_will_do() {
         let pool = BufferPool::new(1 << 20);
         pool.take(16 << 10).fill(7);
-        let buffer = pool.take(5000);
+        let buffer = pool.take_or_larger(5000);
         assert_eq!((buffer.len(), buffer.capacity(), buffer[0]), (5000, 16 << 10, 7));
         drop(buffer);
-        assert_eq!(pool.take(4096).capacity(), 16 << 10);
-        assert_eq!(pool.take(1000).capacity(), 16 << 10, "four times as large");
-        pool.take(20 << 10).fill(7);
-        drop(pool.take(16 << 10));
-        let far_too_large = pool.take(256 << 10);
-        drop(far_too_large);
-        let small = [(); 3].map(|()| pool.take(4096));
-        assert!(small.iter().all(|buffer| buffer.capacity() <= 16 << 10));
+        assert_eq!(pool.take_or_larger(1000).capacity(), 16 << 10, "four times as large");
+        assert_eq!(pool.take_or_larger(20 << 10).capacity(), 20 << 10, "too small");
+        drop(pool.take(256 << 10));
+        let small = [(); 3].map(|()| pool.take_or_larger(4096).capacity());
+        assert_eq!(small, [16 << 10; 3], "and not far too large");
+        assert_eq!(pool.take(4096).capacity(), 4096, "who did not say so has what he asked for");
     }
 
     #[test]

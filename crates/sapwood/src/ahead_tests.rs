@@ -2,13 +2,14 @@
 
 use crate::budget::Need;
 use crate::cleansing::tests::{all_due, with_due};
-use crate::flush::{Ahead, goes_elsewhere};
+use crate::flush::{Ahead, HandedOn, goes_elsewhere};
 use crate::operation::OperationRef;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection;
 use crate::tree::bupdate::bupdate;
-use crate::tree::route::{self, Budget, Grounds, route};
+use crate::tree::route::aside::Aside;
+use crate::tree::route::{Budget, Grounds, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::Due;
 use crate::tree::sweep_ahead::sweep_ahead;
@@ -129,10 +130,11 @@ impl Story {
         }
     }
 
-    fn flush<'a>(&'a self, mut ahead: Option<Ahead<'a>>) {
+    fn flush<'a>(&'a self, ahead: Option<Ahead<'a>>) {
         assert!(ahead.is_some());
-        self.db.handle.engine.flush_and_go_ahead(&mut ahead).unwrap();
-        assert!(ahead.is_none());
+        let mut handed_on = HandedOn { ahead, ..HandedOn::default() };
+        self.db.handle.engine.flush_and_hand_on(&mut handed_on).unwrap();
+        assert!(handed_on.ahead.is_none());
     }
 
     /// All is there, now and after another opening. Says how many changes came ahead.
@@ -251,7 +253,7 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     let another = guard.get().unwrap().beside();
     drop(guard);
     let mut attempt = Attempt::begin(version(), &engine.pager, Box::new(another));
-    let mut aside = route::Ahead::default();
+    let mut aside = Aside::default();
     let mut sweep = engine.flush.sweep_for_test().lock();
     for chunks in [1, 100] {
         aside.chunks = chunks;
@@ -302,7 +304,7 @@ fn what_fails_ahead_leaves_no_trace() {
             }
             failed += 1;
             assert_eq!((place(), engine.slots.used(), next_id()), before);
-            engine.flush_and_go_ahead(&mut None).unwrap();
+            engine.flush_now().unwrap();
             assert_eq!(story.verify(&volume), 0);
         }
         assert!(failed > 0, "{failed} writes");
@@ -316,11 +318,12 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         let volume = Simulated::new(1);
         let story = Story::new(&volume);
         let left = &story.due[0][..story.due[0].len() / 3];
-        let mut ahead = story.go_ahead(left).unwrap();
+        let ahead = story.go_ahead(left).unwrap();
+        let mut handed_on = HandedOn { ahead, ..HandedOn::default() };
         story.cleanse(left);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), nth, Fault::NoSpace, Repeat::Once);
-        story.db.handle.engine.flush_and_go_ahead(&mut ahead).unwrap();
-        drop(ahead);
+        story.db.handle.engine.flush_and_hand_on(&mut handed_on).unwrap();
+        drop(handed_on);
         let is_over = volume.fired() == 0;
         let ahead = story.verify(&volume);
         anew += usize::from(ahead == 0);
@@ -410,7 +413,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
             left.len()
         };
         let writer = guard.get().unwrap();
-        let (result, end) = engine.cleanse_due_beside(writer, &mut left, Some(goes_ahead));
+        let (result, end) = engine.cleanse_due_beside(writer, &mut left, &mut None, Some(goes_ahead));
         result.unwrap();
         assert!(begun.load(SeqCst));
         assert_eq!(end.map(|(end, _)| end), (way != Way::Panics).then_some(due.len()));

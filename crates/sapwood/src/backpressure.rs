@@ -165,9 +165,14 @@ impl Pace {
     /// Nanoseconds that a writer of `bytes` takes of the others' time when the active queue holds `used` of `capacity` bytes.
     fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
+        let (share, lead) = ((used as u64 * 1000) / capacity.max(1) as u64, self.lead.load(Relaxed));
         let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
-        let fill = (used as u64 * 1000) / capacity.max(1) as u64 + if is_next_but_one { 1000 } else { 0 };
-        let lead = if is_frozen && !is_next_but_one { 0 } else { self.lead.load(Relaxed) };
+        // How much is filled, and may be before the flush has done as much; how much of a flush is left for it, and how much of the room is used: of this flush, or all of
+        // the next.
+        let (fill, lead, left, used) = match is_next_but_one {
+            true => (1000 + share, lead, 1000, 0),
+            false => (share, if is_frozen { 0 } else { lead }, 1000_u64.saturating_sub(progress), used),
+        };
         if fill <= progress + lead || progress == 0 {
             return 0;
         }
@@ -176,8 +181,6 @@ impl Pace {
         let Some(started) = now.started else { return 0 };
         let total = now.foreseen.total();
         drop(now);
-        // Of this flush, or all of the next.
-        let left = if is_next_but_one { 1000 } else { 1000 - progress };
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {
             0 => elapsed.saturating_mul(left) / progress,
@@ -189,7 +192,6 @@ impl Pace {
         };
         // What was left undone has come to this flush's work; it is to be made up for, and not to be left again.
         let rest = u128::from(rest) * u128::from(1000 + self.undone.load(Relaxed)) / 1000;
-        let used = if is_next_but_one { 0 } else { used };
         let room = capacity.saturating_sub(used).max(bytes).max(1);
         (bytes as u128 * rest / room as u128) as u64
     }

@@ -57,30 +57,30 @@ impl Need {
         Self { nodes: of(self.nodes, other.nodes), rest: of(self.rest, other.rest) }
     }
 
-    fn bytes(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         self.nodes + self.rest
     }
 }
 
 impl Shares {
-    /// What a flush takes, or whoever else writes nodes, that holds back so many bytes for the leaves, has so many read ahead, and writes
+    /// What a flush takes, or whoever else writes nodes, that holds back so many bytes for the leaves, and writes
     /// so many, but never more than each of that has as its share. Nodes are the log pieces that what it holds back comes from;
-    /// the rest is what it holds back, the buffers that the pieces were read into, the lists of what goes to the leaves, the writer's buffers, and those that it
-    /// reads ahead into.
-    pub fn work(&self, held: u64, ahead: u64, written: u64) -> Need {
+    /// the rest is what it holds back, the buffers that the pieces were read into, the lists of what goes to the leaves, and the writer's buffers.
+    pub fn work(&self, held: u64, written: u64) -> Need {
         let held = held.min(self.hold);
         let written = written.min((BUFFERS * self.writer) as u64);
-        Need { nodes: held, rest: 3 * held + written + ahead.min(self.read_ahead()) }
+        Need { nodes: held, rest: 3 * held + written }
     }
 
-    /// Bytes of buffers that are read ahead into: what may be staged, and half as much again in flight ([`crate::tree::sweep_ahead`]).
-    pub fn read_ahead(&self) -> u64 {
-        self.stage + self.stage / 2
+    /// What is read ahead takes, of so many bytes of nodes. It lies in the buffers that it was read into, or beside them in frames; there is as much of it as may be staged or coming, and half as much
+    /// in buffers of which a part was let go ([`crate::store::stage`]).
+    pub fn read_ahead(&self, nodes: u64) -> Need {
+        Need { nodes: 0, rest: nodes.min(self.stage + self.stage / 2) }
     }
 
-    /// What it takes at most.
+    /// What both take at most.
     pub fn work_max(&self) -> Need {
-        self.work(u64::MAX, u64::MAX, u64::MAX)
+        self.work(u64::MAX, u64::MAX).each(self.read_ahead(u64::MAX), |work, ahead| work + ahead)
     }
 
     /// Frames that are kept idle, whatever is in use: what a few readers have in their hands, one after the other.
@@ -141,6 +141,11 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Bytes that it has got.
+    pub fn bytes(&self) -> u64 {
+        self.need.get().bytes()
+    }
+
     /// Takes so much from the cache, as far as it has not got as much: what is small does not empty it.
     pub fn needs(&self, need: Need) {
         let has = self.need.get();

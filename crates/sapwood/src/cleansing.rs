@@ -6,6 +6,7 @@ mod all;
 mod due;
 mod grown;
 mod paid;
+
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -24,6 +24,7 @@ use crate::operation::{KeyspaceId, SeqNo};
 use crate::options::Shares;
 use crate::queue::map::Spare;
 use crate::queue::opq::{Change, Opq};
+use crate::store::data_file::DataFile;
 use crate::store::manifest::Manifest;
 use crate::store::pager::Pager;
 use crate::store::segment::Slots;
@@ -101,6 +102,8 @@ pub(crate) struct Engine {
     pub pace: Pace,
     /// `None` in a database that was opened for reading only, or is closed.
     writer: Mutex<Option<Writer>>,
+    /// What it and those beside it share; `None` in a database that was opened for reading only.
+    data_file: Option<Arc<DataFile>>,
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
     pub read_only: bool,
@@ -114,9 +117,6 @@ pub(crate) struct Engine {
 /// The writer in the hands of who works with it.
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
-    engine: &'a Engine,
-    /// Whether the buffers are for who comes next.
-    is_handed_on: bool,
     // Given back after the buffers.
     work: Work<'a>,
 }
@@ -130,22 +130,13 @@ impl WriterAtWork<'_> {
     pub fn parts(&mut self) -> Result<(&mut Writer, &Work<'_>)> {
         Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
-
-    /// The same work goes on at once: its buffers keep their memory.
-    pub fn hand_on(&mut self) {
-        self.is_handed_on = true;
-    }
 }
 
 impl Drop for WriterAtWork<'_> {
     fn drop(&mut self) {
-        if self.is_handed_on {
-            return;
-        }
         if let Some(writer) = &mut *self.writer {
             writer.rest();
         }
-        self.engine.pager.reader.buffers().allow(0);
     }
 }
 
@@ -205,6 +196,7 @@ impl Engine {
             commits: CommitQueue::default(),
             flush: FlushControl::new(parts.in_background),
             pace: Pace::default(),
+            data_file: parts.writer.as_ref().map(|writer| Arc::clone(writer.file())),
             writer: Mutex::new(parts.writer),
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
@@ -254,12 +246,18 @@ impl Engine {
         if writer.is_none() {
             return Err(Error::Closed);
         }
-        Ok(WriterAtWork { writer, engine: self, is_handed_on: false, work: self.work(need) })
+        Ok(WriterAtWork { writer, work: self.work(need) })
     }
 
     /// Makes the engine one that writes.
     pub fn set_writer(&mut self, writer: Writer) {
+        self.data_file = Some(Arc::clone(writer.file()));
         *self.writer.get_mut() = Some(writer);
+    }
+
+    /// Bytes of the data file that were written since it was opened.
+    pub fn data_bytes_written(&self) -> u64 {
+        self.data_file.as_ref().map_or(0, |file| file.bytes_written())
     }
 
     /// Takes the writer away: nothing is written any more.

@@ -8,21 +8,24 @@
 //!                       └ any other error: poison
 //! ```
 //! Here is one flush from its beginning to its end. [`turns`] says whose turn it is: who is woken, and who waits for what; [`portions`] is
-//! the way of a queue to the trees; [`append_ahead`] what of the next queue goes there beside the end of a flush; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
+//! the way of a queue to the trees; [`append_ahead`] what of the next queue goes there beside the end of a flush; [`handed_on`] what is kept for it; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
 //! one another.
 
 mod append_ahead;
 mod control;
+mod handed_on;
 mod portions;
 mod queue_log;
 mod shortage;
 mod told;
 mod turns;
 
+#[cfg(test)]
 pub(crate) use append_ahead::Ahead;
 #[cfg(test)]
 pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use control::FlushControl;
+pub(crate) use handed_on::HandedOn;
 
 use crate::advisor::new_max;
 use crate::beside::beside;
@@ -43,18 +46,15 @@ use told::Told;
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        self.flush_and_go_ahead(&mut None)
+        self.flush_and_hand_on(&mut HandedOn::default())
     }
 
-    /// The same, with what has gone `ahead` of it, if it is this queue's. Leaves there what has gone ahead of the next flush.
-    pub fn flush_and_go_ahead<'e>(&'e self, ahead: &mut Option<Ahead<'e>>) -> Result<()> {
+    /// The same, with what the flush before has `handed_on`, if that is still good for something. Leaves there what is for the next.
+    pub fn flush_and_hand_on<'e>(&'e self, handed_on: &mut HandedOn<'e>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
-        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, ahead));
+        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
         self.pace.end();
-        if let Ok(writer) = guard.get() {
-            self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
-        }
         if let Err(error) = &result {
             self.yield_to(error);
             if error.is_disk_full() {
@@ -62,9 +62,6 @@ impl Engine {
             }
         }
         self.flush.end(result.as_ref().err());
-        if result.is_ok() && self.flush.in_background() && self.state.load().frozen.is_some() {
-            guard.hand_on();
-        }
         drop(guard);
         self.flush.notify();
         result
@@ -73,13 +70,13 @@ impl Engine {
     fn flush_frozen<'e>(
         &'e self,
         at_work: &mut WriterAtWork<'_>,
-        ahead: &mut Option<Ahead<'e>>,
+        handed_on: &mut HandedOn<'e>,
     ) -> Result<()> {
-        let of_this = ahead.take();
+        let of_this = handed_on.ahead.take();
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.slots.begin_round();
-        let mut told = Told::begin(&self.flush.counters);
+        let mut told = Told::begin(self);
         let mut sweep = self.flush.sweep.lock();
         let lengths = if of_this.is_some() { sweep.lengths() } else { self.begin_sweep(&mut sweep, &frozen) };
         let wal_low = frozen.wal_low;
@@ -122,8 +119,8 @@ impl Engine {
         self.flush.notify();
         self.shorten_log(wal_low);
         let due = sweep.take_due();
-        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, ahead)?;
-        told.end(&self.flush.counters, lengths, due.len(), undone);
+        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, handed_on)?;
+        told.end(self, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees are through.
         self.recount_old_queues();
         let state = self.state.load();
@@ -141,7 +138,7 @@ impl Engine {
         at_work: &mut WriterAtWork<'_>,
         sweep: &mut Sweep,
         due: &[Due],
-        ahead: &mut Option<Ahead<'e>>,
+        HandedOn { ahead, buffers }: &mut HandedOn<'e>,
     ) -> Result<(usize, Duration)> {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
@@ -149,7 +146,7 @@ impl Engine {
         let of_next = &mut *sweep;
         let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
         let (cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
-            Ok(()) => self.cleanse_due_beside(writer, &mut left, Some(goes_ahead)),
+            Ok(()) => self.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
             failed => (failed, None),
         };
         sweep.leave(left);
@@ -188,17 +185,16 @@ impl Engine {
 
     /// Memory that a queue of so many bytes takes on its way to the trees. A block whose log area is too long for another piece has
     /// got as much of it from this queue as from all before, or the last flush would have found it due; and what changes are dense beside is
-    /// some times as long as they. With what the flush before has handed on.
+    /// some times as long as they.
     fn flushing(&self, bytes: u64) -> Need {
-        let handed_on = self.pager.reader.buffers().allowed() as u64;
-        self.shares.work(2 * bytes, handed_on, 10 * bytes)
+        self.shares.work(2 * bytes, 10 * bytes)
     }
 
     /// Memory that is taken after a flush which has found so many bytes of leaves due: to cleanse them, and by the collector. Logs are shorter
     /// than their leaves.
     fn tidying(&self, leaves: u64) -> Need {
         let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 2 * leaves };
-        self.shares.work(leaves.min(ON_THE_WAY), 2 * leaves, written)
+        self.shares.work(leaves.min(ON_THE_WAY), written)
     }
 
     /// Tells the record cache of all that comes to the trees, before readers look there for it.

@@ -16,7 +16,6 @@ use crate::store::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of keys and values that one call takes.
 const MAX: u64 = 8 << 30;
@@ -36,13 +35,12 @@ impl Engine {
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
         self.flush_all()?;
-        let mut guard = self.writer(self.shares.work_max())?;
+        let mut guard = self.writer(self.shares.work(u64::MAX, u64::MAX))?;
         let writer = guard.get()?;
         self.check_writable()?;
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
-        self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
         // What is wrong with the records concerns nobody else.
         let ingested = ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {

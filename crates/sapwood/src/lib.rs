@@ -73,6 +73,7 @@ mod rest;
 mod snapshot;
 mod source;
 mod space;
+mod stage_buffers;
 mod stats;
 mod store;
 mod tree;

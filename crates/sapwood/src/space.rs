@@ -46,9 +46,14 @@ impl Engine {
         (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 
-    /// Bytes that a portion of cleansing writes, beside so many live bytes, and no more than `most`: as long as its list of nodes and what is on its way fit into
+    /// Bytes that a portion of cleansing writes, beside so many live bytes, if nobody waits for more.
+    pub fn cleansing_portion(&self, live: u64) -> u64 {
+        self.cleansing_portion_of(live, *PORTION.end())
+    }
+
+    /// The same, but no more than `most`: as long as its list of nodes and what is on its way fit into
     /// memory, and a little at a time while the disk is full.
-    pub fn cleansing_portion(&self, live: u64, most: u64) -> u64 {
+    pub fn cleansing_portion_of(&self, live: u64, most: u64) -> u64 {
         let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
         let held = (4 * self.shares.hold).max(*PORTION.start());
         let portion = (live / 8).clamp(*PORTION.start(), most.max(*PORTION.start()));
@@ -62,7 +67,7 @@ impl Engine {
 
     /// Memory that the collector takes, at most.
     pub fn collecting_max(&self) -> Need {
-        self.shares.work(0, 0, u64::MAX)
+        self.shares.work(0, u64::MAX)
     }
 
     /// Whether somebody waits for what collects: a writer, or who closes the database.
@@ -197,7 +202,6 @@ impl Engine {
     pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         self.collect(writer, patience)?;
         self.reclaim_by_steps();
-        self.flush.counters.data_bytes.store(writer.file().bytes_written(), Relaxed);
         Ok(())
     }
 }

@@ -227,7 +227,7 @@ impl Engine {
                 change_bytes_flushed: get(&flushed.change_bytes),
                 log_bytes,
                 log_syncs,
-                data_bytes: get(&flushed.data_bytes),
+                data_bytes: self.data_bytes_written(),
                 collected_bytes: get(&flushed.collected_bytes),
                 manifest_bytes,
                 flushes: get(&flushed.flushes),

@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::publish::Trees;
-use crate::space::PORTION;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::store::writer::Writer;
@@ -19,7 +18,7 @@ impl Engine {
     /// Memory that a cleansing takes now, at most: no more than log areas have is on its way to the leaves.
     pub fn cleansing_max(&self) -> Need {
         let logged = self.state.load().version.logs.totals().bytes;
-        self.shares.work(logged.min(ON_THE_WAY), u64::MAX, u64::MAX)
+        self.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
     /// Brings all changes of log areas to their leaves. The space that this sets free goes back as soon as nobody writes.
@@ -46,7 +45,7 @@ impl Engine {
         from: Bytes,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes(), *PORTION.end());
+        let budget = self.cleansing_portion(base.live_bytes());
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = logged::next(view, from, budget)?;

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::publish::Trees;
 use crate::space::{DUE_MAX, PORTION};
+use crate::stage_buffers::StageBuffers;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::store::rent::price;
@@ -32,15 +33,17 @@ impl Engine {
     /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. What is left of them is what is not done, after an
     /// error too.
     pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
-        self.cleanse_due_beside(writer, due, None::<fn(&[Due], Writer)>).0
+        self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[Due], Writer)>).0
     }
 
     /// The same, but when the next queue is frozen goes on until what `goes_ahead` of that, with a writer of its own and beside the blocks that are left then, has come to
-    /// its end. Says what that is, if it was begun and did not panic, and how long it was waited for when nothing was due any more.
-    pub fn cleanse_due_beside<T: Send>(
-        &self,
+    /// its end. Says what that is, if it was begun and did not panic, and how long it was waited for when nothing was due any more. What was read ahead into `buffers` is gone then; their
+    /// memory is for who keeps them.
+    pub fn cleanse_due_beside<'e, T: Send>(
+        &'e self,
         writer: &mut Writer,
         due: &mut &[Due],
+        buffers: &mut Option<StageBuffers<'e>>,
         mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
     ) -> (Result<()>, Option<(T, Duration)>) {
         // A flush has somebody who waits for it, and others have time.
@@ -49,9 +52,10 @@ impl Engine {
             return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
         }
         let (stage, limit) = (&self.pager.stage, self.shares.stage);
+        let kept = buffers.get_or_insert_with(|| self.stage_buffers());
+        kept.keep_for(due.iter().map(|due| due.leaves).sum());
         std::thread::scope(|scope| {
             let open = stage.open(limit);
-            self.pager.reader.buffers().allow(self.shares.read_ahead() as usize);
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
             let work = move || sweep_ahead(stage, &self.pager, all, version, limit);
@@ -130,7 +134,7 @@ impl Engine {
     ) -> Result<&'d [Due]> {
         let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
         let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes(), limit);
+        let budget = self.cleansing_portion_of(base.live_bytes(), limit);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
         let mut bytes = 0;

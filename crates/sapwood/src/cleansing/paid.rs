@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::node::NodeId;
 use crate::publish::Trees;
-use crate::space::PORTION;
 use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::store::mapping_table::Position;
@@ -34,7 +33,7 @@ impl Engine {
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
         let base = Arc::clone(&self.state.load().version);
-        let write = self.cleansing_portion(base.live_bytes(), *PORTION.end());
+        let write = self.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = logged::paid(&self.pager, &base, listed, write, self.shares.hold)?;
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);

@@ -24,7 +24,8 @@ use crate::queue::opq::Opq;
 use crate::store::attempt::Attempt;
 use crate::store::version::Version;
 use crate::store::writer::Writer;
-use crate::tree::route::{self, Budget, Grounds, Part, Routed, route};
+use crate::tree::route::aside::{Aside, Part};
+use crate::tree::route::{Budget, Grounds, Routed, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::{Due, Place, Sweep};
 use crate::tree::view::{Block, TreeView};
@@ -101,13 +102,13 @@ impl Engine {
         frozen: Arc<Frozen>,
         place: Place,
     ) -> Result<Option<Ahead<'e>>> {
-        let mut aside = route::Ahead::default();
+        let mut aside = Aside::default();
         for Due { keyspace, low, .. } in left {
             let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
             aside.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
         // It holds nothing back.
-        let work = self.work(self.shares.work(0, 0, 10 * frozen.queue.bytes()));
+        let work = self.work(self.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
         let mut attempt = Attempt::begin(base, &self.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);

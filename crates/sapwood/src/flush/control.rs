@@ -60,7 +60,6 @@ pub(super) struct Control {
 pub(crate) struct Counters {
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
-    pub data_bytes: AtomicU64,
     pub collected_bytes: AtomicU64,
     pub changes: AtomicU64,
     /// Of these, appended beside the end of the flush before.

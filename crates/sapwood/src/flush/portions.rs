@@ -22,7 +22,8 @@ use crate::store::attempt::Attempt;
 use crate::store::garbage_collection::Patience;
 use crate::tree::bupdate::bupdate;
 use crate::tree::incoming::Either;
-use crate::tree::route::{Budget, Grounds, Part, bytes_of, route};
+use crate::tree::route::aside::Part;
+use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree::sweep::{Place, Sweep};
 use bytes::Bytes;
@@ -192,7 +193,7 @@ impl Engine {
             let grounds = Grounds { sweep, sample, fresh, leaf_len, ahead: None };
             let routed = route(attempt, keyspace, changes, grounds, limits)?;
             // More than was foreseen, where areas of many tiny pieces have become full at the same time.
-            work.needs(self.shares.work(routed.rewrite.bytes(), 0, routed.promised));
+            work.needs(self.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
             rewrite = rewrite.saturating_sub(routed.promised);

@@ -7,7 +7,7 @@
 //! ```
 //! Invariant: where nobody listens it costs nothing but the question whether somebody does.
 
-use super::control::Counters;
+use crate::engine::Engine;
 use crate::tree::sweep::Lengths;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ struct Begun {
 
 const COUNTED: usize = 7;
 
-fn counted(counters: &Counters) -> [u64; COUNTED] {
+fn counted(engine: &Engine) -> [u64; COUNTED] {
+    let counters = &engine.flush.counters;
     let get = |counter: &AtomicU64| counter.load(Relaxed);
     [
         get(&counters.changes),
@@ -34,15 +35,15 @@ fn counted(counters: &Counters) -> [u64; COUNTED] {
         get(&counters.change_bytes),
         get(&counters.blocks_appended),
         get(&counters.blocks_cleansed),
-        get(&counters.data_bytes),
+        engine.data_bytes_written(),
         get(&counters.collected_bytes),
     ]
 }
 
 impl Told {
-    pub fn begin(counters: &Counters) -> Self {
+    pub fn begin(engine: &Engine) -> Self {
         let listens = tracing::enabled!(target: TARGET, tracing::Level::DEBUG);
-        let begun = || Begun { at: Instant::now(), in_trees: Duration::ZERO, before: counted(counters) };
+        let begun = || Begun { at: Instant::now(), in_trees: Duration::ZERO, before: counted(engine) };
         Self(listens.then(begun))
     }
 
@@ -54,9 +55,9 @@ impl Told {
     }
 
     /// The flush is over, and of so many blocks that were due some are left.
-    pub fn end(self, counters: &Counters, lengths: Lengths, due: usize, left: usize) {
+    pub fn end(self, engine: &Engine, lengths: Lengths, due: usize, left: usize) {
         let Some(Begun { at, in_trees, before }) = self.0 else { return };
-        let now = counted(counters);
+        let now = counted(engine);
         let [changes, ahead, bytes, appended, cleansed, written, collected] =
             std::array::from_fn(|index| now[index].saturating_sub(before[index]));
         tracing::debug!(

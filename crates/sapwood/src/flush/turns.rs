@@ -3,6 +3,7 @@
 //! Invariant: without a background thread whoever waits flushes.
 
 use super::control::Control;
+use super::handed_on::HandedOn;
 use crate::commit::Log;
 use crate::engine::{Engine, Panicked};
 use crate::error::{Error, Result};
@@ -15,12 +16,16 @@ impl Engine {
     pub fn flush_loop(&self) {
         let _panicked = Panicked::watch(self, "the flushing thread");
         let mut idle = Idle::default();
-        let mut ahead = None;
+        let mut handed_on = HandedOn::default();
         loop {
             {
                 let mut control = self.flush.inner.lock();
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
+                    if handed_on.is_some() {
+                        MutexGuard::unlocked(&mut control, || handed_on = HandedOn::default());
+                        continue;
+                    }
                     // However often it is woken in between.
                     let left = idle.left(self.keeps_something());
                     if left.is_zero() {
@@ -33,15 +38,13 @@ impl Engine {
                     return;
                 }
             }
-            if let Err(error) = self.flush_and_go_ahead(&mut ahead)
-                && error.is_disk_full()
-            {
-                // Until there is space there may be no next queue.
-                self.give_back_spare(Duration::ZERO);
-                self.pause_for_space();
-            }
-            if self.check_writable().is_err() {
-                ahead = None;
+            if let Err(error) = self.flush_and_hand_on(&mut handed_on) {
+                handed_on = HandedOn::default();
+                if error.is_disk_full() {
+                    // Until there is space there may be no next queue.
+                    self.give_back_spare(Duration::ZERO);
+                    self.pause_for_space();
+                }
             }
             idle.flushed(self.visible());
         }

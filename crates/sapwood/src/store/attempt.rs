@@ -176,7 +176,7 @@ impl<'a> Attempt<'a> {
         let mut encoded = std::mem::take(&mut self.encoded);
         let crc = node::encode(&mut encoded, name, entries, count);
         let position = self.append(id, &encoded, crc);
-        let was_cached = self.replace(id);
+        let was_cached = self.replace(id).is_some();
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
             && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
         {
@@ -258,8 +258,9 @@ impl<'a> Attempt<'a> {
     /// Writes a node as it is to a new place.
     pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
         let position = self.append(id, node.bytes(), node.crc())?;
-        if self.replace(id) {
-            self.pager.admit(position, node.clone());
+        // The one that is there has memory of its own; the given one may lie in what was read ahead.
+        if let Some(cached) = self.replace(id) {
+            self.pager.admit(position, cached);
             self.admitted.push(position);
         }
         Ok(())
@@ -280,11 +281,11 @@ impl<'a> Attempt<'a> {
         Ok(position)
     }
 
-    /// Notes that the node's old place is about to die. Says whether it was in the cache.
-    fn replace(&mut self, id: NodeId) -> bool {
-        let Some(old) = self.base.table.address(id) else { return false };
+    /// Notes that the node's old place is about to die. Gives the node, if it is in the cache.
+    fn replace(&mut self, id: NodeId) -> Option<Node> {
+        let old = self.base.table.address(id)?;
         self.replaced.push(old.position);
-        self.pager.cached(old).is_some()
+        self.pager.cached(old)
     }
 
     /// Gives a node up.

@@ -200,20 +200,29 @@ impl NodeReader {
             return None;
         }
         let runs = plan.runs.iter();
-        let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-        let allowance = match leave {
-            Leave::Shared { mine } => Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?,
-            Leave::Own => Allowance::own(bytes),
+        let shared = match leave {
+            Leave::Shared { mine } => {
+                let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
+                Some(Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?)
+            }
+            Leave::Own => None,
         };
-        let reads = runs.map(|run| {
-            let capacity = AlignedBuffer::capacity_for(run.len);
-            let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
-            let mut buffer =
-                fits.map_or_else(|| self.buffers.take(run.len), |index| spare.swap_remove(index));
-            buffer.set_len(run.len);
-            ReadInto { file: self.file, offset: run.offset, buffer }
-        });
-        let reads = self.volume.begin(reads.collect());
+        let reads: Vec<_> = runs
+            .map(|run| {
+                let capacity = AlignedBuffer::capacity_for(run.len);
+                let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
+                let mut buffer = match fits {
+                    Some(index) => spare.swap_remove(index),
+                    None if shared.is_some() => self.buffers.take(run.len),
+                    None => self.buffers.take_or_larger(run.len),
+                };
+                buffer.set_len(run.len);
+                ReadInto { file: self.file, offset: run.offset, buffer }
+            })
+            .collect();
+        let held = || reads.iter().map(|read| read.buffer.capacity()).sum();
+        let allowance = shared.unwrap_or_else(|| Allowance::own(held()));
+        let reads = self.volume.begin(reads);
         self.count_plan(plan);
         Some(Begun { reads, allowance })
     }
@@ -234,7 +243,7 @@ impl NodeReader {
         Ok(())
     }
 
-    /// As [`NodeReader::finish`], for nodes that are soon let go, and neighbours together: they keep the buffers, as far as most of what was read is wanted.
+    /// As [`NodeReader::finish`], for nodes that are soon let go, and neighbours together: they keep the buffers, if they are half of their memory at least.
     pub fn finish_in_place(
         &self,
         begun: Begun,
@@ -246,7 +255,7 @@ impl NodeReader {
             let members = &plan.members[run.members.clone()];
             let useful: usize = members.iter().map(|(_, index)| wanted[*index].1.len as usize).sum();
             if 2 * useful < buffer.capacity() {
-                self.copy_out(run, members, &buffer, wanted, &mut node)?;
+                self.copy_out(plan, run, &buffer, wanted, &mut node)?;
                 continue;
             }
             let all = Bytes::from_owner(buffer);
@@ -287,21 +296,19 @@ impl NodeReader {
         mut node: impl FnMut(usize, Node),
     ) -> Result<()> {
         let mut runs = plan.runs.iter().zip(buffers);
-        runs.try_for_each(|(run, buffer)| {
-            self.copy_out(run, &plan.members[run.members.clone()], buffer, wanted, &mut node)
-        })
+        runs.try_for_each(|(run, buffer)| self.copy_out(plan, run, buffer, wanted, &mut node))
     }
 
     /// Makes nodes of what a run has brought.
     fn copy_out(
         &self,
+        plan: &Plan,
         run: &Run,
-        members: &[(u64, usize)],
         buffer: &AlignedBuffer,
         wanted: &[(NodeId, Address)],
         node: &mut impl FnMut(usize, Node),
     ) -> Result<()> {
-        for (offset, index) in members {
+        for (offset, index) in &plan.members[run.members.clone()] {
             let (id, address) = wanted[*index];
             node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
         }

@@ -9,8 +9,9 @@
 //!
 //! Invariants:
 //! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it is not wanted.
-//! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first. Of nodes that lie where they were read (see
-//!    [`NodeReader::finish_in_place`](super::node_reader::NodeReader::finish_in_place)) a buffer keeps its memory until its last node is let go: twice as much as they at most.
+//! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first. That is bytes of nodes. Of those that lie where they were read (see
+//!    [`NodeReader::finish_in_place`](super::node_reader::NodeReader::finish_in_place)) a buffer keeps its memory until its last node is let go, and up to half of it may be between nodes: the
+//!    memory is mostly half as much again, and could be twice as much, and the log pieces of one batch besides.
 //! 3. Whatever is coming arrives or fails: a batch that is dropped has failed.
 //! 4. What is here for a block is given up as soon as the flush asks for what lies beyond it, wanted or not.
 
@@ -330,6 +331,7 @@ mod tests {
         assert_eq!(stage.bytes(), 0, "a wrong guess is given up when the flush has passed it");
         assert_eq!(stage.admits(1 << 30), Admission::Now, "an empty stage takes anything");
     }
+
     #[test]
     fn a_block_that_was_passed_is_given_up_within_a_portion() {
         let stage = Stage::default();

@@ -122,7 +122,7 @@ impl Writer {
     }
 
     /// What it shares with those beside it.
-    pub fn file(&self) -> &DataFile {
+    pub fn file(&self) -> &Arc<DataFile> {
         &self.file
     }
 

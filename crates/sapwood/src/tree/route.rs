@@ -16,7 +16,7 @@
 //! eighth of the changes, but as long as nothing is rewritten nothing dies, and the whole queue is one edit: its log
 //! is never synced, and writers get its memory back before the long part of the work begins.
 //!
-//! While others change the trees, a flush can [go ahead](Ahead) with what it only appends, to blocks that they leave as they are. What it passes by comes
+//! While others change the trees, a flush can go ahead with what it only appends, to blocks that they leave as they are. What it leaves [aside] comes
 //! to the trees when it is alone, in the same attempt.
 //!
 //! Invariants:
@@ -26,6 +26,7 @@
 //! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
 //! 4. Who goes ahead writes nothing but new log pieces.
 
+pub(crate) mod aside;
 pub(super) mod cut;
 
 use crate::error::{Error, Result};
@@ -35,17 +36,16 @@ use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
-use crate::store::stage::Mark;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::held::Held;
 use crate::tree::sample::Sample;
-use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency, beyond};
+use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency};
 use crate::tree::view::TreeView;
+use aside::Aside;
 use bytes::Bytes;
 use cut::{cut, logged_len};
 use mpsearch::{Visit, mpsearch};
-use std::collections::HashSet;
 use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,39 +78,6 @@ pub(crate) struct Routed<'q> {
     pub is_tail: bool,
 }
 
-/// A part of the order of keys, from here up to there; to its end if there is none. What was passed by is of one keyspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub from: Mark,
-    pub to: Option<Mark>,
-}
-
-/// What goes ahead leaves aside.
-#[derive(Default)]
-pub(crate) struct Ahead {
-    /// So many chunks are taken at most: then it is time for a newer version.
-    pub chunks: usize,
-    /// Blocks that others may change.
-    pub claimed: HashSet<NodeId>,
-    /// Where the changes are that it has passed by, in key order and no key twice: those for these blocks, and what does not go to log areas.
-    pub passed: Vec<Part>,
-}
-
-impl Ahead {
-    fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
-        // Copies: slices would keep the nodes that they are of.
-        let copy = |key: Bytes| Bytes::copy_from_slice(&key);
-        let (from, to) = ((keyspace, copy(low)), beyond(keyspace, fence.map(copy)));
-        match self.passed.last_mut() {
-            // In a newer version the block may have what was its neighbour's, which was passed by.
-            Some(Part { from: (of, _), to: Some(end) }) if *of == keyspace && from <= *end => {
-                *end = std::mem::take(end).max(to);
-            }
-            _ => self.passed.push(Part { from, to: Some(to) }),
-        }
-    }
-}
-
 /// How much one attempt may take on, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -134,7 +101,7 @@ pub(crate) struct Grounds<'a> {
     /// How long leaves are to be, in bytes.
     pub leaf_len: usize,
     /// While others change the trees.
-    pub ahead: Option<&'a mut Ahead>,
+    pub ahead: Option<&'a mut Aside>,
 }
 
 /// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget, to their blocks.

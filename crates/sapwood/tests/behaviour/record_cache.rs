@@ -39,6 +39,15 @@ fn hot(number: u64) -> u64 {
     number * (RECORDS / HOT / 2 * 2)
 }
 
+/// Ends the readers when the writer is done, or has failed.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn readers_never_go_back_in_time_and_snapshots_never_forward() {
     let (db, keyspace) = open(4 << 20);
@@ -77,6 +86,7 @@ fn readers_never_go_back_in_time_and_snapshots_never_forward() {
                 }
             });
         }
+        let _ends = Ends(&over);
         let mut rng = StdRng::seed_from_u64(9);
         for turn in 1..=60 {
             let mut batch = db.batch();
@@ -98,7 +108,6 @@ fn readers_never_go_back_in_time_and_snapshots_never_forward() {
                 batch.durability(Durability::Buffered).commit().expect("commits");
             }
         }
-        over.store(true, Ordering::Relaxed);
     });
     let stats = db.stats();
     assert!(stats.writes.flushes > 20, "{} flushes", stats.writes.flushes);

@@ -9,7 +9,9 @@
 //!    with another of its number ([`Manifest`](super::Manifest)).
 //! 2. When `CURRENT` names it, it has all edits of the one before, durably.
 
-use super::{Output, encode_header, file_name, read_record};
+use super::format::encode_header;
+use super::replay::read_record;
+use super::{Output, file_name};
 use crate::error::{Error, Result};
 use crate::source::{OpenFile, Window};
 use crate::store::checkpoint::Checkpoint;

@@ -1,0 +1,94 @@
+//! Memory that due blocks are read ahead into, kept from one portion to the next, and from one flush to the next that follows at once: what is read and let go again and again
+//! would otherwise cost a page fault for each page.
+//!
+//! Invariants:
+//! 1. As long as buffers are kept, in use or idle, they count in the [budget](crate::budget), and no longer.
+//! 2. One at a time, that of whoever has the writer, or had it last.
+
+use crate::budget::Work;
+use crate::engine::Engine;
+
+/// See the module.
+pub(crate) struct StageBuffers<'e> {
+    engine: &'e Engine,
+    // Given back when the buffers are.
+    work: Work<'e>,
+}
+
+impl Engine {
+    pub fn stage_buffers(&self) -> StageBuffers<'_> {
+        StageBuffers { engine: self, work: self.work(Default::default()) }
+    }
+}
+
+impl StageBuffers<'_> {
+    /// So many bytes of leaves are to be read ahead. Logs are shorter than their leaves.
+    pub fn keep_for(&self, leaves: u64) {
+        self.work.needs(self.engine.shares.read_ahead(2 * leaves));
+        self.engine.pager.reader.buffers().allow(self.work.bytes() as usize);
+    }
+}
+
+impl Drop for StageBuffers<'_> {
+    fn drop(&mut self) {
+        self.engine.pager.reader.buffers().allow(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Database;
+    use crate::budget::Need;
+    use crate::cleansing::tests::with_due;
+    use crate::store::writer::Writer;
+    use crate::tree::sweep::Due;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn buffers_stay_and_count_until_they_are_let_go() {
+        let volume = Simulated::new(1);
+        let (db, _, due) = with_due(&volume, 1, 200_000);
+        let engine = &db.handle.engine;
+        let due: Vec<_> = due.into_iter().map(|due| Due { leaves: 1 << 20, ..due }).collect();
+        let pool = engine.pager.reader.buffers();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut buffers = None;
+        let (mut left, nobody) = (&due[..], None::<fn(&[Due], Writer)>);
+        engine.cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, nobody).0.unwrap();
+        drop(guard);
+        let kept = buffers.as_ref().unwrap().work.bytes();
+        assert_eq!((pool.allowed() as u64, kept), (kept, engine.shares.read_ahead(u64::MAX).bytes()));
+        let spare = engine.shares.read_buffers;
+        assert!(pool.idle_bytes() > spare, "{} of {spare}", pool.idle_bytes());
+        drop(buffers);
+        assert!(pool.allowed() == 0 && pool.idle_bytes() <= spare);
+    }
+
+    #[test]
+    fn who_flushes_again_and_again_lets_go_of_them_in_the_end() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(8 << 20).open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let engine = &db.handle.engine;
+        let pool = engine.pager.reader.buffers();
+        let mut seen = 0;
+        for round in 0..400u32 {
+            let mut batch = db.batch();
+            for number in 0..500u32 {
+                let key = (round * 500 + number).wrapping_mul(0x9E37_79B1) % 100_000;
+                batch.insert(&keyspace, key.to_be_bytes(), [round as u8; 200]);
+            }
+            batch.commit().unwrap();
+            seen = seen.max(pool.allowed());
+        }
+        assert!(seen > 0, "nothing was read ahead");
+        db.flush().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while pool.allowed() > 0 || pool.idle_bytes() > engine.shares.read_buffers {
+            assert!(Instant::now() < until, "{} bytes are still kept", pool.allowed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

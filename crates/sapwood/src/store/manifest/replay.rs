@@ -1,0 +1,275 @@
+//! Reading a manifest from its beginning to the last record that is whole.
+//!
+//! Invariants:
+//! 1. No more of it than two windows is in memory at a time.
+//! 2. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments have there been room for.
+
+use super::file_name;
+use super::format::{
+    FILE_HEADER, FILE_MAGIC, RECORD_HEADER, RECORD_MAGIC, Record, decode_record, record_len,
+};
+use crate::bytecode::Reader;
+use crate::database_id::DatabaseId;
+use crate::error::{Error, Result};
+use crate::node::HEADER as NODE_HEADER;
+use crate::source::{FileSource, Source, Window};
+use crate::store::current::{Current, FORMAT};
+use crate::store::edit::Edit;
+use crate::store::pager::FILE as DATA_FILE;
+use crate::store::segment::{Segment, Slots};
+use crate::store::version::Version;
+use psync::Volume;
+use std::sync::Arc;
+
+/// A manifest that was read to its end.
+pub(crate) struct Replayed {
+    pub version: Version,
+    /// Valid bytes.
+    pub len: u64,
+    pub(super) checkpoint_len: u64,
+    /// Whether something unfinished follows them.
+    pub torn: bool,
+}
+
+/// The record at `offset`, if a whole one begins there.
+pub(super) fn read_record<S: Source>(
+    window: &mut Window<S>,
+    current: &Current,
+    offset: u64,
+) -> Result<Option<Record>> {
+    let Some(len) = record_len(window.get(offset, RECORD_HEADER)?) else { return Ok(None) };
+    if len > window.source.len().saturating_sub(offset) {
+        return Ok(None);
+    }
+    let bytes = window.copy(offset, len as usize)?;
+    Ok(decode_record(current, offset, &bytes))
+}
+
+/// Reads the manifest that `current` names. `slots` is where its segments get their slots from.
+pub(crate) fn replay(
+    volume: &dyn Volume,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+) -> Result<Replayed> {
+    let name = file_name(current.manifest);
+    let source = FileSource::open(volume, &name).map_err(|error| match error {
+        psync::Error::NotFound { .. } => {
+            Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
+        }
+        other => other.into(),
+    })?;
+    decode(source, &name, current, data_len, slots)
+}
+
+/// Whether the data file ever had room for what an edit speaks of. If not: how long it would have to be, and for what.
+fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
+    if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
+        return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
+    }
+    let slots = data_len / span + SLOTS_BEGUN;
+    let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || *number >= u64::MAX / span / 2;
+    match edit.segments.iter().find(outside) {
+        Some((number, slot)) => {
+            Err((u64::from(*slot).saturating_mul(span), format!("segment {number} in slot {slot}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Slots that can have been begun behind the end of the data file.
+const SLOTS_BEGUN: u64 = 1 << 16;
+
+/// The decoder proper. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments
+/// have there been room for.
+pub(crate) fn decode(
+    source: impl Source,
+    name: &str,
+    current: &Current,
+    data_len: u64,
+    slots: &Arc<Slots>,
+) -> Result<Replayed> {
+    let len = source.len();
+    let mut window = Window::new(source);
+    let bytes = window.get(0, FILE_HEADER)?;
+    let mut reader = Reader::new(bytes);
+    let mut header = || {
+        Some((
+            reader.array::<8>()?,
+            reader.u32()?,
+            reader.array::<16>()?,
+            reader.u64()?,
+            reader.u64()?,
+            reader.u32()?,
+            reader.u32()?,
+        ))
+    };
+    let Some((magic, format, database, number, epoch, _, crc)) = header() else {
+        return Err(Error::corrupt(
+            name,
+            0,
+            "length of the manifest",
+            format!("at least {FILE_HEADER} bytes"),
+            len,
+        ));
+    };
+    let actual = crc32c::crc32c(&bytes[..FILE_HEADER - 4]);
+    if magic != *FILE_MAGIC || actual != crc {
+        return Err(Error::corrupt(
+            name,
+            48,
+            "header's checksum",
+            format!("{crc:08x}"),
+            format!("{actual:08x}"),
+        ));
+    }
+    if format != FORMAT {
+        return Err(Error::corrupt(name, 8, "format version", FORMAT, format));
+    }
+    if database != current.database.0 {
+        return Err(Error::corrupt(name, 12, "database id", current.database, DatabaseId(database)));
+    }
+    if number != current.manifest {
+        return Err(Error::corrupt(name, 28, "manifest number", current.manifest, number));
+    }
+    let mut version = Version { epoch, ..Version::empty(current.span) };
+    let mut at = FILE_HEADER as u64;
+    let mut checkpoint_len = None;
+    while let Some(record) = read_record(&mut window, current, at)? {
+        let offset = at;
+        let expected = if checkpoint_len.is_none() { epoch } else { version.epoch + 1 };
+        if record.epoch != expected {
+            return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
+        }
+        let edit = record.edit.map_err(|section| {
+            Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
+        })?;
+        within_bounds(&edit, current.span, data_len).map_err(|(needed, what)| {
+            let expected = format!("room for {what} of {name}, byte {offset}: at least {needed} bytes");
+            Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
+        })?;
+        let mut claim = |number, slot| {
+            if slots.claim(slot) {
+                Ok(Segment::new(number, slot, slots))
+            } else {
+                Err("a slot was given to two segments")
+            }
+        };
+        version
+            .apply(&edit, &mut claim)
+            .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
+        version.epoch = expected;
+        at += record.len;
+        if checkpoint_len.is_none() && !record.chained {
+            checkpoint_len = Some(at);
+        }
+    }
+    let Some(checkpoint_len) = checkpoint_len else {
+        return Err(Error::corrupt(
+            name,
+            at,
+            "the checkpoint at the beginning",
+            "a whole one",
+            "a part of one",
+        ));
+    };
+    if at < current.manifest_len {
+        let found = format!("whole edits up to byte {at}");
+        let expected = format!("whole edits up to byte {}", current.manifest_len);
+        return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
+    }
+    refuse_hole(&mut window, at, name, current)?;
+    Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
+}
+
+/// Damage if a whole record lies behind the first one, at `at`, that is not whole.
+fn refuse_hole<S: Source>(window: &mut Window<S>, at: u64, name: &str, current: &Current) -> Result<()> {
+    let mut from = at + 1;
+    while let Some(later) = window.find(RECORD_MAGIC, from)? {
+        if read_record(window, current, later)?.is_some() {
+            let found = format!("one that is not, and a whole one at byte {later}");
+            return Err(Error::corrupt(
+                name,
+                at,
+                "an edit in the middle is damaged",
+                "a whole record",
+                found,
+            ));
+        }
+        from = later + 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::KeyspaceId;
+    use crate::source::WINDOW_LEN;
+    use crate::store::manifest::format::{encode_header, encode_record};
+    use crate::store::version::Tree;
+
+    const CURRENT: Current =
+        Current { database: DatabaseId(*b"the right forest"), manifest: 3, span: 1 << 20, manifest_len: 0 };
+
+    /// A file in memory that is read in portions.
+    struct Portions<'a>(&'a [u8]);
+
+    impl Source for Portions<'_> {
+        fn len(&self) -> u64 {
+            Source::len(&self.0)
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            assert!(buffer.len() <= 2 * WINDOW_LEN, "{} bytes at once", buffer.len());
+            self.0.read_at(offset, buffer)
+        }
+    }
+
+    /// A manifest of so many edits, the `index`th of which has `trees[index]` trees; and where its records end.
+    fn manifest(trees: &[u32]) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut ends) = (encode_header(&CURRENT, 0), Vec::new());
+        for (epoch, count) in trees.iter().enumerate() {
+            let tree = Tree { name: "x".repeat(255).into(), root: None, height: 0, len: epoch as u64 };
+            let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
+            let edit = Edit { trees, ..Edit::default() };
+            let record = encode_record(&CURRENT, bytes.len() as u64, epoch as u64, false, &edit);
+            bytes.extend(record.expect("a record that is not too long"));
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Replayed> {
+        decode(Portions(bytes), "manifest-000003", &CURRENT, 0, &Arc::default())
+    }
+
+    /// Records of all lengths, across the ends of windows and longer than one: all are read, no more than two windows' worth at a time;
+    /// one that is cut off at the end is torn; one that is damaged before a whole one is damage.
+    #[test]
+    fn a_manifest_longer_than_a_window_is_read_in_portions() {
+        let trees = [10, 3_000, 500, 5_000, 1, 700, 900, 1, 1_400, 800, 2_900, 3_100, 2];
+        let (bytes, ends) = manifest(&trees);
+        assert!(bytes.len() > 4 * WINDOW_LEN);
+        let replayed = read(&bytes).expect("a whole manifest");
+        assert_eq!((replayed.version.epoch, replayed.torn), (trees.len() as u64 - 1, false));
+        assert_eq!((replayed.len, replayed.checkpoint_len), (bytes.len() as u64, ends[0] as u64));
+        assert_eq!(replayed.version.trees[&KeyspaceId(3_050)].len, 11);
+        for (epoch, end) in ends.iter().enumerate().skip(1) {
+            let begin = ends[epoch - 1];
+            for cut in [begin + 1, begin + RECORD_HEADER, begin.midpoint(*end), end - 1] {
+                let replayed = read(&bytes[..cut]).expect("a manifest cut off");
+                let found = (replayed.version.epoch, replayed.len, replayed.torn);
+                assert_eq!(found, (epoch as u64 - 1, begin as u64, true), "cut at {cut}");
+            }
+            for at in [begin, begin + 7, begin + RECORD_HEADER, begin.midpoint(*end), end - 1] {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 0x10;
+                match read(&bytes) {
+                    Ok(replayed) => assert_eq!((replayed.len, epoch), (begin as u64, trees.len() - 1)),
+                    Err(error) => assert!(error.to_string().contains("an edit in the middle"), "{error}"),
+                }
+            }
+        }
+    }
+}
