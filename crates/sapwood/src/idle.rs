@@ -36,8 +36,9 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
-/// Where it works for nobody yet, and somebody reads.
-const RESTS_OF_A_WALK: u32 = 16;
+/// Where it works for nobody yet, and somebody reads. It is not told when nobody reads any more, so it looks, that often.
+const RESTS_OF_A_WALK: u32 = 64;
+const LOOK: Duration = Duration::from_millis(250);
 
 /// What the thread saw when it looked last.
 pub(crate) struct Idle {
@@ -157,16 +158,28 @@ impl Engine {
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
             }
-            let took = began.elapsed();
+            let until = Instant::now() + RESTS_OF_A_WALK * began.elapsed();
+            self.rest_from_a_walk(until, read, visible)?;
+        }
+        Ok(())
+    }
+
+    /// Rests until then if somebody reads, and has read since that many reads: no longer than that, and not when anybody writes.
+    fn rest_from_a_walk(&self, until: Instant, mut read: u64, visible: SeqNo) -> Result<()> {
+        loop {
             self.cleanse_for_scans()?;
             // It may be at this for long.
             self.recount_old_queues();
             self.give_back_spare(STILL);
-            if self.pager.waited_for() != read {
-                self.rest_beside_readers(Self::rest_after(RESTS_OF_A_WALK, took));
+            let before = std::mem::replace(&mut read, self.pager.waited_for());
+            let left = until.saturating_duration_since(Instant::now());
+            if read == before
+                || !self.rest_while(left.min(LOOK), || self.visible() == visible)
+                || left.is_zero()
+            {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Writes the next manifest to its end, if one was begun: it takes memory and space as long as it is not there.

@@ -27,10 +27,23 @@ impl Engine {
     /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
     /// since the last flush, and nobody waits for what is at work, or for whoever rests.
     pub fn rest_beside_readers(&self, time: Duration) {
+        self.rest_while(time, || {
+            let (fill, most) = self.fill(&self.state.load());
+            fill < most / HARDLY_ANY
+        });
+    }
+
+    /// The same, as long as it may for another reason. Says whether nothing has ended it before its time.
+    pub fn rest_while(&self, time: Duration, may: impl Fn() -> bool) -> bool {
         let began = Instant::now();
-        while let Some(left) = time.checked_sub(began.elapsed())
-            && self.has_time()
-        {
+        loop {
+            let left = time.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            if !may() || !self.nobody_waits() {
+                return false;
+            }
             let looked = Instant::now();
             self.rest(left.min(LOOK));
             self.pace.rested(looked.elapsed());
@@ -39,15 +52,9 @@ impl Engine {
         }
     }
 
-    fn has_time(&self) -> bool {
-        let state = self.state.load();
-        let (fill, most) = self.fill(&state);
+    fn nobody_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
-        state.frozen.is_none()
-            && fill < most / HARDLY_ANY
-            && !is_short
-            && self.flush.has_time()
-            && !self.flush.stops()
+        self.state.load().frozen.is_none() && !is_short && self.flush.has_time() && !self.flush.stops()
     }
 }
 

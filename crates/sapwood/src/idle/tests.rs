@@ -1,6 +1,6 @@
 //! What is done between flushes, by a thread whose part the test plays.
 
-use super::{Idle, LONG, PAUSE, PAUSE_MAX, STILL};
+use super::{Idle, LONG, LOOK, PAUSE, PAUSE_MAX, STILL};
 use crate::budget::Need;
 use crate::cleansing::Growth;
 use crate::cleansing::tests::{cleansed, with_long_areas};
@@ -11,6 +11,7 @@ use crate::{Database, Keyspace};
 use psync::{Simulated, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -137,6 +138,42 @@ fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
         engine.cleanse_what_grew(&mut growth, engine.visible()).unwrap();
         assert!(!growth.is_begun());
     }
+}
+
+#[test]
+fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
+    const LONG: Duration = Duration::from_secs(20);
+    let (db, keyspace) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let rests = |time| {
+        let (began, read) = (Instant::now(), engine.pager.waited_for());
+        // As if somebody had read beside the portion.
+        engine.pager.counters.waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
+        engine.rest_from_a_walk(began + time, read, engine.visible()).unwrap();
+        began.elapsed()
+    };
+    assert!(rests(Duration::ZERO) < LONG / 2);
+    assert!(rests(LONG) < LONG / 2, "nobody reads any more");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !done.load(Relaxed) {
+                engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let time = 3 * LOOK;
+        let rested = rests(time);
+        scope.spawn(|| {
+            std::thread::sleep(LOOK);
+            keyspace.insert("key", "value").unwrap();
+        });
+        let until_written = rests(LONG);
+        done.store(true, Relaxed);
+        reader.join().unwrap();
+        assert!(rested >= time, "{rested:?}");
+        assert!(until_written < LONG / 2, "somebody writes");
+    });
 }
 
 const RECORDS: u32 = 16_000;
