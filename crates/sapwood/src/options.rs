@@ -215,7 +215,7 @@ pub(crate) struct Shares {
     pub queue: usize,
     /// The sequential writer's buffer.
     pub writer: usize,
-    /// Idle read buffers that are kept.
+    /// Idle read buffers that are kept, in bytes, besides those of what is read ahead as long as there is such a stage.
     pub read_buffers: usize,
     /// Keys and values that a flush holds back for the leaves, in the middle of its work, or lists of them where they stay in the queue.
     pub hold: u64,
