@@ -36,8 +36,9 @@ const MISSES: u64 = 100;
 /// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
 /// since until it is through they pay.
 const RESTS: u32 = 2;
-/// Where it works for nobody yet, and somebody reads. It is not told when nobody reads any more, so it looks, that often.
+/// Where it works for nobody yet, and somebody reads, but no longer than a minute. It is not told when nobody reads any more, so it looks, that often.
 const RESTS_OF_A_WALK: u32 = 64;
+const REST_OF_A_WALK_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
 /// What the thread saw when it looked last.
@@ -150,16 +151,19 @@ impl Engine {
 
     /// Cleanses what has become long while the database grew, until somebody writes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
-        // From the first portion to the last, as for scans.
         let mut work = None;
         let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
         while self.visible() == visible && !is_wanted() {
-            let (began, read) = (Instant::now(), self.pager.waited_for());
+            let read = self.pager.waited_for();
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
             }
-            let until = Instant::now() + RESTS_OF_A_WALK * began.elapsed();
-            self.rest_from_a_walk(until, read, visible)?;
+            if self.pager.waited_for() != read {
+                // It rests nearly all of the time, and those for whom it rests have the memory.
+                work = None;
+            }
+            let rest = (RESTS_OF_A_WALK * growth.took()).min(REST_OF_A_WALK_MAX);
+            self.rest_from_a_walk(Instant::now() + rest, read, visible)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::idle::STILL;
 use std::time::{Duration, Instant};
 
-/// No rest between two portions is longer, however long one took.
+/// No rest between two portions of what somebody pays for is longer, however long one took.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// How often a thread that rests looks whether anybody waits for it.
 const LOOK: Duration = Duration::from_millis(5);
@@ -47,6 +47,7 @@ impl Engine {
             let looked = Instant::now();
             self.rest(left.min(LOOK));
             self.pace.rested(looked.elapsed());
+            self.flush.rested(looked.elapsed());
             // It may be at work for long, and only then be idle.
             self.give_back_spare(STILL);
         }
@@ -54,7 +55,8 @@ impl Engine {
 
     fn nobody_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
-        self.state.load().frozen.is_none() && !is_short && self.flush.has_time() && !self.flush.stops()
+        let is_wanted = self.state.load().frozen.is_some() || self.flush.stops();
+        !is_wanted && !is_short && self.flush.has_time() && self.check_writable().is_ok()
     }
 }
 
@@ -95,7 +97,18 @@ mod tests {
             assert!(rests(LONG) < LONG / 2);
             drop(held);
         });
+        engine.poison(&crate::Error::Closed);
+        assert!(rests(LONG) < LONG / 2, "nothing is written any more");
+    }
+
+    #[test]
+    fn who_writes_ends_a_rest() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("much", vec![1; 1 << 20]).unwrap();
-        assert!(rests(LONG) < LONG / 2, "somebody writes");
+        let began = Instant::now();
+        engine.rest_beside_readers(Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 }

@@ -2,7 +2,7 @@
 //! would otherwise cost a page fault for each page.
 //!
 //! Invariants:
-//! 1. As long as buffers are kept, in use or idle, they count in the [budget](crate::budget), and no longer.
+//! 1. As long as buffers are kept, in use or idle, they count in the [budget](crate::budget), and no longer. (What is read into an idle one that is larger counts as what it is.)
 //! 2. One at a time, that of whoever has the writer, or had it last.
 
 use crate::budget::Work;

@@ -17,6 +17,7 @@ use crate::tree::logged;
 use crate::tree::sweep::beyond;
 use crate::tree::view::TreeView;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// New records in a log area that are worth its cleansing, in percent of the leaves.
 const WORTH: u64 = 25;
@@ -35,10 +36,16 @@ pub(crate) struct Growth {
     at: Option<Mark>,
     /// Bytes of new records that the last walk has left in log areas.
     left: u64,
+    /// How long its last portion was at work, without what it waited for the writer and rested.
+    took: Duration,
 }
 
-#[cfg(test)]
 impl Growth {
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    #[cfg(test)]
     pub fn is_begun(&self) -> bool {
         self.at.is_some()
     }
@@ -52,7 +59,7 @@ impl Engine {
         growth.left = growth.left.min(fresh);
         // What a disk refuses, to read or to write, is not asked for again and again.
         let done = self.cleanse_next_grown(version, growth, work);
-        done.inspect_err(|_| *growth = Growth { at: None, left: fresh })
+        done.inspect_err(|_| *growth = Growth { left: fresh, ..Growth::default() })
     }
 
     fn cleanse_next_grown<'a>(
@@ -76,15 +83,21 @@ impl Engine {
             return Ok(false);
         };
         let view = TreeView { pager: &self.pager, version: &version, keyspace };
+        let (began, rested) = (Instant::now(), self.flush.time_rested());
+        let mut waited = Duration::ZERO;
         let from = if keyspace == first { from } else { Default::default() };
         let (due, next) = logged::grown(view, from, WORTH, SOME)?;
         drop(version);
         let mut left = &due[..];
         if !due.is_empty() {
             work.get_or_insert_with(|| self.work(self.cleansing_max()));
+            let waits = Instant::now();
             let mut guard = self.writer(Need::default())?;
+            waited = waits.elapsed();
             self.or_poison(|| self.cleanse_due(guard.get()?, &mut left))?;
         }
+        let idle = waited + self.flush.time_rested().saturating_sub(rested);
+        growth.took = began.elapsed().saturating_sub(idle);
         let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
         let at = undone.unwrap_or_else(|| beyond(keyspace, next));
         if at.0 == keyspace && at.1.is_empty() && left.is_empty() {

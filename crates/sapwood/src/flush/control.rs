@@ -28,6 +28,8 @@ pub(crate) struct FlushControl {
     pub(super) newest: AtomicU64,
     /// Threads that wait for the flush to end, or to write nodes themselves.
     waiting: AtomicUsize,
+    /// Nanoseconds that whoever was at work has rested.
+    rested: AtomicU64,
     pub shortage: Shortage,
     pub counters: Counters,
 }
@@ -105,6 +107,7 @@ impl FlushControl {
             in_portions: AtomicBool::new(false),
             newest: AtomicU64::new(1000),
             waiting: AtomicUsize::new(0),
+            rested: AtomicU64::new(0),
             shortage: Shortage::default(),
             counters: Counters::default(),
         }
@@ -162,6 +165,16 @@ impl FlushControl {
         if !control.stop && !is_work() {
             self.changed.wait_for(&mut control, time);
         }
+    }
+
+    /// Whoever is at work has rested for so long.
+    pub fn rested(&self, time: Duration) {
+        self.rested.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// How long all have rested so far.
+    pub fn time_rested(&self) -> Duration {
+        Duration::from_nanos(self.rested.load(Relaxed))
     }
 
     /// Ends a pause.

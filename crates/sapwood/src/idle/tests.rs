@@ -140,6 +140,55 @@ fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
     }
 }
 
+/// What it waits for, and rests, is no work that it would have to rest from.
+#[test]
+fn a_walk_rests_from_its_work_alone() {
+    const WAITS: Duration = Duration::from_millis(300);
+    for rests in [Duration::ZERO, Duration::from_secs(3600)] {
+        let (db, _) = with_long_areas(true);
+        let engine = &db.handle.engine;
+        let (mut growth, began) = (Growth::default(), Instant::now());
+        std::thread::scope(|scope| {
+            let guard = engine.writer(Need::default()).unwrap();
+            let walk = scope.spawn(|| engine.cleanse_grown(&mut growth, &mut None).unwrap());
+            while engine.flush.has_time() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(WAITS);
+            engine.flush.rested(rests);
+            drop(guard);
+            walk.join().unwrap();
+        });
+        assert!(growth.took() + WAITS <= began.elapsed(), "{:?}", growth.took());
+        assert_eq!(growth.took().is_zero(), rests > Duration::ZERO);
+    }
+}
+
+/// And what it works with is meanwhile for those who read.
+#[test]
+fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
+    let (db, _) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let portions = || engine.flush.counters.portions.load(Relaxed);
+    let before = portions();
+    std::thread::scope(|scope| {
+        let walk = scope.spawn(|| engine.cleanse_what_grew(&mut Growth::default(), engine.visible()));
+        let reads = || engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+        while portions() == before || engine.works() {
+            reads();
+            assert!(!walk.is_finished(), "it does not rest, or not without memory");
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            reads();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!walk.is_finished() && !engine.works(), "it rests");
+        engine.flush.stop();
+        walk.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
     const LONG: Duration = Duration::from_secs(20);

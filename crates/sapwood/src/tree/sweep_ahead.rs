@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! 1. No version is kept from dying for longer than it takes to read two batches, and begin with a third.
-//! 2. What is in flight is two batches and two blocks at most, and does not count among what scans may have there.
+//! 2. What is in flight is two batches and two blocks at most (buffers that lay idle may be larger than what is read into them), and does not count among what scans may have there.
 //! 3. Nobody who waits for what is in flight is waited for.
 
 use crate::error::Result;

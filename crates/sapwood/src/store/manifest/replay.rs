@@ -1,7 +1,7 @@
 //! Reading a manifest from its beginning to the last record that is whole.
 //!
 //! Invariants:
-//! 1. No more of it than two windows is in memory at a time.
+//! 1. No more of it than two windows and one record is in memory at a time.
 //! 2. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments have there been room for.
 
 use super::file_name;
