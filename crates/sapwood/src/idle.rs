@@ -192,7 +192,7 @@ impl Engine {
             while self.state.load().frozen.is_none() && !self.flush.stops() {
                 let mut guard = self.manifest.lock();
                 let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
-                manifest.renew(&self.state.load().version)?;
+                manifest.go_on_with_next(&self.state.load().version)?;
             }
             Ok(())
         })

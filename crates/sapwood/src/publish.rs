@@ -145,7 +145,7 @@ impl Engine {
         if trees != Trees::Same {
             self.pager.cache.records().serve(number);
         }
-        if let Err(error) = manifest.renew(&version) {
+        if let Err(error) = manifest.go_on_with_next(&version) {
             // Without space the old manifest goes on; everything else leaves unknown what is on disk.
             if !error.is_disk_full() {
                 return Err(error);

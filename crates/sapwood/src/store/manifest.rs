@@ -174,7 +174,7 @@ impl Manifest {
 
     /// After an edit that has made `version`, which is the current version: sees to it that the file is replaced by a new one that begins with a
     /// checkpoint, when that is due, a part of it at a time. On an error before the switch the old file goes on to count.
-    pub fn renew(&mut self, version: &Version) -> Result<()> {
+    pub fn go_on_with_next(&mut self, version: &Version) -> Result<()> {
         self.unless_failed(|manifest| {
             if manifest.next.is_none() && manifest.is_checkpoint_due() {
                 manifest.next = Some(manifest.begin_next(version)?);

@@ -185,7 +185,7 @@ mod tests {
             // What was not acknowledged may be there nevertheless.
             self.versions.push(version.clone());
             self.manifest.append(&edit, epoch)?;
-            match self.manifest.renew(&version) {
+            match self.manifest.go_on_with_next(&version) {
                 Err(error) if error.is_disk_full() => self.refused += 1,
                 renewed => renewed?,
             }
