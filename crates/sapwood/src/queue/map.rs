@@ -12,7 +12,7 @@
 //! An insertion waits for one cache line in the most cases, the head of a leaf: the upper levels are few and stay in the cache, and to a leaf an
 //! entry is appended, at whatever place of it, without a look at what is there. Sorting is for those who want order, and for a leaf that is full and
 //! becomes two. (The operation queue of the PIO B-tree is sorted late, too, as a whole. The skip list that stood here before waited for ten to fifteen
-//! lines; see docs/performance.md.)
+//! lines; see docs/notebook.md.)
 //!
 //! Invariants:
 //! 1. Leaves have ranges that follow on: all entries from where one begins (`low`) to where the next one does, and nothing else.

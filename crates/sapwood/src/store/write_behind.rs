@@ -51,7 +51,7 @@ struct Done {
 
 impl Target {
     /// With one request: the kernel cuts it for the device. Several at once are slower where the file has no blocks yet, since each waits for the others'
-    /// (docs/performance.md, "One request a buffer").
+    /// (docs/notebook.md, "One request a buffer").
     fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
         self.volume.write(&[Write { file: self.file, offset, data: bytes }])
     }
