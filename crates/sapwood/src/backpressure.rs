@@ -3,9 +3,14 @@
 //! that take longer than foreseen, nobody is stopped for it.
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes have their turn `n × rest / room`
-//! seconds after those before them. Who comes before his turn sleeps until then, but nobody for less than a twentieth of a millisecond, and where others sleep already for
-//! no less than a fifth. How long the flush
-//! will take is what it has taken so far says, the more the further it is, and until then what the one before has taken for as much.
+//! seconds after those before them. A writer that comes before its turn sleeps until then, if that is long enough to be worth a sleep:
+//!
+//! ```text
+//! alone, a short commit    1 ms     such a commit takes a microsecond, so one in some thousands sleeps, and p99.9 is that of the others
+//! alone, a longer one      0.05 ms  a batch takes some tenths of a millisecond anyway
+//! others sleep already     0.2 ms   each of them has longer to wait
+//! ```
+//! How long the flush will take is estimated from what it has taken so far, the more the further it is, and until then from what the one before took for as much.
 //!
 //! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
 //! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
@@ -56,11 +61,22 @@ struct Now {
     foreseen: Foreseen,
 }
 
-/// Shorter, and who sleeps pays more for it than he waits; longer, and one in a few hundred commits is as much slower than the others. Of several who
-/// sleep each has longer to wait.
+/// A commit of so many bytes is a short one.
+const SHORT: usize = 4 << 10;
+/// The shortest sleep of a writer that is alone, with a short commit and with a longer one, and of one beside others that sleep.
+const SLEEP_MIN_SHORT_NS: u64 = 1_000_000;
 const SLEEP_MIN_NS: u64 = 50_000;
 const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 50_000_000;
+
+/// The shortest sleep that a commit of `bytes` is delayed by while `asleep` other writers sleep.
+fn shortest_sleep(bytes: usize, asleep: usize) -> u64 {
+    match asleep {
+        0 if bytes <= SHORT => SLEEP_MIN_SHORT_NS,
+        0 => SLEEP_MIN_NS,
+        _ => SLEEP_MIN_BESIDE_OTHERS_NS,
+    }
+}
 /// Thousandths of the queue.
 const LEAD_MAX: u64 = 500;
 
@@ -239,8 +255,7 @@ impl Engine {
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
             let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
-            let is_alone = self.pace.asleep.load(Relaxed) == 0;
-            if early >= if is_alone { SLEEP_MIN_NS } else { SLEEP_MIN_BESIDE_OTHERS_NS } {
+            if early >= shortest_sleep(bytes, self.pace.asleep.load(Relaxed)) {
                 self.pace.delayed_us.fetch_add(early / 1000, Relaxed);
                 self.pace.asleep.fetch_add(1, Relaxed);
                 nap(Duration::from_nanos(early));
@@ -319,6 +334,19 @@ mod tests {
         assert!(pace.turn(500_000) <= 500_000, "who comes late has not to wait");
         let longest = (0..100).map(|_| pace.turn(10_000_000)).max();
         assert!(longest <= Some(SLEEP_MAX_NS + 10_000_000), "{longest:?}");
+    }
+
+    /// What each owes adds up until it is worth a sleep.
+    #[test]
+    fn short_commits_sleep_seldom_and_owe_as_much() {
+        let shortest = [(100, 0), (SHORT, 0), (SHORT + 1, 0), (100, 1), (1 << 20, 3)]
+            .map(|(bytes, asleep)| shortest_sleep(bytes, asleep) / 1000);
+        assert_eq!(shortest, [1000, 1000, 50, 200, 200], "microseconds");
+        let pace = Pace::default();
+        let begun = pace.turn(10_000);
+        assert!(begun < SLEEP_MIN_SHORT_NS, "{begun} ns: it goes on");
+        let would_sleep = (0..10_000).filter(|_| pace.turn(10_000) >= SLEEP_MIN_SHORT_NS).count();
+        assert!(would_sleep >= 5_000, "turns add up as long as nobody sleeps: {would_sleep}");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::budget::Need;
+use crate::budget::{Need, Work};
 use crate::cleansing::Growth;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -158,29 +158,35 @@ impl Engine {
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
             }
-            if self.pager.waited_for() != read {
-                // It rests nearly all of the time, and those for whom it rests have the memory.
-                work = None;
-            }
             let rest = (RESTS_OF_A_WALK * growth.took()).min(REST_OF_A_WALK_MAX);
-            self.rest_from_a_walk(Instant::now() + rest, read, visible)?;
+            self.rest_from_a_walk(Instant::now() + rest, read, visible, &mut work)?;
         }
         Ok(())
     }
 
-    /// Rests until then if somebody reads, and has read since that many reads: no longer than that, and not when anybody writes.
-    fn rest_from_a_walk(&self, until: Instant, mut read: u64, visible: SeqNo) -> Result<()> {
+    /// Rests until then if somebody reads, and has read since that many reads: no longer than that, and not when anybody writes. Those for whom it rests have
+    /// the memory of the `work` meanwhile, since it rests nearly all of the time.
+    fn rest_from_a_walk<'e>(
+        &'e self,
+        until: Instant,
+        mut read: u64,
+        visible: SeqNo,
+        work: &mut Option<Work<'e>>,
+    ) -> Result<()> {
         loop {
             self.cleanse_for_scans()?;
             // It may be at this for long.
             self.recount_old_queues();
             self.give_back_spare(STILL);
             let before = std::mem::replace(&mut read, self.pager.waited_for());
+            if read == before {
+                return Ok(());
+            }
+            *work = None;
+            // Its edits may have begun one.
+            self.finish_manifest()?;
             let left = until.saturating_duration_since(Instant::now());
-            if read == before
-                || !self.rest_while(left.min(LOOK), || self.visible() == visible)
-                || left.is_zero()
-            {
+            if !self.rest_while(left.min(LOOK), || self.visible() == visible) || left.is_zero() {
                 return Ok(());
             }
         }

@@ -189,6 +189,20 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
     });
 }
 
+/// Also if the first of them came when the portion was done already, while scans had what they have paid for.
+#[test]
+fn a_walk_keeps_its_memory_only_until_somebody_reads() {
+    let (db, _) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let mut work = Some(engine.work(engine.cleansing_max()));
+    let read = engine.pager.waited_for();
+    engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
+    assert!(work.is_some(), "nobody reads: it goes on");
+    engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+    engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
+    assert!(work.is_none() && !engine.works());
+}
+
 #[test]
 fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
     const LONG: Duration = Duration::from_secs(20);
@@ -198,7 +212,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
         let (began, read) = (Instant::now(), engine.pager.waited_for());
         // As if somebody had read beside the portion.
         engine.pager.counters.waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
-        engine.rest_from_a_walk(began + time, read, engine.visible()).unwrap();
+        engine.rest_from_a_walk(began + time, read, engine.visible(), &mut None).unwrap();
         began.elapsed()
     };
     assert!(rests(Duration::ZERO) < LONG / 2);

@@ -27,7 +27,9 @@
 //!
 //! Zeros by `pwrite` and not by `fallocate`: the page cache then has large folios, of which one fault maps all pages; of merely allocated blocks each
 //! page faults (256 faults for each of 256 windows instead of 5, 5.2 us a page instead of 1.1). The kernel is asked for a window's
-//! pages in one call. The leader pays, 70 us for 256 KiB, or 1,450 records: less than a tenth of what it saves.
+//! pages in one call. The leader pays, some 70 us for 256 KiB, or 1,450 records: less than a tenth of what it saves. Windows grow to 1 MiB, so that
+//! fewer than one commit in a thousand pays: with 256 KiB it was two in three thousand, and with whatever else came in the way that was p99.9
+//! of a log alone (docs/notebook.md, "Short commits sleep seldom").
 //!
 //! A sync makes the pages clean, and the first store into a folio makes all of it dirty, up to 1 MiB of zeros (psync's `mapping.rs`): one small
 //! commit between two syncs would have the second write that, not a block. So a sync ends a window, and in that file there is another only
@@ -61,7 +63,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     pub const USUAL: Self =
-        Self { small: 16 << 10, after: 8, first: 16 << 10, most: 256 << 10, unit: 4 << 10, dirty: 256 << 10 };
+        Self { small: 16 << 10, after: 8, first: 16 << 10, most: 1 << 20, unit: 4 << 10, dirty: 256 << 10 };
 }
 
 /// The window, if one is open, and whether the next one would pay.
