@@ -1,8 +1,10 @@
 //! Aligned memory for direct I/O, pooled so that the hot path allocates nothing.
 //!
-//! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes are
-//! initialised (to zero at first); a pool keeps at most the bytes it was made for, and what it is [allowed](BufferPool::allow): of further buffers only the addresses, and of no more than
-//! [`COLD`] times as many bytes as it was made for. What was given back last stays, so a length that nobody takes any more goes by and by.
+//! Invariants: a buffer's address and capacity are multiples of [`AlignedBuffer::ALIGNMENT`]; all of its bytes
+//! are initialised (to zero at first). A pool keeps idle at most the bytes it was made for, plus what it is
+//! [allowed](BufferPool::allow). Of further buffers it keeps only the addresses, up to [`COLD`] times the bytes
+//! it was made for. The buffer returned last is kept, so buffers of a length that is no longer used disappear
+//! gradually.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -11,12 +13,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes at an address that direct I/O accepts. Derefs to `[u8]` of the length asked for.
+/// Memory at an address that direct I/O accepts. Derefs to `[u8]` of the requested length.
 pub struct AlignedBuffer {
     memory: NonNull<u8>,
     capacity: usize,
     len: usize,
-    /// Whether the memory is the operating system's, and not the allocator's.
+    /// Whether the memory comes from the operating system (mmap) rather than the allocator.
     mapped: bool,
     home: Option<Arc<Shelf>>,
 }
@@ -48,12 +50,13 @@ impl AlignedBuffer {
         Self { memory, capacity, len, mapped, home: None }
     }
 
-    /// Memory for at least so many bytes comes from the operating system and goes back to it, and so does all memory of pools. An allocator
-    /// would take it from what it keeps for each thread, and keep that: threads that only read and write had three times their buffers' size.
+    /// Buffers of at least this many bytes, and all buffers of pools, are mapped from the operating system and
+    /// returned to it. An allocator would take them from its per-thread caches, and keep them there: threads
+    /// that only read and wrote took three times the size of their buffers.
     const MAPPED: usize = 64 << 10;
 
-    /// Bytes of memory behind one of `len` bytes. Long ones come in few sizes, so that what one read has left in a pool serves the next; pages
-    /// that are not used take no memory.
+    /// The capacity of a buffer of `len` bytes. Long buffers come in few sizes, so that a pooled buffer left by
+    /// one read fits the next one. Unused pages take no memory.
     pub fn capacity_for(len: usize) -> usize {
         len.max(1).next_multiple_of(if len > Self::MAPPED { Self::MAPPED } else { Self::ALIGNMENT })
     }
@@ -63,12 +66,12 @@ impl AlignedBuffer {
             .expect("a capacity that was allocated, or fits isize")
     }
 
-    /// Bytes of memory behind it.
+    /// The bytes of memory behind the buffer.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Shortens or lengthens the visible part.
+    /// Changes the visible length.
     ///
     /// # Panics
     /// If `len` is more than the capacity.
@@ -78,10 +81,10 @@ impl AlignedBuffer {
     }
 }
 
-/// Whether [`map`] is there.
+/// Whether [`map`] works on this system.
 const MAPS: bool = cfg!(all(target_os = "linux", not(miri)));
 
-/// Zeroed pages of memory; `None` if there are none.
+/// Maps zeroed pages; `None` if that fails.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn map(capacity: usize) -> Option<NonNull<u8>> {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -90,7 +93,7 @@ fn map(capacity: usize) -> Option<NonNull<u8>> {
     (memory != libc::MAP_FAILED).then_some(memory.cast()).and_then(NonNull::new)
 }
 
-/// Gives back the memory behind a buffer, not its addresses: when it is used again it is zero. Says whether there is memory no more.
+/// Releases a buffer's memory, but keeps its addresses; when used again, it is zero. Returns whether it worked.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn cool(buffer: &mut AlignedBuffer) -> bool {
     // SAFETY: mapped with this length, and `&mut` is the only access; any content will do, zeros too.
@@ -104,7 +107,7 @@ fn cool(_: &mut AlignedBuffer) -> bool {
     false
 }
 
-/// Gives back what [`map`] gave.
+/// Unmaps what [`map`] returned.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn unmap(memory: NonNull<u8>, capacity: usize) {
     // SAFETY: mapped by `map` with this length, and owned by the buffer that is being dropped.
@@ -160,7 +163,7 @@ impl std::fmt::Debug for AlignedBuffer {
     }
 }
 
-/// Hands out [`AlignedBuffer`]s and takes them back when they are dropped.
+/// Hands out [`AlignedBuffer`]s, and takes them back when they are dropped.
 #[derive(Clone, Debug)]
 pub struct BufferPool {
     shelf: Arc<Shelf>,
@@ -168,27 +171,28 @@ pub struct BufferPool {
 
 #[derive(Debug)]
 struct Shelf {
-    /// Bytes that lie idle whatever is in use.
+    /// Bytes that may be idle, whatever is in use.
     spare: usize,
     kept: Mutex<Kept>,
 }
 
-/// Bytes of addresses that a pool keeps, for each that it may keep with memory: the buffers of many readers at a time. Each is a mapping, of which a process may have
-/// 65,530, and lies in page tables that nobody counts.
+/// Limits the addresses that a pool keeps without memory, as a multiple of the bytes it may keep with memory:
+/// enough for the buffers of many concurrent readers. Each is a mapping, of which a process may have 65,530,
+/// and takes page table memory that is not counted.
 const COLD: usize = 16;
 
-/// So many times as large as what was asked for is an idle buffer that is given out at most.
+/// The pool hands out an idle buffer of at most this many times the requested size.
 const LARGER: usize = 4;
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Bytes of buffers with memory behind them, and without.
+    /// Bytes of buffers with memory (`idle`), and without (`cold`).
     idle: usize,
     cold: usize,
-    /// Bytes of buffers in use, and how many these and what lies idle may be together, besides what is spare.
+    /// Bytes of buffers in use, and the limit for these and idle ones together, on top of `spare`.
     out: usize,
     allowed: usize,
-    /// Buffers that were put here, ever.
+    /// Number of buffers returned so far.
     puts: u64,
     /// By capacity.
     stacks: BTreeMap<usize, Stack>,
@@ -196,14 +200,14 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct Stack {
-    /// Each with its number among the puts, which ascend.
+    /// Each with its return number, in ascending order.
     idle: VecDeque<(u64, AlignedBuffer)>,
-    /// Without memory behind them: cheaper than mappings that come and go.
+    /// Buffers without memory: cheaper to keep than to map and unmap again.
     cold: Vec<AlignedBuffer>,
 }
 
 impl Kept {
-    /// Bytes that may lie idle.
+    /// Bytes that may be idle.
     fn idle_max(&self, spare: usize) -> usize {
         spare.saturating_add(self.allowed.saturating_sub(self.out))
     }
@@ -219,7 +223,7 @@ impl Kept {
         self.stacks.entry(buffer.capacity).or_default().cold.push(buffer);
     }
 
-    /// A buffer of this capacity, or an idle one of up to so many bytes.
+    /// Takes a buffer of this capacity, or an idle one of up to `most` bytes.
     fn take(&mut self, capacity: usize, most: usize) -> Option<AlignedBuffer> {
         let taken = self.find(capacity, most);
         self.out += taken.as_ref().map_or(capacity, AlignedBuffer::capacity);
@@ -238,7 +242,7 @@ impl Kept {
         Some(buffer)
     }
 
-    /// Takes out the idle buffer that was put here first, if more lies idle than may.
+    /// Removes the idle buffer that was returned first, if there are more idle bytes than allowed.
     fn take_surplus(&mut self, spare: usize) -> Option<AlignedBuffer> {
         if self.idle <= self.idle_max(spare) {
             return None;
@@ -249,7 +253,8 @@ impl Kept {
         Some(buffer)
     }
 
-    /// Takes out a cold buffer of the length that has most of the addresses, if they are more than so many bytes.
+    /// Removes a cold buffer of the size that has the most cold bytes, if there are more than `most` cold
+    /// bytes.
     fn take_commonest(&mut self, most: usize) -> Option<AlignedBuffer> {
         if self.cold <= most {
             return None;
@@ -262,13 +267,13 @@ impl Kept {
 }
 
 impl Shelf {
-    /// Keeps the buffer (which has no home now), and gives up the memory of others if there is no room.
+    /// Keeps the buffer (which has no home now), and releases the memory of others if there is no room.
     fn put(&self, buffer: AlignedBuffer) {
         let mut kept = self.kept.lock();
         kept.out -= buffer.capacity;
         if buffer.capacity > kept.idle_max(self.spare) {
             drop(kept);
-            // All others together would not be room enough.
+            // Releasing all the others would not make enough room.
             return self.put_cold(buffer);
         }
         kept.put(buffer);
@@ -280,7 +285,7 @@ impl Shelf {
         }
     }
 
-    /// Gives up the memory of what lies idle too much. Nobody waits for the lock meanwhile.
+    /// Releases the memory of surplus idle buffers, without holding the lock.
     fn cool_surplus(&self) {
         let next = || self.kept.lock().take_surplus(self.spare);
         while let Some(buffer) = next() {
@@ -288,7 +293,7 @@ impl Shelf {
         }
     }
 
-    /// Keeps a buffer without its memory, if that can be.
+    /// Keeps a buffer's addresses without its memory, if possible.
     fn put_cold(&self, mut buffer: AlignedBuffer) {
         if !buffer.mapped || !cool(&mut buffer) {
             return;
@@ -304,30 +309,32 @@ impl Shelf {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most `spare` bytes of idle buffers, and what it is [allowed](BufferPool::allow) besides.
+    /// A pool that keeps at most `spare` bytes of idle buffers, plus what it is [allowed](BufferPool::allow).
     pub fn new(spare: usize) -> Self {
         Self { shelf: Arc::new(Shelf { spare, kept: Mutex::default() }) }
     }
 
-    /// Until another number is told buffers that are in use and idle ones may be so many bytes together, besides those that lie idle in any case: for work
-    /// that takes and gives back many, now more and now less. What is too much then goes at once.
+    /// Sets how many bytes buffers in use and idle ones may have together, in addition to the idle bytes that
+    /// are always allowed. For work that takes and returns many buffers in varying numbers. Idle buffers above
+    /// the new limit are released at once.
     pub fn allow(&self, bytes: usize) {
         self.shelf.kept.lock().allowed = bytes;
         self.shelf.cool_surplus();
     }
 
-    /// What [`BufferPool::allow`] was told last.
+    /// The last value passed to [`BufferPool::allow`].
     pub fn allowed(&self) -> usize {
         self.shelf.kept.lock().allowed
     }
 
-    /// A buffer of `len` bytes whose content is arbitrary (but initialised). Goes back to the pool when dropped.
+    /// Takes a buffer of `len` bytes with arbitrary (but initialised) content. It returns to the pool when
+    /// dropped.
     pub fn take(&self, len: usize) -> AlignedBuffer {
         self.take_up_to(len, AlignedBuffer::capacity_for(len))
     }
 
-    /// As [`BufferPool::take`], but perhaps an idle one that is up to four times as large, since its memory need not be found anew: for whoever counts what he
-    /// holds by [`AlignedBuffer::capacity`].
+    /// Like [`BufferPool::take`], but may return an idle buffer of up to four times the size, to avoid
+    /// allocating memory. For callers that account for their memory by [`AlignedBuffer::capacity`].
     pub fn take_or_larger(&self, len: usize) -> AlignedBuffer {
         self.take_up_to(len, AlignedBuffer::capacity_for(len).saturating_mul(LARGER))
     }
@@ -336,7 +343,7 @@ impl BufferPool {
         let capacity = AlignedBuffer::capacity_for(len);
         let mut kept = self.shelf.kept.lock();
         let idle = kept.take(capacity, most);
-        // One that did not lie idle leaves less room for those that do.
+        // A buffer that was not idle leaves less room for idle ones.
         let surplus = kept.take_surplus(self.shelf.spare);
         drop(kept);
         if let Some(surplus) = surplus {
@@ -349,7 +356,7 @@ impl BufferPool {
         buffer
     }
 
-    /// Bytes that lie idle in the pool now.
+    /// Bytes of idle buffers in the pool.
     pub fn idle_bytes(&self) -> usize {
         self.shelf.kept.lock().idle
     }

@@ -1,9 +1,11 @@
-//! Busy waiting: who waits for a few requests looks for a while whether they have completed, in place of falling asleep.
+//! Busy waiting: a thread that waits for a few requests polls for their completion for a while instead of
+//! sleeping.
 //!
-//! To fall asleep, and to be woken, costs a quarter of the time of a small read: on the virtual disk where we measured, a thread that reads
-//! 4 KiB at a time gets 16,800 a second when it sleeps and 22,000 when it does not, at 45 microseconds of processor each in place of
-//! 27. So it is for a processor that nobody else wants, which nobody can know, but everybody can notice: who looks
-//! again and again sees when he was not let look.
+//! Falling asleep and being woken takes a quarter of the time of a small read. On the virtual disk where we
+//! measured, a thread that reads 4 KiB at a time makes 16,800 reads per second when it sleeps, and 22,000 when
+//! it polls, at 45 microseconds of processor time each instead of 27. So polling should only use a processor
+//! that nobody else wants. A thread cannot know this in advance, but it can notice: gaps between its polls show
+//! that it was not running.
 //!
 //! ```text
 //! begin ─▶ look, look, look … ─▶ completed                                  mostly
@@ -11,37 +13,41 @@
 //!                            └─▶ a gap between two looks: asleep, and nobody looks for 10 ms   the processor was somebody else's
 //! ```
 //! Invariants:
-//! 1. No more threads look than half of the processors that this process may use; of one, none.
-//! 2. Nobody looks for longer than [`LONGEST`].
-//! 3. Where more wait at the same time, nobody begins to look, nor for a while after: they keep the device busy in any case, and those that were served want the processors. (Of four
-//!    threads on two processors none gained anything, and one operation in a thousand took two to four times as long.)
+//! 1. At most half of the processors available to this process are used for polling; with a single processor,
+//!    none.
+//! 2. No thread polls for longer than [`LONGEST`].
+//! 3. If more threads wait at the same time, none of them starts polling, then or for a while after: they keep
+//!    the device busy anyway, and threads that have got their data want the processors. (With four threads on
+//!    two processors, none gained anything, and one operation in a thousand took two to four times as long.)
 //!
-//! Who waits for many or long reads, for what he has begun before, or for writes, is not counted, and does not look.
+//! Threads that wait for many or long reads, for reads started earlier, or for writes are not counted, and do
+//! not poll.
 
 use std::hint::spin_loop;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Who waits for longer falls asleep.
+/// A thread that has waited for longer falls asleep.
 const LONGEST: Duration = Duration::from_micros(200);
-/// Between two looks lies less, unless somebody else has the processor.
+/// A longer gap between two polls means that another thread had the processor.
 const GAP: Duration = Duration::from_micros(50);
-/// How long nobody looks after many have waited at the same time, or after it was in vain,
+/// How long no thread polls after too many have waited at once, or after polling in vain,
 const PAUSE_IN_VAIN: Duration = Duration::from_millis(2);
-/// ... and after somebody else wanted the processor.
+/// and after another thread wanted the processor.
 const PAUSE_IF_WANTED: Duration = Duration::from_millis(10);
-/// Requests, and bytes, of a set that is waited for so, at most: what takes long need not be seen at once.
+/// The maximum number of requests, and of bytes, in a set that is polled for. Longer ones need not be noticed
+/// at once.
 const REQUESTS: usize = 4;
 const BYTES: usize = 64 << 10;
-/// Pauses of the processor between two looks at the clock.
+/// Spin-loop hints between two looks at the clock.
 const PAUSES: usize = 8;
 
-/// The processors of this process, and who waits.
+/// The processors of this process, and the threads that wait.
 struct Processors {
     count: usize,
     waiting: AtomicUsize,
-    /// Nanoseconds after `epoch` until which nobody looks.
+    /// No thread polls until this time, in nanoseconds after `epoch`.
     paused_until: AtomicU64,
     epoch: Instant,
 }
@@ -49,7 +55,7 @@ struct Processors {
 static PROCESSORS: LazyLock<Processors> =
     LazyLock::new(|| Processors::new(std::thread::available_parallelism().map_or(1, usize::from)));
 
-/// Whether a set of requests of so many bytes each may be waited for so.
+/// Whether a set of requests with these lengths may be polled for.
 pub(crate) fn is_short(lens: impl ExactSizeIterator<Item = usize>) -> bool {
     lens.len() <= REQUESTS && lens.sum::<usize>() <= BYTES
 }
@@ -57,7 +63,7 @@ pub(crate) fn is_short(lens: impl ExactSizeIterator<Item = usize>) -> bool {
 /// A thread that waits for the device.
 pub(crate) struct Waiting<'a>(&'a Processors);
 
-/// Leave to look, for as long as its thread counts as waiting: so no more have it than may wait.
+/// Permission to poll, as long as its thread counts as waiting: so no more threads have one than may wait.
 pub(crate) struct Turn<'a>(&'a Processors);
 
 impl Processors {
@@ -80,14 +86,14 @@ impl Processors {
 }
 
 impl Waiting<'static> {
-    /// As long as the answer lives this thread waits.
+    /// The thread counts as waiting until the result is dropped.
     pub fn begin() -> Self {
         PROCESSORS.wait()
     }
 }
 
 impl Waiting<'_> {
-    /// Leave to look, if there is a processor for it.
+    /// Permission to poll, if there is a processor for it.
     pub fn turn(&self) -> Option<Turn<'_>> {
         let all = self.0;
         let now = Instant::now();
@@ -106,11 +112,11 @@ impl Drop for Waiting<'_> {
 }
 
 impl Turn<'_> {
-    /// Looks until `has_come`, or until it is no longer worth it.
+    /// Polls until `has_come` returns true, or until polling is no longer worthwhile.
     pub fn look_until(self, mut has_come: impl FnMut() -> bool) {
         let began = Instant::now();
         while !has_come() {
-            // To look may take long by itself.
+            // A poll itself may take long.
             let before = Instant::now();
             (0..PAUSES).for_each(|_| spin_loop());
             let now = Instant::now();

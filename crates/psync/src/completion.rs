@@ -1,14 +1,14 @@
-//! Carries a set of transfers to its end: what a backend moved only in part is handed to it again for the rest.
+//! Completes a set of transfers: if a backend moved only a part of one, hands it the rest.
 //!
 //! Invariants:
-//! 1. It returns when every transfer has ended, and then tells the failure that was found first.
-//! 2. A backend's "part of it" never looks like success, nor like an error.
+//! 1. It returns when every transfer has ended, and reports the first failure found.
+//! 2. A partial transfer by a backend is never reported as a success, nor as an error.
 
 use crate::transfer::{Memory, Mover, Transfer};
 use crate::{Error, Result};
 use std::io;
 
-/// Runs the checked set. `name_of` tells the name of the file that the set's n-th transfer belongs to.
+/// Runs the checked set. `name_of` returns the file name of the set's n-th transfer.
 pub(crate) fn complete<'a, 'n>(
     mover: &dyn Mover,
     mut set: Vec<Transfer<'a>>,
@@ -19,7 +19,7 @@ pub(crate) fn complete<'a, 'n>(
     conclude(mover, set, operation, name_of)
 }
 
-/// [`complete`] for a set of one, without a list as long as all goes well.
+/// Like [`complete`], for a set of one. Allocates no list as long as all goes well.
 pub(crate) fn complete_one(
     mover: &dyn Mover,
     mut transfer: Transfer<'_>,
@@ -33,7 +33,7 @@ pub(crate) fn complete_one(
     }
 }
 
-/// The rest of [`complete`], for a set whose transfers were all tried once.
+/// The second half of [`complete`], for a set whose transfers have all been tried once.
 pub(crate) fn conclude<'a, 'n>(
     mover: &dyn Mover,
     mut set: Vec<Transfer<'a>>,
@@ -43,7 +43,8 @@ pub(crate) fn conclude<'a, 'n>(
     let mut failed = None;
     let asked: Vec<(u64, usize)> =
         set.iter().map(|transfer| (transfer.offset, transfer.memory.len())).collect();
-    // Which of those a transfer is the rest of. `None` as long as all are there.
+    // For each transfer, the index of the original of which it is the rest. `None` as long as none has been
+    // dropped.
     let mut origins: Option<Vec<usize>> = None;
     loop {
         let mut rest = Vec::new();
@@ -72,7 +73,8 @@ pub(crate) fn conclude<'a, 'n>(
                     rest.push(after(transfer, 0));
                     rest_origins.push(index);
                 }
-                // A direct transfer that ended at an odd place (the end of a file) cannot be continued there.
+                // A direct transfer that ended at an unaligned offset (the end of a file) cannot be continued
+                // there.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && left < expected => {
                     failed.get_or_insert_with(short);
                 }
@@ -92,7 +94,7 @@ pub(crate) fn conclude<'a, 'n>(
     }
 }
 
-/// What is left of the transfer when its first `moved` bytes are done.
+/// What remains of the transfer after its first `moved` bytes.
 fn after(transfer: Transfer<'_>, moved: usize) -> Transfer<'_> {
     Transfer {
         file: transfer.file,

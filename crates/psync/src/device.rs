@@ -1,95 +1,99 @@
-//! The device boundary: eight methods that move bytes, and nothing else.
+//! The device boundary: the methods that move bytes, and nothing else.
 //!
 //! Contract, the same for io_uring, libaio, threads and the simulated device:
-//! 1. [`Device::read`] and [`Device::write`] return when *every* member of the set has ended, whether well or not:
-//!    never with a request in flight, not even while unwinding. That is why borrowed buffers are safe here.
-//!    [`Device::begin`] returns earlier, if it can, and therefore owns its buffers.
-//! 2. A member that fails or comes up short fails the whole call, after all the others have ended. Which bytes of
-//!    a failed set reached the device is unknown.
-//! 3. A finished write is visible to every later read, and durable only after a [`Device::sync`] that began after it, or a
-//!    [`Device::sync_part`] of it.
-//! 4. Sets larger than [`Limits::pio_max`] are cut into consecutive sets of at most that many; each counts.
-//! 5. After a failed sync, of a part too, nothing is known of the writes before it. Callers must not retry and believe.
+//! 1. [`Device::read`] and [`Device::write`] return when *every* member of the set has ended, successfully or
+//!    not. They never return with a request in flight, not even while unwinding. That is why borrowed buffers
+//!    are safe here. [`Device::begin`] can return earlier, and therefore owns its buffers.
+//! 2. If a member fails or is short, the whole call fails, after all other members have ended. It is unknown
+//!    which bytes of a failed set reached the device.
+//! 3. A finished write is visible to every later read. It is durable only after a [`Device::sync`] that began
+//!    after it, or a [`Device::sync_part`] of it.
+//! 4. Sets larger than [`Limits::pio_max`] are split into consecutive sets of at most that size; each one
+//!    counts.
+//! 5. After a failed sync, also of a part, nothing is known about the writes before it. A retry that succeeds
+//!    proves nothing.
 
 use crate::{FileId, InFlight, Read, ReadInto, Result, Write};
 use std::ops::Range;
 
-/// Moves bytes between memory and open files, many requests at a time.
+/// A device that moves bytes between memory and open files, many requests at a time.
 pub trait Device: Send + Sync {
-    /// Reads a whole set and returns when all of it is done.
+    /// Reads a set, and returns when all of it is done.
     fn read(&self, set: &mut [Read<'_>]) -> Result<()>;
 
-    /// Begins to read a set and returns while it is in flight: as [`Device::read`], but whoever wants the result waits for it with
-    /// [`InFlight::wait`] and can do something else before. A read sees what was written before it began; whether it sees
-    /// what is written before it is waited for is unknown.
+    /// Starts reading a set, and returns while it is in flight. Works like [`Device::read`], but the caller can
+    /// do something else before it waits for the result with [`InFlight::wait`]. A read sees what was written
+    /// before it began. Whether it sees what is written before it is waited for is unspecified.
     ///
-    /// How much is in flight is for the device to say: io_uring has all of a set in flight, of one larger than
-    /// [`Limits::pio_max`] the last part; others, and io_uring with very many sets in flight already, carry the reads out before
-    /// they return, as this default does.
+    /// How much is in flight depends on the device. io_uring has the whole set in flight, or the last part of a
+    /// set larger than [`Limits::pio_max`]. Other devices, and io_uring with very many sets already in flight,
+    /// complete the reads before they return, as this default does.
     fn begin(&self, reads: Vec<ReadInto>) -> InFlight {
         InFlight::at_once(reads, |set| self.read(set))
     }
 
-    /// Writes a whole set and returns when all of it is done. Gives no durability: see [`Device::sync`].
+    /// Writes a set, and returns when all of it is done. Gives no durability: see [`Device::sync`].
     fn write(&self, set: &[Write<'_>]) -> Result<()>;
 
-    /// Makes finished writes of `file` survive power loss, with as much of its metadata (length, extents) as it
-    /// takes to read them back. (`fdatasync`.)
+    /// Makes finished writes of `file` survive a power failure, with the metadata (length, extents) needed to
+    /// read them back. (`fdatasync`.)
     fn sync(&self, file: FileId) -> Result<()>;
 
-    /// Makes one finished write survive power loss, as [`Device::sync`] does it, but of the file's other writes as little as the device can:
-    /// whoever syncs a file pays for all that was written to it, by others too. They are as durable afterwards as before, or more.
+    /// Makes one finished write survive a power failure, like [`Device::sync`], but syncs as little as possible
+    /// of the file's other writes. (A full sync pays for everything written to the file, also by others.) The
+    /// other writes are at least as durable afterwards as before.
     ///
-    /// `written` says what was written, and must be what the file holds there still: it may be written once more. (`RWF_DSYNC`.)
-    /// A device that cannot do so syncs the file, as this default does. Counts as a sync.
+    /// `written` is the write. The file must still hold this data there, because it may be written once more.
+    /// (`RWF_DSYNC`.) A device that cannot do this syncs the file, as this default does. Counts as a sync.
     fn sync_part(&self, written: Write<'_>) -> Result<()> {
         self.sync(written.file)
     }
 
-    /// Length of `file` in bytes.
+    /// The length of `file` in bytes.
     fn len(&self, file: FileId) -> Result<u64>;
 
-    /// Cuts or grows `file` to `len` bytes. What is added reads as zeros.
+    /// Cuts or extends `file` to `len` bytes. Added bytes read as zeros.
     fn resize(&self, file: FileId, len: u64) -> Result<()>;
 
-    /// Gives the space of `range` back to the file system (a hole; reads as zeros afterwards), as a hint: a device
-    /// that cannot does nothing. The length of the file stays.
+    /// Gives the space of `range` back to the file system. It becomes a hole that reads as zeros; the file's
+    /// length does not change. This is a hint: a device that cannot do it does nothing.
     fn release(&self, file: FileId, range: Range<u64>) -> Result<()>;
 
-    /// What requests must look like here.
+    /// The device's limits for requests.
     fn limits(&self) -> Limits;
 
-    /// What has been done so far.
+    /// The totals so far.
     fn counters(&self) -> Counters;
 }
 
-/// What a device asks of requests.
+/// A device's limits for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Offsets, lengths and buffer addresses of requests to files opened with [`Access::direct`](crate::Access) are
-    /// multiples of this many bytes (a power of two, 512 to 4096). 1 where direct I/O is not to be had.
+    /// Offsets, lengths and buffer addresses of requests to files opened with [`Access::direct`](crate::Access)
+    /// must be multiples of this many bytes (a power of two, 512 to 4096). 1 if direct I/O is not available.
     pub alignment: usize,
-    /// PioMax: the most requests that go to the device as one set, 1 to 4096. Larger sets are cut.
+    /// PioMax: the maximum number of requests sent to the device as one set, 1 to 4096. Larger sets are split.
     pub pio_max: usize,
     /// Whether files opened with `direct` really bypass the page cache.
     pub direct: bool,
 }
 
-/// Totals since the device was made, of what was read and written; stores to a [`Window`](crate::Window) change what was written already, and
-/// do not count. Subtract two of them for what happened in between.
+/// Totals of reads and writes since the device was created. Subtract two values to get what happened in
+/// between. Stores to a [`Window`](crate::Window) are not counted, because they change bytes that were already
+/// written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
-    /// psync read calls after cutting to PioMax.
+    /// psync read calls, after splitting at PioMax.
     pub read_sets: u64,
-    /// Requests in them.
+    /// Read requests.
     pub reads: u64,
-    /// Bytes in them.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// psync write calls after cutting to PioMax.
+    /// psync write calls, after splitting at PioMax.
     pub write_sets: u64,
-    /// Requests in them.
+    /// Write requests.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes written.
     pub bytes_written: u64,
     /// Syncs of files and of the directory.
     pub syncs: u64,

@@ -1,12 +1,13 @@
-//! What this system's files can do beyond the standard library: bypass the page cache, sync a part of a file, and give space
-//! back.
+//! System-specific file operations beyond the standard library: bypass the page cache, sync a part of a file,
+//! and give space back.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// What direct I/O must be aligned to in the directory, in bytes. An error says why it cannot be had.
+/// The alignment in bytes that direct I/O needs in the directory. The error says why direct I/O is not
+/// available.
 #[cfg(target_os = "linux")]
 pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
     use crate::AlignedBuffer;
@@ -14,7 +15,7 @@ pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
 
     let file = probe(directory)?;
     if is_in_memory(&file) {
-        // O_DIRECT is accepted there since Linux 6.6, and ignored.
+        // Linux accepts O_DIRECT there since 6.6, but ignores it.
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the directory is in memory"));
     }
     // SAFETY: statx fills the struct, for which all zeros is a valid value; the path is a C string, and "" with
@@ -31,8 +32,8 @@ pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
         (result, status)
     };
     if result != 0 || status.stx_mask & libc::STATX_DIOALIGN == 0 {
-        // Linux before 6.1, or a file system that does not tell. A trial would not be sure (an empty file accepts
-        // reads that a full one refuses), and this much is enough everywhere.
+        // Linux before 6.1, or a file system that does not tell. A trial would not be reliable (an empty file
+        // accepts reads that a full one refuses), and this alignment is enough everywhere.
         return Ok(AlignedBuffer::ALIGNMENT);
     }
     match status.stx_dio_mem_align.max(status.stx_dio_offset_align) as usize {
@@ -45,8 +46,8 @@ pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
     }
 }
 
-/// A file in the directory that is open for direct I/O: one without a name, else one that is there already, else one
-/// that is made and removed for this.
+/// A file in the directory that is open for direct I/O: one without a name, else an existing one, else one that
+/// is created and removed for this purpose.
 #[cfg(target_os = "linux")]
 fn probe(directory: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -58,18 +59,18 @@ fn probe(directory: &Path) -> io::Result<File> {
         Err(error) => error,
     };
     let mut existing = std::fs::read_dir(directory)?.flatten().filter(|entry| {
-        // Not through symbolic links: what they lead to may be on another disk.
+        // Do not follow symbolic links: their target may be on another disk.
         entry.file_type().is_ok_and(|kind| kind.is_file())
     });
     if let Some(entry) = existing.next() {
         return OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(entry.path());
     }
-    // Where nothing can be made, the first refusal tells why.
+    // If nothing can be created, the first refusal tells the reason.
     named_probe(directory).map_err(|_| refused)
 }
 
-/// A new file, removed from its directory already. It is made in a folder of its own, which is in nobody's way: a volume
-/// lists plain files only.
+/// A new file, already removed from its directory. It is created in a folder of its own, which does no harm: a
+/// volume lists only plain files.
 #[cfg(target_os = "linux")]
 fn named_probe(directory: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -82,7 +83,7 @@ fn named_probe(directory: &Path) -> io::Result<File> {
     let path = folder.join("probe");
     let mut new = OpenOptions::new();
     let file = new.read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
-    // The file may have been made although its opening was refused.
+    // The file may have been created although opening it was refused.
     let _ = std::fs::remove_file(&path);
     std::fs::remove_dir(&folder)?;
     file
@@ -95,7 +96,7 @@ fn is_in_memory(file: &File) -> bool {
     kind(file).is_some_and(|kind| IN_MEMORY.contains(&kind))
 }
 
-/// The number of the file system's kind; `None` where that cannot be told.
+/// The number of the file system's type; `None` if it is unknown.
 #[cfg(target_os = "linux")]
 fn kind(file: &File) -> Option<u32> {
     use std::os::fd::AsRawFd;
@@ -112,7 +113,7 @@ pub(crate) fn alignment(_: &Path) -> io::Result<usize> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "it is known on Linux only"))
 }
 
-/// Asks for direct I/O. To be called only where [`alignment`] gave one.
+/// Requests direct I/O. Call it only if [`alignment`] succeeded.
 #[cfg(target_os = "linux")]
 pub(crate) fn ask(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
@@ -122,17 +123,19 @@ pub(crate) fn ask(options: &mut OpenOptions) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn ask(_: &mut OpenOptions) {}
 
-/// Makes `data`, which was written at `offset`, durable, and nothing else of the file. Says whether that can be done here; if not, nothing
-/// was done.
+/// Makes `data`, which was written at `offset`, durable, and nothing else of the file. Returns whether this is
+/// possible here; if not, nothing was done.
 ///
-/// It is written again, with a flag by which the kernel syncs what it wrote: the pages that hold these bytes, and what of the inode it takes
-/// to find them; of a new file that grew in the meantime, the length up to these pages. Bytes to the device for a header of 80 bytes with
-/// 8 MiB behind it that were not synced (Linux 6.18, the sectors of a loop device, 2026-11-22): ext4 12 KiB without a journal and
-/// 32 KiB with one, XFS 7 KiB, where `fdatasync` took 8,204, 8,224 and 8,199. A copy of the device at that moment had a file of
-/// 4,096 bytes, with the header. A journal of ext4 takes along what has its blocks already: with `nodelalloc` that is all.
+/// It writes the data again with a flag that makes the kernel sync what was written: the pages that hold these
+/// bytes, and the part of the inode needed to find them; of a new file that has grown meanwhile, the length up
+/// to these pages. Bytes to the device for a header of 80 bytes with 8 MiB behind it that were not synced
+/// (Linux 6.18, the sectors of a loop device, 2026-11-22): ext4 12 KiB without a journal and 32 KiB with one,
+/// XFS 7 KiB, where `fdatasync` took 8,204, 8,224 and 8,199. A copy of the device at that moment had a file of
+/// 4,096 bytes, with the header. A journal of ext4 includes data that has its blocks already: with `nodelalloc`
+/// that is all of it.
 ///
-/// Only where bytes are written to their old place, so that writing them again needs no space: a full disk is no reason for a sync to
-/// fail. Btrfs is not like that, and would sync the whole file besides.
+/// Only on file systems that overwrite in place, so that writing again needs no space: a full disk is no reason
+/// for a sync to fail. Btrfs does not, and would also sync the whole file.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn sync_part(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
     /// `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC` and `TMPFS_MAGIC` of <linux/magic.h>.
@@ -149,7 +152,8 @@ pub(crate) fn sync_part(_: &File, _: &[u8], _: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Writes `data` and syncs what it wrote. `false`: nothing was done, since the kernel or the file system does not know of that.
+/// Writes `data` and syncs it. `false`: nothing was done, since the kernel or the file system does not support
+/// it.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
@@ -165,7 +169,7 @@ fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
             Ok(moved) => done += moved,
             Err(_) => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => {}
-                // Linux before 4.7, or a file system that takes no flags.
+                // Linux before 4.7, or a file system that does not support these flags.
                 error
                     if done == 0 && matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) =>
                 {
@@ -178,7 +182,7 @@ fn write_through(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Gives the space of the range back, where the file system can; the length stays.
+/// Gives the space of the range back, if the file system can. The length does not change.
 #[cfg(target_os = "linux")]
 pub(crate) fn release(file: &File, range: &Range<u64>) -> io::Result<()> {
     use std::os::fd::AsRawFd;
@@ -195,9 +199,9 @@ pub(crate) fn release(file: &File, range: &Range<u64>) -> io::Result<()> {
         }
         match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => {}
-            // A hint that this file system does not take.
+            // This file system does not support the hint.
             error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => return Ok(()),
-            // Beyond what a file can hold here, so there is nothing to give back.
+            // Beyond the largest file here, so there is nothing to give back.
             error if error.raw_os_error() == Some(libc::EFBIG) => return Ok(()),
             error => return Err(error),
         }

@@ -1,9 +1,10 @@
-//! A real directory as a [`Volume`]: names, checks, limits, counters and errors; the bytes are moved by a backend.
+//! A real directory as a [`Volume`]: names, checks, limits, counters and errors. A backend moves the bytes.
 //!
 //! Invariants:
-//! 1. A request reaches the backend only after it and its whole set were checked against the contract of [`Device`].
-//! 2. A file id is never given out twice.
-//! 3. What a window shows of a file stays in it, with its space, as far as this volume's own calls can take it away.
+//! 1. A request reaches the backend only after its whole set has been checked against the contract of
+//!    [`Device`].
+//! 2. A file id is never reused.
+//! 3. No call to this volume can cut or release the part of a file that a window shows.
 
 use crate::completion::{complete, complete_one};
 use crate::in_flight::Flight;
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// The best that works here: io_uring, else libaio, else threads.
+    /// The best that works here: io_uring, otherwise libaio, otherwise threads.
     #[default]
     Auto,
     /// io_uring (Linux).
@@ -62,16 +63,17 @@ impl std::str::FromStr for Backend {
 /// How to open a [`Disk`].
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// Which backend.
+    /// The backend.
     pub backend: Backend,
-    /// PioMax: the most requests that go to the device as one set, 1 to 4096.
+    /// PioMax: the maximum number of requests sent to the device as one set, 1 to 4096.
     pub pio_max: usize,
-    /// Whether files that ask for it bypass the page cache.
+    /// Whether files opened with [`Access::direct`] bypass the page cache.
     pub direct: bool,
-    /// Whether to create the directory.
+    /// Whether to create the directory if it does not exist.
     pub create: bool,
-    /// Whether a thread that waits for a few reads may look for them without sleeping, for 0.2 ms at most and as long as there seems to be a processor that nobody
-    /// else wants: a third more reads a second where few threads read, for one and a half times the processor time a read. With io_uring only.
+    /// Whether a thread that waits for a few reads may poll for their completion instead of sleeping, for at
+    /// most 0.2 ms and as long as there seems to be an idle processor. Where few threads read, this gives a
+    /// third more reads per second, for one and a half times the processor time per read. Only with io_uring.
     pub busy_wait: bool,
 }
 
@@ -81,7 +83,7 @@ impl Default for DiskOptions {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub struct Disk {
     path: PathBuf,
     mover: Arc<dyn Mover>,
@@ -101,7 +103,7 @@ struct OpenFile {
     mapped: Arc<Mapped>,
 }
 
-/// The open files. There are few, and ids only grow: so they lie in order, and one is found faster than its id is hashed.
+/// The open files, sorted by id. There are few, and ids only grow: a binary search is faster than hashing.
 #[derive(Default)]
 struct Files(Vec<(FileId, Arc<OpenFile>)>);
 
@@ -116,7 +118,7 @@ impl Files {
     }
 
     fn insert(&mut self, id: FileId, file: OpenFile) {
-        // Who opens a file at the same time may have come in between.
+        // A thread that opened a file at the same time may have inserted a higher id first.
         let place = self.0.partition_point(|(other, _)| *other < id);
         self.0.insert(place, (id, Arc::new(file)));
     }
@@ -141,7 +143,7 @@ impl Disk {
     /// Opens the directory `path`.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Invalid`] for options out of range, or what the system says.
+    /// [`Error::NotFound`], [`Error::Invalid`] for options out of range, or the system's error.
     pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let shown = path.display().to_string();
@@ -187,7 +189,7 @@ impl Disk {
         })
     }
 
-    /// What could not be had here, and why, for people.
+    /// Notes for people: what is not available here, and why.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -197,14 +199,16 @@ impl Disk {
         self.backend
     }
 
-    /// Reads and writes at the same time, in the order of the set. A store has no use for it: sets of a [`Device`] are all
-    /// reads or all writes, since flash is slower at a mixture. This is for measuring how much slower.
+    /// Reads and writes at the same time, in the order of the set. A store does not need this: sets of a
+    /// [`Device`] are all reads or all writes, since flash is slower with a mixture. This serves to measure how
+    /// much slower.
     ///
-    /// Counts as one set of each kind that is in it. A read and a write of the same bytes may see each other or not.
+    /// Counts as one set of each kind in it. A read and a write of the same bytes may or may not see each
+    /// other.
     ///
     /// # Errors
-    /// As [`Device::read`] and [`Device::write`], and [`Error::Invalid`] for more than [`Limits::pio_max`] requests: cut
-    /// sets would not measure what was meant.
+    /// As [`Device::read`] and [`Device::write`], and [`Error::Invalid`] for more than [`Limits::pio_max`]
+    /// requests: split sets would not measure what was intended.
     pub fn mingled(&self, set: &mut [Request<'_>]) -> Result<()> {
         let pio_max = self.limits.pio_max;
         if set.len() > pio_max {
@@ -276,14 +280,15 @@ impl Disk {
         complete_one(&*self.mover, transfer, "read", &file.name)
     }
 
-    /// Counts a set of reads of so many bytes each.
+    /// Counts a set of reads of the given lengths.
     fn count_reads(&self, lens: impl ExactSizeIterator<Item = usize>) {
         self.counted.read_sets.fetch_add(1, Relaxed);
         self.counted.reads.fetch_add(lens.len() as u64, Relaxed);
         self.counted.bytes_read.fetch_add(lens.map(|len| len as u64).sum(), Relaxed);
     }
 
-    /// Begins as many of the checked reads as fit into a set, the last ones. The others are carried out before.
+    /// Starts as many of the checked reads as fit into one set, namely the last ones. Completes the others
+    /// first.
     fn begin_checked(&self, mut reads: Vec<ReadInto>, files: &[Arc<OpenFile>]) -> Result<InFlight> {
         let pio_max = self.limits.pio_max;
         let first = reads.len().saturating_sub(1) / pio_max * pio_max;
@@ -314,7 +319,7 @@ impl Disk {
         }
     }
 
-    /// The same, if it may be changed.
+    /// Like `file`, but refuses files that are open read-only.
     fn writable(&self, id: FileId) -> Result<Arc<OpenFile>> {
         let file = self.file(id)?;
         if file.write {
@@ -351,7 +356,7 @@ impl Disk {
     }
 }
 
-/// The backend asked for, or for `Auto` the first that works.
+/// The requested backend; for `Auto`, the first one that works.
 fn choose(options: &DiskOptions, notes: &mut Vec<String>) -> io::Result<(Arc<dyn Mover>, Backend)> {
     let candidates: &[Backend] = match &options.backend {
         Backend::Auto if cfg!(target_os = "linux") => &[Backend::Uring, Backend::Libaio, Backend::Threads],
@@ -539,7 +544,7 @@ impl Volume for Disk {
     }
 
     fn close(&self, file: FileId) -> Result<()> {
-        // Closed by the system when nobody has the lock.
+        // The system closes the file after the lock on `files` is released.
         let closed = self.files.write().remove(file);
         closed.map(drop)
     }
@@ -594,7 +599,7 @@ impl Volume for Disk {
     fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
         let file = self.writable(file)?;
         if file.direct {
-            // It goes by the page cache, which a window is in.
+            // Direct I/O bypasses the page cache, in which a window lies.
             return Ok(None);
         }
         mapping::window(&file.mapped, &file.file, &file.name, range)

@@ -1,71 +1,73 @@
-//! What can go wrong between a request and the device. Every error says what was asked, where, and of whom.
+//! Errors between a request and the device. Each states the operation, the file and, if there is one, the
+//! offset.
 
 use std::io;
 
-/// The answer of every psync call.
+/// The result of every psync call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A request, or the call around it, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused or failed an operation.
+    /// The operating system refused the operation, or it failed.
     #[error("{operation} of {file}{} failed: {source}", at(*.offset))]
     Io {
-        /// read, write, sync, open, …
+        /// The operation: read, write, sync, open, …
         operation: &'static str,
-        /// Name of the file.
+        /// The name of the file.
         file: String,
-        /// Byte offset, for operations that have one.
+        /// The byte offset, for operations that have one.
         offset: Option<u64>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file ends, or the device stopped, before the request was full.
+    /// The file ended, or the device stopped, before the request was complete.
     #[error("{operation} of {file} at byte {offset}: wanted {expected} bytes, got {found}")]
     Short {
-        /// read or write.
+        /// The operation: read or write.
         operation: &'static str,
-        /// Name of the file.
+        /// The name of the file.
         file: String,
-        /// Byte offset of the request.
+        /// The byte offset of the request.
         offset: u64,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         expected: usize,
-        /// Bytes moved.
+        /// The number of bytes moved.
         found: usize,
     },
-    /// No space left, or a quota is used up. Nothing of the file's earlier content is harmed.
+    /// The disk is full, or a quota is used up. The file's earlier content is unharmed.
     #[error("no space left for {operation} of {file}: {source}; free some space and try again")]
     Full {
-        /// write, resize, open, …
+        /// The operation: write, resize, open, …
         operation: &'static str,
-        /// Name of the file.
+        /// The name of the file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file does not exist.
     #[error("{file} does not exist")]
     NotFound {
-        /// Its name.
+        /// The file's name.
         file: String,
     },
     /// The file exists already.
     #[error("{file} exists already")]
     Exists {
-        /// Its name.
+        /// The file's name.
         file: String,
     },
-    /// Another process (or another part of this one) holds the lock.
+    /// Another process, or another part of this one, holds the lock.
     #[error("{volume} is in use by {holder}")]
     Locked {
         /// The locked volume.
         volume: String,
-        /// What the holder said of itself.
+        /// The holder's description of itself.
         holder: String,
     },
-    /// The caller broke the contract: unaligned, overlapping, closed file. A bug, not bad luck.
+    /// The caller broke the contract: an unaligned or overlapping request, or a closed file. This is a bug in
+    /// the caller.
     #[error("invalid request: {0}")]
     Invalid(String),
 }
@@ -75,7 +77,7 @@ fn at(offset: Option<u64>) -> String {
 }
 
 impl Error {
-    /// Wraps what the system said, telling a full disk and missing or existing files from the rest.
+    /// Wraps a system error. Tells a full disk, a missing file and an existing file apart from other errors.
     pub fn from_io(operation: &'static str, file: &str, offset: Option<u64>, source: io::Error) -> Self {
         let file = file.to_owned();
         match source.kind() {
@@ -88,7 +90,7 @@ impl Error {
         }
     }
 
-    /// Whether space is all that was missing, so that the same call can succeed later.
+    /// Whether the only problem was missing disk space. The same call can succeed later.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }

@@ -1,35 +1,37 @@
-//! Reads that were begun and not waited for: what they fill belongs to them until they are done.
+//! Reads in flight: started, but not yet waited for. They own their buffers until they are done.
 //!
 //! Invariants:
-//! 1. Nobody but the device can touch a buffer while it may be written to: it is owned, with all else that the read needs, on the
-//!    heap. Who drops an [`InFlight`] leaves it to the device, which lets go of it when it is done (of a few at a time; of more, the
-//!    drop waits); who leaks one leaks the buffers.
-//! 2. What is told is what [`Device::read`](crate::Device::read) would have told of the same requests.
+//! 1. Only the device can touch a buffer while it may be written to: the buffer is owned, with everything else
+//!    that the read needs, on the heap. Dropping an [`InFlight`] leaves it to the device, which frees it when
+//!    it is done. The device holds only a few such sets at a time; beyond that, the drop waits. Leaking an
+//!    `InFlight` leaks its buffers.
+//! 2. The result is what [`Device::read`](crate::Device::read) would have returned for the same requests.
 
 use crate::completion::conclude;
 use crate::transfer::{Flying, Landing, Mover};
 use crate::{AlignedBuffer, FileId, Read, Result};
 use std::sync::Arc;
 
-/// Fill all of `buffer` from `file`, beginning at byte `offset`: a [`Read`] for [`Device::begin`](crate::Device::begin).
+/// A request to fill all of `buffer` from `file`, starting at byte `offset`: a [`Read`] for
+/// [`Device::begin`](crate::Device::begin).
 #[derive(Debug)]
 pub struct ReadInto {
-    /// Where to read.
+    /// The file to read from.
     pub file: FileId,
-    /// First byte, from the beginning of the file.
+    /// The first byte, from the beginning of the file.
     pub offset: u64,
-    /// Filled completely, or the set fails with [`Error::Short`](crate::Error::Short).
+    /// The buffer. It is filled completely, or the set fails with [`Error::Short`](crate::Error::Short).
     pub buffer: AlignedBuffer,
 }
 
 impl ReadInto {
-    /// The same for [`Device::read`](crate::Device::read).
+    /// The same request for [`Device::read`](crate::Device::read).
     fn borrowed(&mut self) -> Read<'_> {
         Read { file: self.file, offset: self.offset, buffer: &mut self.buffer }
     }
 }
 
-/// A set of reads that was begun: see [`Device::begin`](crate::Device::begin).
+/// A set of reads that has been started: see [`Device::begin`](crate::Device::begin).
 #[must_use = "who drops it has the device read for nothing"]
 pub struct InFlight(State);
 
@@ -39,7 +41,7 @@ enum State {
 }
 
 impl InFlight {
-    /// Carries the reads out before it returns: for devices that cannot do otherwise.
+    /// Completes the reads before it returns: for devices without asynchronous reads.
     pub fn at_once(mut reads: Vec<ReadInto>, read: impl FnOnce(&mut [Read<'_>]) -> Result<()>) -> Self {
         let mut set: Vec<_> = reads.iter_mut().map(ReadInto::borrowed).collect();
         let result = read(&mut set);
@@ -54,15 +56,16 @@ impl InFlight {
         Self(State::Flying(Box::new(flight)))
     }
 
-    /// Whether all reads had ended when it was begun: always with devices that cannot do otherwise, and where too many are in flight already.
+    /// Whether all reads had already ended when the set was started: always on devices without asynchronous
+    /// reads, and when too many sets are in flight.
     pub fn has_ended(&self) -> bool {
         matches!(self.0, State::Ended(_))
     }
 
-    /// Waits until all reads have ended. Their buffers are in the order of the set.
+    /// Waits until all reads have ended. Returns their buffers, in the order of the set.
     ///
     /// # Errors
-    /// As [`Device::read`](crate::Device::read); the buffers are gone then.
+    /// As [`Device::read`](crate::Device::read). The buffers are then dropped.
     pub fn wait(self) -> Result<Vec<AlignedBuffer>> {
         match self.0 {
             State::Ended(result) => result,
@@ -80,14 +83,14 @@ impl std::fmt::Debug for InFlight {
     }
 }
 
-/// What a [`Disk`](crate::Disk) began.
+/// The reads that a [`Disk`](crate::Disk) has started.
 pub(crate) struct Flight {
-    /// Filled already: of the parts of a large set all but the last.
+    /// Buffers that are already filled: those of all parts of a large set but the last.
     pub filled: Vec<AlignedBuffer>,
     pub flying: Box<dyn Flying>,
     /// Names of the files, for errors.
     pub names: Vec<Arc<str>>,
-    /// Carries on what comes up short.
+    /// Completes short reads.
     pub mover: Arc<dyn Mover>,
 }
 

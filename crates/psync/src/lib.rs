@@ -1,20 +1,20 @@
 //! **psync**: parallel synchronous I/O for flash.
 //!
-//! An SSD is many channels that work at the same time, but a program that asks for one block at a time
-//! keeps all but one of them idle. psync hands the device an *array* of requests at once, blocks until all of
-//! them are done, and gives the answer back as one: synchronous for the caller, parallel for the device. (After
-//! Roh, Park, Kim, Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based
-//! Solid State Drives", VLDB 2011, section 2.3.)
+//! An SSD has many channels that work in parallel, but a program that requests one block at a time keeps all
+//! but one of them idle. psync hands the device an *array* of requests at once, blocks until all of them are
+//! done, and returns one result: synchronous for the caller, parallel for the device. (After Roh, Park, Kim,
+//! Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State
+//! Drives", VLDB 2011, section 2.3.)
 //!
-//! - [`Device`] is the boundary: eight methods that move bytes of open files.
-//! - [`InFlight`] is a set of reads that was begun and is waited for later.
-//! - [`Window`] is a part of a file that bytes are stored to without a system call, where that can be had.
-//! - [`Profile`] measures what a disk gives by request size and depth.
-//! - [`Volume`] adds the directory around them: open, rename, remove, list, make durable, lock.
-//! - [`Disk`] is a real directory, through io_uring, libaio or threads; [`Simulated`] one in memory that loses power,
-//!   fails and lies as it is told; [`PassThrough`] is for a volume that stands in front of another.
+//! - [`Device`] is the boundary: ten methods, two of them with defaults, that move bytes of open files.
+//! - [`InFlight`] is a set of reads that has been started and is waited for later.
+//! - [`Window`] is a part of a file to which bytes are stored without a system call, where available.
+//! - [`Profile`] measures a disk's performance by request size and depth.
+//! - [`Volume`] adds the directory: open, rename, remove, list, sync, lock.
+//! - [`Disk`] is a real directory, accessed through io_uring, libaio or threads. [`Simulated`] is one in memory
+//!   that loses power, fails and lies on demand. [`PassThrough`] helps to write a volume that wraps another.
 //!
-//! After a `fork` all of this is the parent's: the child must neither use nor drop what it inherited.
+//! After a `fork`, all of this belongs to the parent process: the child must neither use nor drop its copy.
 
 mod buffer;
 #[cfg(target_os = "linux")]

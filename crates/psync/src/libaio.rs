@@ -40,7 +40,7 @@ const PREAD: u16 = 0;
 const PWRITE: u16 = 1;
 const IDLE_MAX: usize = 16;
 
-/// A kernel context for so many requests at a time.
+/// A kernel context for a number of concurrent requests.
 struct Context(libc::c_ulong);
 
 impl Context {
@@ -159,6 +159,7 @@ fn run_part(context: &Context, part: &mut [Transfer<'_>]) {
             }
         }
     }
-    // What the kernel did not take is done the ordinary way, which also tells what is wrong with it, if anything.
+    // Transfers that the kernel did not take are done with ordinary calls, which also report what is wrong with
+    // them, if anything.
     part[submitted..].iter_mut().for_each(Transfer::run_alone);
 }

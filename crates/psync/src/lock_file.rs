@@ -1,9 +1,10 @@
-//! The lock of a directory: an operating system lock on its file `LOCK`, which also says who holds it.
+//! The lock of a directory: an operating system lock on its file `LOCK`, which also names the holder.
 //!
 //! Invariants:
-//! 1. The lock is the system's, so that it ends with its process, however that ends. The text is for people only.
-//! 2. Each taking opens the file anew, so that two parts of one process exclude each other like two processes.
-//! 3. What the file says is foreign: it is bounded and made printable before it is shown.
+//! 1. The lock is the operating system's, so it ends with its process, however that ends. The text is only for
+//!    people.
+//! 2. Each attempt opens the file anew, so that two parts of one process exclude each other like two processes.
+//! 3. The file's content is untrusted: it is bounded and made printable before it is shown.
 
 use crate::{Error, Lock, LockKind, Result};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 const NAME: &str = "LOCK";
-/// Longest holder that is shown, in bytes.
+/// The longest holder text shown, in bytes.
 const HOLDER_MAX: u64 = 200;
 
 /// Takes the lock of `directory`, without waiting.
@@ -21,7 +22,7 @@ pub(crate) fn take(directory: &Path, kind: LockKind, holder: &str) -> Result<Loc
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
     let file = match opened {
         Err(error) if kind == LockKind::Shared && is_read_only(&error) => match File::open(&path) {
-            // Who cannot write here needs to keep nobody away, and there is nothing to hold on to.
+            // A process that cannot write here need not keep anyone out, and there is no file to lock.
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(
                     "{} is read-only and has no file {NAME}: read without a lock",
@@ -55,14 +56,14 @@ fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// The lock. An exclusive one takes its holder's name along when it goes.
+/// A held lock. An exclusive one removes its holder's name on release.
 struct Held {
     file: File,
     kind: LockKind,
 }
 
 impl Held {
-    /// For messages only: a holder that cannot be named still holds.
+    /// Writes the holder's name, for messages only: a failure does not affect the lock.
     fn say(&self, holder: &str) {
         if self.kind == LockKind::Shared {
             return;
@@ -77,16 +78,17 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.say("");
-        // Closing is not enough: a child that is being started right now holds a copy of the descriptor until its exec.
+        // Closing the file is not enough: a child process that is just being started has a copy of the
+        // descriptor until its exec.
         if let Err(error) = self.file.unlock() {
             tracing::debug!(%error, "{NAME} stays locked until every copy of its descriptor is closed");
         }
     }
 }
 
-/// Who keeps us from the lock that we just failed to take on `file`.
+/// The holder of the lock that we just failed to take on `file`.
 fn found_holder(file: &File) -> String {
-    // If sharing is possible, then only sharers hold it, and the text is that of a writer who died.
+    // If the lock can be shared, only sharers hold it, and the text is that of a writer that died.
     if file.try_lock_shared().is_ok() {
         let _ = file.unlock();
         return "one or more readers".to_owned();

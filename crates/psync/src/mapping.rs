@@ -1,34 +1,44 @@
 //! [`Window`]s of real files: shared mappings.
 //!
-//! A store to a mapped page can end the process with SIGBUS where a write would answer with an error. So that it cannot happen here:
+//! Storing to a mapped page can kill the process with SIGBUS where a write would return an error. The following
+//! rules prevent this:
 //!
-//! - *No page behind the file's end.* The range lies inside the file's length, and [`Disk`](crate::Disk) refuses to cut the file within it
-//!   by the `FileId` that the window was opened by. (Who cuts it by another, or from outside, kills the process.)
-//! - *No page without space.* All pages are made writable before the first store (`MADV_POPULATE_WRITE`), which allocates what is
-//!   not allocated, and answers with an error where a store would have met SIGBUS: then there is no window.
-//! - *No page that needs space again.* When the kernel has written a page back, the next store to it asks the file system anew. One that
-//!   writes in place has nothing to allocate then; one that copies on write has, and may find the disk full. So there are windows on
-//!   ext4 (ext2 and ext3 have the same number) and in tmpfs only. XFS would do as long as no file shares extents, but anybody's
-//!   `cp --reflink` makes it share them; nobody has tried others.
-//!   Nor is there a window where ext4 has the data in its journal (`data=journal`, `chattr +j`): each store would need space there, and meets
-//!   SIGBUS when the journal was aborted. Nor of files in the device's memory (DAX): a store to a bad block is a machine check. Linux says
-//!   both from 6.1 on; before that ext4 has no windows.
-//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can fail to read it. Pages that are
-//!   stored to are populated again after [`FRESH`], and the kernel leaves dirty pages alone for longer than that (30 s by default). What is
-//!   left: written back early, reclaimed, and unreadable, all within that time. A program on a failing disk can die of that at each of its
-//!   instructions.
-//! - *Not by flags that were there.* The kernel lets nobody open a file for writing that is immutable or for appending only (`chattr +i`, `+a`).
-//!   What is left: root sets `+i` on the file of a log that is open, and the next store to a clean page ends the process; or sets
-//!   `+j`, and one does when the journal is aborted.
-//! - *Not after an error of the file system.* ext4 that was shut down (`EXT4_IOC_SHUTDOWN`, its three kinds, Linux 6.18) takes stores to pages
-//!   that were mapped, as it takes no writes any more, and fails the next sync.
+//! - *No page behind the file's end.* The range lies inside the file, and [`Disk`](crate::Disk) refuses to cut
+//!   the file within it through the `FileId` that the window was opened by. (Cutting it through another one, or
+//!   from outside, kills the process.)
+//! - *No page without space.* All pages are made writable before the first store (`MADV_POPULATE_WRITE`). This
+//!   allocates what is not allocated, and returns an error where a store would have met SIGBUS; then there is
+//!   no window.
+//! - *No page that needs space again.* After the kernel has written a page back, the next store to it asks the
+//!   file system again. A file system that writes in place then has nothing to allocate; one that copies on
+//!   write has, and may find the disk full. So there are windows only on ext4 (ext2 and ext3 have the same
+//!   number) and in tmpfs. XFS would do as long as no file shares extents, but anybody's `cp --reflink` makes
+//!   it share them; other file systems are untested. There is also no window where ext4 keeps the data in its
+//!   journal (`data=journal`, `chattr +j`): each store would need space there, and meets SIGBUS when the
+//!   journal was aborted. Nor of files in the device's memory (DAX): a store to a bad block is a machine check.
+//!   Linux reports both since 6.1; before that, ext4 has no windows.
+//! - *No page that has to be read again.* A page that was written back can be reclaimed, and the device can
+//!   fail to read it. Pages are populated again before a store after [`FRESH`], and the kernel leaves dirty
+//!   pages alone for longer than that (30 s by default). The remaining case: a page written back early,
+//!   reclaimed, and unreadable, all within that time. On a failing disk, a program can die of that at any of
+//!   its instructions.
+//! - *Not by existing flags.* The kernel does not let anyone open a file for writing that is immutable or
+//!   append-only (`chattr +i`, `+a`). The remaining case: root sets `+i` on the file of an open log, and the
+//!   next store to a clean page kills the process; or sets `+j`, and a store does so when the journal is
+//!   aborted.
+//! - *Not after an error of the file system.* ext4 that was shut down (`EXT4_IOC_SHUTDOWN`, its three kinds,
+//!   Linux 6.18) accepts stores to pages that were mapped, although it no longer accepts writes, and fails the
+//!   next sync.
 //!
-//! A page costs one fault, and one more after each time it was written back; populating takes them all in one call (with large folios
-//! in few faults: 64 pages that were written as one took 5). A folio is written back whole, though: after a sync, one store into zeros that one
-//! write of 256 KiB had made cost the next sync 256 KiB, of 1 MiB 1 MiB, where a write cost it 4 KiB (ext4, Linux 6.18, the sectors of a loop
-//! device, 2026-11-22). Populating only what a store needs spares the pages of other folios; who syncs often is better off with writes.
+//! A page costs one fault, and another one each time after it was written back. Populating takes them all in
+//! one call (with large folios in few faults: 64 pages that were written as one took 5). But a folio is written
+//! back as a whole: after a sync, one store into zeros made by one write of 256 KiB cost the next sync 256 KiB,
+//! of 1 MiB 1 MiB, where a write cost it 4 KiB (ext4, Linux 6.18, the sectors of a loop device, 2026-11-22).
+//! Populating only what a store needs spares the pages of other folios. A program that syncs often is better
+//! off with writes.
 //!
-//! Invariants: a mapping is unmapped once, by its owner; nobody has a reference into it: bytes go in by copying, and none come out.
+//! Invariants: a mapping is unmapped once, by its owner. Nobody holds a reference into it: bytes are copied in,
+//! and never out.
 
 use crate::window::{Window, check};
 use crate::{Error, Result};
@@ -37,12 +47,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The part of a file that is mapped, if one is. Whoever takes space from the file looks here, and holds it meanwhile.
+/// The part of the file that is mapped, if any. Operations that take space from the file check it, and hold its
+/// lock meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped(Mutex<Option<Range<u64>>>);
 
 impl Mapped {
-    /// Does what takes space from `range` of the file, unless that is mapped.
+    /// Runs `work`, which takes space from `range` of the file, unless that is mapped.
     pub fn unless<T>(&self, file: &str, range: Range<u64>, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let mapped = self.0.lock();
         match &*mapped {
@@ -54,11 +65,12 @@ impl Mapped {
     }
 }
 
-/// How long populated pages are taken to be there.
+/// How long populated pages are assumed to be present.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Which pages are taken to be there: one stretch, and the time of its oldest page. Populating makes a page dirty, so what is asked for
-/// is what a store needs; if that follows on what is fresh, as much again as is, so that a burst of stores has few calls.
+/// The pages assumed to be present: one contiguous stretch, and the time of its oldest page. Populating a page
+/// makes it dirty, so only what a store needs is populated. If that continues the fresh stretch, the stretch is
+/// doubled, so that a burst of stores needs few calls.
 #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
 #[derive(Debug)]
 struct Fresh {
@@ -73,8 +85,8 @@ impl Fresh {
         Self { page, stretch: 0..0, since: Duration::ZERO }
     }
 
-    /// What is to be populated at `now`, from the beginning of a page on and not behind `end`, before `range` is stored to. It counts as
-    /// fresh from then on: whoever cannot populate it may not store any more.
+    /// Returns what to populate at `now` before a store to `range`: from the start of a page, and not beyond
+    /// `end`. It counts as fresh from then on; if populating fails, the caller must not store any more.
     fn missing(&mut self, range: &Range<u64>, end: u64, now: Duration) -> Option<Range<u64>> {
         let start = range.start - range.start % self.page;
         let until = range.end.next_multiple_of(self.page).min(end);
@@ -93,7 +105,7 @@ impl Fresh {
     }
 }
 
-/// The window of `range` of the file; `None` if it cannot be had here.
+/// The window of `range` of the file; `None` if it is not available here.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub(crate) fn window(
     _: &Arc<Mapped>,
@@ -114,16 +126,17 @@ mod linux {
     use std::os::fd::AsRawFd;
     use std::ptr::NonNull;
 
-    /// Of <linux/magic.h>.
+    /// From <linux/magic.h>.
     const EXT4_SUPER_MAGIC: u32 = 0xef53;
     const TMPFS_MAGIC: u32 = 0x0102_1994;
 
-    /// See the module. Dropped, it is unmapped; what was stored stays in the page cache.
+    /// A window as a mapping; see the module documentation. Dropping it unmaps it. Stored data stays in the
+    /// page cache.
     struct Mapping {
         name: Arc<str>,
         mapped: Arc<Mapped>,
         range: Range<u64>,
-        /// Where `origin` is mapped, a page's beginning at or below the range's.
+        /// The address of `origin`, which is the start of the page in which the range begins.
         memory: NonNull<u8>,
         origin: u64,
         len: usize,
@@ -139,7 +152,7 @@ mod linux {
         name: &Arc<str>,
         range: Range<u64>,
     ) -> Result<Option<Box<dyn Window>>> {
-        // Held until the mapping is there, so that nobody cuts the file in between.
+        // Held until the mapping exists, so that nobody cuts the file in between.
         let mut taken = mapped.0.lock();
         let file_len = file.metadata().map_err(|error| Error::from_io("stat", name, None, error))?.len();
         if range.is_empty() || range.end > file_len || taken.is_some() {
@@ -177,8 +190,9 @@ mod linux {
             }
     }
 
-    /// Whether the file's pages are written back from the page cache to their place: it could be read and written directly instead, which ext4
-    /// refuses for data that goes through the journal; and it is not the device's memory that is mapped. Who does not say is taken for no.
+    /// Whether the file's pages are written back from the page cache to their place. That is so if the file
+    /// also supports direct I/O, which ext4 refuses for data that goes through the journal, and if it is not
+    /// the device's memory that is mapped. If the system does not tell, the answer is no.
     #[cfg(target_env = "gnu")]
     fn is_plain(file: &File) -> bool {
         let (wanted, of_the_file) = (libc::STATX_DIOALIGN, libc::AT_EMPTY_PATH);
@@ -195,13 +209,13 @@ mod linux {
             && status.stx_attributes & dax == 0
     }
 
-    /// The libc crate has no `statx` for others.
+    /// The libc crate has no `statx` for other environments.
     #[cfg(not(target_env = "gnu"))]
     fn is_plain(_: &File) -> bool {
         false
     }
 
-    /// `None` if the system will not.
+    /// Maps the file; `None` if the system refuses.
     fn map(file: &File, origin: u64, len: usize) -> Option<NonNull<u8>> {
         let (access, origin) = (libc::PROT_READ | libc::PROT_WRITE, libc::off_t::try_from(origin).ok()?);
         let file = file.as_raw_fd();
@@ -211,7 +225,7 @@ mod linux {
         (memory != libc::MAP_FAILED).then_some(memory.cast()).and_then(NonNull::new)
     }
 
-    /// Time since some moment, as of the last tick of the clock: cheap enough for each store.
+    /// Monotonic time as of the last tick of the clock: cheap enough for each store.
     fn now() -> Duration {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: fills the struct, which is ours.
@@ -220,7 +234,7 @@ mod linux {
     }
 
     impl Mapping {
-        /// Makes the pages of `range` writable, unless they are fresh. Says whether they are.
+        /// Makes the pages of `range` writable, unless they are fresh. Returns whether they are writable.
         fn populate(&mut self, range: &Range<u64>, now: Duration) -> bool {
             let Some(missing) = self.fresh.missing(range, self.range.end, now) else { return true };
             let skip = (missing.start - self.origin) as usize;

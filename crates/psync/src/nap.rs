@@ -1,13 +1,14 @@
-//! A nap: a sleep of some tens of microseconds that is hardly longer than it is to be.
+//! Short, precise sleeps of some tens of microseconds.
 
 use std::time::Duration;
 
-/// Sleeps for `time`. Linux may let a timer wait for others, for 50 microseconds if nobody has said anything else; here it is told not to, for as long as
-/// the thread sleeps. Other systems sleep as exactly as they do.
+/// Sleeps for `time`. On Linux, timers may fire late to be batched, by default up to 50 microseconds (timer
+/// slack). This function turns that off for the thread while it sleeps. Other systems sleep as precisely as
+/// they can.
 pub fn nap(time: Duration) {
     #[cfg(target_os = "linux")]
     let slack = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZero::new);
-    // A refusal makes it a little longer. A thread with real-time priority has no slack.
+    // If this is refused, the sleep is a little longer. A thread with real-time priority has no slack.
     #[cfg(target_os = "linux")]
     let _ = slack.map(|_| rustix::thread::set_current_timer_slack(std::num::NonZero::new(1)));
     std::thread::sleep(time);

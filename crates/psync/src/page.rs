@@ -1,6 +1,7 @@
-//! How long the pages of this system's memory are: whoever asks the system for a part of a page, or gives one back, speaks of all of it.
+//! The size of a memory page. The operating system maps and releases memory in whole pages.
 
-/// Bytes of a page: 4096 on x86-64, up to 65,536 on some others; `None` if the system does not tell.
+/// The size of a page in bytes: 4096 on x86-64, up to 65,536 on some others; `None` if the system does not
+/// tell.
 pub fn page_size() -> Option<usize> {
     #[cfg(unix)]
     // SAFETY: asks for a number, and touches nothing.

@@ -1,19 +1,22 @@
-//! A volume in front of another that has most things done there: to watch it, to give names another meaning, to cut its power.
+//! Wrapping volumes: forward most calls to another volume, to watch it, to rename its files, or to cut its
+//! power.
 //!
-//! Invariant: a call that the wrapper does not write itself goes to the inner volume as it came, once. There are three exceptions, so
-//! that nothing passes by the wrapper's own `read`, `write` and `sync`: what [`Device::begin`] begins is carried out at once,
-//! [`Device::sync_part`] is a sync, and there is no [`Window`] unless the wrapper says so.
+//! Invariant: a call that the wrapper does not implement itself is forwarded to the inner volume unchanged,
+//! once. There are three exceptions, so that nothing bypasses the wrapper's own `read`, `write` and `sync`:
+//! reads started with [`Device::begin`] are completed at once, [`Device::sync_part`] is a full sync, and there
+//! is no [`Window`] unless the wrapper provides one.
 
 use crate::{
     Access, Counters, Device, Entry, FileId, Limits, Lock, LockKind, Read, Result, Volume, Window, Write,
 };
 use std::ops::Range;
 
-/// A [`Volume`] for whoever writes but [`PassThrough::inner`] and what is different.
+/// A [`Volume`] that wraps another. Implement [`PassThrough::inner`], and override what should differ.
 ///
-/// Its methods are those of [`Device`] and [`Volume`]; a file that sees all three traits calls them on a `&dyn Volume`.
+/// Its methods are those of [`Device`] and [`Volume`]. In a file that imports all three traits, call them on a
+/// `&dyn Volume`.
 pub trait PassThrough: Send + Sync {
-    /// Where calls go.
+    /// The inner volume, to which calls are forwarded.
     fn inner(&self) -> &dyn Volume;
 
     /// [`Device::read`].

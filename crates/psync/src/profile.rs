@@ -1,7 +1,8 @@
-//! The device profile: a micro-benchmark that says what a disk gives for which request size and depth, so that programs
-//! (and people) can choose by measurement. (The PIO B-tree tunes itself by such a benchmark: VLDB 2011, section 3.6.)
+//! The device profile: a micro-benchmark that measures a disk by request size and depth, so that programs (and
+//! people) can choose by measurement. (The PIO B-tree tunes itself by such a benchmark: VLDB 2011, section
+//! 3.6.)
 //!
-//! Kept as JSON; the `plot` feature draws it as SVG.
+//! It is stored as JSON; the `plot` feature draws it as SVG.
 
 use crate::{
     Access, AlignedBuffer, Backend, Device, Disk, DiskOptions, Error, FileId, Read, Result, Volume, Write,
@@ -12,18 +13,19 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A rate is the median of so many slices of its time, since shared disks stall now and then for a tenth of a second.
+/// A rate is the median over this many time slices, because shared disks sometimes stall for a tenth of a
+/// second.
 const SLICES: u32 = 9;
 
 /// What to measure, and for how long.
 #[derive(Clone, Debug)]
 pub struct ProfileOptions {
-    /// Backend to measure with.
+    /// The backend to measure with.
     pub backend: Backend,
-    /// Bytes of the scratch file, at least 16 MiB. Larger than the device's own cache is best. Never more than a quarter
-    /// of the free space is taken.
+    /// The size of the scratch file in bytes, at least 16 MiB; best larger than the device's own cache. Limited
+    /// to a quarter of the free space.
     pub file_bytes: u64,
-    /// Time for each point.
+    /// The time per point.
     pub time_per_point: Duration,
 }
 
@@ -33,14 +35,14 @@ impl Default for ProfileOptions {
     }
 }
 
-/// How far a measurement is.
+/// The progress of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileStep {
-    /// Points measured.
+    /// Points measured so far.
     pub done: usize,
-    /// Points in all.
+    /// Points in total.
     pub total: usize,
-    /// What is measured now.
+    /// The current measurement.
     pub what: &'static str,
 }
 
@@ -57,49 +59,49 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
-/// Random requests a second at one depth.
+/// Rate of random requests at one depth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// Request size in bytes.
     pub bytes: usize,
     /// Requests in one psync set.
     pub depth: usize,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
 }
 
-/// What a disk gives. See the module.
+/// The measured performance of a disk. See the module documentation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Version of this form.
+    /// The version of this format.
     pub format: u32,
-    /// Directory that was measured.
+    /// The directory that was measured.
     pub directory: String,
-    /// Seconds since 1970 when it was measured.
+    /// The time of the measurement, in seconds since 1970.
     pub measured_at: u64,
-    /// Backend that was used.
+    /// The backend that was used.
     pub backend: Backend,
-    /// Whether the page cache was bypassed; if not, the figures are memory's more than the disk's.
+    /// Whether the page cache was bypassed. If not, the figures describe memory rather than the disk.
     pub direct: bool,
-    /// What direct requests are aligned to, in bytes.
+    /// The alignment of direct requests, in bytes.
     pub alignment: usize,
-    /// Single random reads by size.
+    /// Latency of single random reads, by size.
     pub read_latency: Vec<Latency>,
-    /// Single random writes by size.
+    /// Latency of single random writes, by size.
     pub write_latency: Vec<Latency>,
-    /// Random reads by size and depth.
+    /// Rate of random reads, by size and depth.
     pub read_rate: Vec<Rate>,
-    /// Random writes by size and depth.
+    /// Rate of random writes, by size and depth.
     pub write_rate: Vec<Rate>,
-    /// Sequential reads, bytes a second.
+    /// Bandwidth of sequential reads, in bytes per second.
     pub read_bandwidth: f64,
-    /// Sequential writes, bytes a second.
+    /// Bandwidth of sequential writes, in bytes per second.
     pub write_bandwidth: f64,
-    /// One 4 KiB write made durable.
+    /// Latency of a durable 4 KiB write.
     pub sync_latency: Latency,
 }
 
-/// The form that this version writes.
+/// The format that this version writes.
 const FORMAT: u32 = 1;
 const SCRATCH: &str = "psync-profile.scratch";
 const SIZES: [usize; 8] = [2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
@@ -109,7 +111,7 @@ const PIO_MAX: usize = 128;
 const CHUNK: usize = 1 << 20;
 const FILE_MIN: u64 = 16 << 20;
 
-/// The scratch file, gone when this is dropped, however the measurement ends.
+/// The scratch file. It is removed on drop, however the measurement ends.
 struct Scratch {
     disk: Disk,
     file: FileId,
@@ -117,10 +119,11 @@ struct Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Systems that refuse to remove open files need it closed first. It was just opened, so it can be.
+        // Systems that refuse to remove open files need it closed first. The file was just opened, so this
+        // cannot fail.
         let _ = self.disk.close(self.file);
         match self.disk.remove(SCRATCH) {
-            // Another measurement in the same directory was faster.
+            // Another measurement in the same directory has removed it.
             Ok(()) | Err(Error::NotFound { .. }) => {}
             Err(error) => tracing::warn!(%error, "the scratch file of a measurement stays"),
         }
@@ -130,7 +133,7 @@ impl Drop for Scratch {
 struct Bench<'a> {
     scratch: Scratch,
     len: u64,
-    /// Request sizes that latency is measured for.
+    /// The request sizes for which latency is measured.
     sizes: Vec<usize>,
     time: Duration,
     rng: StdRng,
@@ -140,11 +143,12 @@ struct Bench<'a> {
 }
 
 impl Profile {
-    /// Measures the disk behind the directory `dir`, with a scratch file that is removed afterwards. Calls `step` before
-    /// each point. Takes about 15 seconds with the default options.
+    /// Measures the disk that holds the directory `dir`, with a scratch file that is removed afterwards. Calls
+    /// `step` before each point. Takes about 15 seconds with the default options.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the scratch file is to be smaller than 16 MiB, [`Error::Full`], and what the system says.
+    /// [`Error::Invalid`] if the scratch file would be smaller than 16 MiB, [`Error::Full`], and errors of the
+    /// system.
     pub fn measure(dir: &Path, options: &ProfileOptions, step: &mut dyn FnMut(ProfileStep)) -> Result<Self> {
         if options.file_bytes < FILE_MIN {
             return Err(Error::Invalid(format!(
@@ -164,7 +168,7 @@ impl Profile {
         let file = disk.open(SCRATCH, access)?;
         let scratch = Scratch { disk, file };
         let alignment = scratch.disk.limits().alignment;
-        // Some devices take no request shorter than a page.
+        // Some devices accept no request shorter than a page.
         let sizes: Vec<_> = SIZES.into_iter().filter(|bytes| bytes.is_multiple_of(alignment)).collect();
         let total = 2 * sizes.len() + 2 * RATE_SIZES.len() * DEPTHS.len() + 4;
         let len = options.file_bytes.min(room) / CHUNK as u64 * CHUNK as u64;
@@ -173,7 +177,7 @@ impl Profile {
         Bench { scratch, len, sizes, time, rng, done: 0, total, step }.run(dir)
     }
 
-    /// As JSON.
+    /// Encodes the profile as JSON.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a figure cannot be written as JSON.
@@ -181,10 +185,10 @@ impl Profile {
         serde_json::to_string_pretty(self).map_err(|error| Error::Invalid(format!("profile: {error}")))
     }
 
-    /// From JSON.
+    /// Decodes a profile from JSON.
     ///
     /// # Errors
-    /// [`Error::Invalid`] says what is wrong.
+    /// [`Error::Invalid`], which says what is wrong.
     pub fn from_json(json: &str) -> Result<Self> {
         let profile: Self =
             serde_json::from_str(json).map_err(|error| Error::Invalid(format!("profile: {error}")))?;
@@ -194,12 +198,12 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Random reads of 4 KiB a second at a depth, between the measured ones by interpolation.
+    /// Random 4 KiB reads per second at `depth`, interpolated between the measured depths.
     pub fn iops_read(&self, depth: usize) -> f64 {
         interpolate(&self.read_rate, depth)
     }
 
-    /// Random writes of 4 KiB a second at a depth.
+    /// Random 4 KiB writes per second at `depth`, interpolated between the measured depths.
     pub fn iops_write(&self, depth: usize) -> f64 {
         interpolate(&self.write_rate, depth)
     }
@@ -268,7 +272,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Bytes a second over the whole file, eight requests of 1 MiB at a time.
+    /// Bytes per second over the whole file, with eight requests of 1 MiB at a time.
     fn sequential(&mut self, writes: bool) -> Result<f64> {
         let mut buffers: Vec<_> = (0..8).map(|_| AlignedBuffer::new(CHUNK)).collect();
         for buffer in &mut buffers {
@@ -312,7 +316,7 @@ impl Bench<'_> {
         }
     }
 
-    /// `count` different places for requests of `bytes`, so that the writes of a set never overlap.
+    /// `count` different positions for requests of `bytes`, so that the writes of a set never overlap.
     fn places(&mut self, bytes: usize, count: usize) -> Vec<u64> {
         let slots = self.len / bytes as u64;
         let mut places: Vec<u64> = Vec::with_capacity(count);
@@ -366,7 +370,7 @@ impl Bench<'_> {
     }
 }
 
-/// Bytes that may still be written in the directory, where the system tells.
+/// Free space in the directory in bytes, if the system tells.
 #[cfg(unix)]
 fn free_space(dir: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -376,7 +380,7 @@ fn free_space(dir: &Path) -> Option<u64> {
         let mut status: libc::statvfs = std::mem::zeroed();
         (libc::statvfs(path.as_ptr(), &raw mut status), status)
     };
-    // The types of these differ by system.
+    // The types of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
     (result == 0).then(|| (status.f_bavail as u64).saturating_mul(status.f_frsize as u64))
 }
@@ -386,7 +390,7 @@ fn free_space(_: &Path) -> Option<u64> {
     None
 }
 
-/// A time in seconds since 1970 as people write it.
+/// Formats a time, given in seconds since 1970.
 fn utc(seconds: u64) -> String {
     let (mut days, minutes) = (seconds / 86_400, seconds / 60 % 1440);
     // Counted from 0000-03-01, so that leap days come last: eras of 400 years have 146,097 days each.
@@ -400,7 +404,7 @@ fn utc(seconds: u64) -> String {
     format!("{:04}-{month:02}-{day:02} {:02}:{:02} UTC", era * 400 + year, minutes / 60, minutes % 60)
 }
 
-/// Characters of the longest bar.
+/// The length of the longest bar in characters.
 const BAR: f64 = 40.0;
 
 impl std::fmt::Display for Profile {

@@ -1,18 +1,18 @@
-//! What one member of a psync set asks for.
+//! The members of a psync set.
 //!
 //! Invariants, checked by every device before anything is submitted:
-//! 1. a set is all reads or all writes (the types see to that);
+//! 1. a set is all reads or all writes (the types ensure this);
 //! 2. no two writes of a set overlap;
 //! 3. on a file opened for direct I/O every offset, length and buffer address is a multiple of
 //!    [`Limits::alignment`](crate::Limits::alignment).
 
-/// An open file of a [`Volume`](crate::Volume). Valid until closed; a closed one is refused, never confused
-/// with a newer file.
+/// An open file of a [`Volume`](crate::Volume). Valid until closed. The id of a closed file is refused, and
+/// never refers to a newer file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
 impl FileId {
-    /// An id for a device that is implemented outside this crate.
+    /// Creates an id, for a device that is implemented outside this crate.
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
@@ -23,38 +23,38 @@ impl FileId {
     }
 }
 
-/// Fill all of `buffer` from `file`, beginning at byte `offset`.
+/// A request to fill all of `buffer` from `file`, starting at byte `offset`.
 #[derive(Debug)]
 pub struct Read<'a> {
-    /// Where to read.
+    /// The file to read from.
     pub file: FileId,
-    /// First byte, from the beginning of the file.
+    /// The first byte, from the beginning of the file.
     pub offset: u64,
-    /// Filled completely, or the set fails with [`Error::Short`](crate::Error::Short).
+    /// The buffer. It is filled completely, or the set fails with [`Error::Short`](crate::Error::Short).
     pub buffer: &'a mut [u8],
 }
 
-/// Put all of `data` into `file`, beginning at byte `offset`; the file grows where it must.
+/// A request to write all of `data` to `file`, starting at byte `offset`. The file grows if necessary.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
-    /// Where to write.
+    /// The file to write to.
     pub file: FileId,
-    /// First byte, from the beginning of the file.
+    /// The first byte, from the beginning of the file.
     pub offset: u64,
-    /// Written completely, or the set fails.
+    /// The data. It is written completely, or the set fails.
     pub data: &'a [u8],
 }
 
-/// A member of a mingled set: see [`Disk::mingled`](crate::Disk::mingled).
+/// A member of a set of both reads and writes: see [`Disk::mingled`](crate::Disk::mingled).
 #[derive(Debug)]
 pub enum Request<'a> {
-    /// To be read.
+    /// A read.
     Read(Read<'a>),
-    /// To be written.
+    /// A write.
     Write(Write<'a>),
 }
 
-/// Refuses two writes of a set that touch the same bytes: nobody could say which would win.
+/// Refuses sets in which two writes overlap: the result would be undefined.
 pub(crate) fn refuse_overlap(set: &[Write<'_>]) -> crate::Result<()> {
     let mut ranges: Vec<_> = set.iter().map(|w| (w.file, w.offset, w.offset + w.data.len() as u64)).collect();
     ranges.sort_unstable();

@@ -1,10 +1,10 @@
-//! A volume in memory that loses power, fails and lies when a test asks it to, the same way for the same seed.
+//! A volume in memory that loses power, fails and lies on demand, reproducibly for the same seed.
 //!
 //! Invariants:
-//! 1. between faults it keeps the contract of [`Device`] and [`Volume`] as a real disk does, alignment included;
-//! 2. an image ([`Simulated::crash`], [`Simulated::power_loss`]) is a volume of its own, and the volume that it was
-//!    taken from goes on as if nothing had been taken;
-//! 3. what happens depends on the seeds and the order of operations alone.
+//! 1. between faults, it keeps the contract of [`Device`] and [`Volume`] like a real disk, alignment included;
+//! 2. an image ([`Simulated::crash`], [`Simulated::power_loss`]) is a volume of its own, and taking it does not
+//!    affect the original volume;
+//! 3. its behaviour depends only on the seeds and the order of operations.
 
 mod content;
 mod damage;
@@ -29,10 +29,10 @@ use state::{HeldLock, State};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// No file is longer, as on a real disk.
+/// The maximum length of a file, as on a real disk.
 const FILE_MAX: u64 = i64::MAX as u64;
 
-/// See the module. A clone is another handle on the same volume.
+/// A simulated volume; see the module documentation. A clone is another handle to the same volume.
 ///
 /// ```
 /// use psync::{Access, Device, Simulated, Volume, Write};
@@ -55,8 +55,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// An empty volume with an alignment of 512, a PioMax of 64 and room without end. All that chance decides in it
-    /// follows from `seed`.
+    /// An empty volume with an alignment of 512, a PioMax of 64 and unlimited space. All its random decisions
+    /// follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self::from_state(State::new(seed))
     }
@@ -87,48 +87,49 @@ impl Simulated {
         self
     }
 
-    /// Gives [`Window`]s, which it does not without this. Images do as it does.
+    /// Enables [`Window`]s, which are off by default. Images inherit the setting.
     #[must_use]
     pub fn with_windows(self) -> Self {
         self.state.lock().windows = true;
         self
     }
 
-    /// Sets the room, as [`Simulated::set_capacity`] does.
+    /// Sets the space available, like [`Simulated::set_capacity`].
     #[must_use]
     pub fn with_capacity(self, bytes: u64) -> Self {
         self.set_capacity(bytes);
         self
     }
 
-    /// Sets the room there is, in bytes. Only what was written takes room, in blocks of 4096 bytes; a write that would
-    /// need more gives [`Error::Full`]. May be less than is used already.
+    /// Sets the space available, in bytes. Only written data takes space, in blocks of 4096 bytes. A write that
+    /// needs more fails with [`Error::Full`]. The capacity may be less than what is already used.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity = bytes;
     }
 
-    /// Bytes of room that are taken, a multiple of 4096.
+    /// Bytes of space in use, a multiple of 4096.
     pub fn used(&self) -> u64 {
         self.state.lock().used_bytes()
     }
 
-    /// The volume as it is found after the process was killed: all finished writes are there (and still not durable),
+    /// The volume as found after the process was killed. All finished writes are there (still not durable),
     /// nothing is open or locked, no faults are planned, counters are zero, the power is on.
     pub fn crash(&self) -> Self {
         Self::from_state(self.state.lock().after_crash())
     }
 
-    /// The volume as it is found after power loss: all that was durable, of the rest what `seed` says. Some seeds keep
-    /// all of it, some nothing, most a part: single sectors of 512 bytes of a write, later writes without earlier ones,
-    /// names without content, a length between the durable one and the one seen. What is found is durable.
+    /// The volume as found after a power failure: everything durable, and a part of the rest chosen by `seed`.
+    /// Some seeds keep all of it, some nothing, most a part: single 512-byte sectors of a write, later writes
+    /// without earlier ones, names without content, a length between the durable one and the one seen.
+    /// Everything found is durable.
     pub fn power_loss(&self, seed: u64) -> Self {
         Self::from_state(self.state.lock().after_power_loss(seed))
     }
 
-    /// Plans a fault: of the operations from now on that `filter` matches (an [`OperationKind`] is a filter too), the
-    /// `n`-th, counted from 1, fails as `fault` says; with [`Repeat::Sticky`] every later one as well. Each
-    /// member of a read or write set is an operation. Plans add up; where two fire at once the older one acts. A file is
-    /// called by the name under which it was opened.
+    /// Plans a fault. Among the operations from now on that match `filter` (an [`OperationKind`] is a filter
+    /// too), the `n`-th, counted from 1, fails with `fault`; with [`Repeat::Sticky`] so does every later one.
+    /// Each member of a read or write set is an operation. Plans add up; if two fire at once, the older one
+    /// takes effect. Files are matched by the name under which they were opened.
     ///
     /// # Panics
     /// If `n` is 0.
@@ -136,27 +137,28 @@ impl Simulated {
         self.state.lock().plans.add(filter.into(), n, Action::Fail(fault), repeat);
     }
 
-    /// Forgets all planned faults and lies. The power stays off where it is off.
+    /// Removes all planned faults and lies. If the power is off, it stays off.
     pub fn clear_faults(&self) {
         self.state.lock().plans.clear();
     }
 
-    /// Operations so far, since the volume or image was made. Those after the power went off do not count.
+    /// Number of operations since the volume or image was created. Operations after the power went off do not
+    /// count.
     pub fn operations(&self) -> u64 {
         self.state.lock().plans.operations
     }
 
-    /// Stores to windows so far, since the volume or image was made.
+    /// Number of stores to windows since the volume or image was created.
     pub fn stores(&self) -> u64 {
         self.state.lock().stores
     }
 
-    /// How often planned faults and lies have come true.
+    /// Number of planned faults and lies that have fired.
     pub fn fired(&self) -> u64 {
         self.state.lock().plans.fired
     }
 
-    /// Whether [`Fault::PowerOff`] has happened. Everything fails from then on; images can be taken.
+    /// Whether [`Fault::PowerOff`] has fired. From then on everything fails, but images can still be taken.
     pub fn is_off(&self) -> bool {
         self.state.lock().off
     }
@@ -175,7 +177,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a real disk refuses.
+/// Refuses what a real disk would refuse.
 fn check_request(state: &State, file: FileId, offset: u64, bytes: &[u8]) -> Result<()> {
     let handle = state.handle(file)?;
     let wrong = |what: String| Err(Error::Invalid(format!("{}: {what}", handle.name)));
@@ -193,7 +195,7 @@ fn check_request(state: &State, file: FileId, offset: u64, bytes: &[u8]) -> Resu
     Ok(())
 }
 
-/// The answer to an operation that was carried out: its failure, where the power went off in the midst of it.
+/// The result of an operation that was carried out: an error if the power went off during it.
 fn finish<T>(failed: Option<Error>, done: Result<T>) -> Result<T> {
     match failed {
         Some(error) => Err(error),
@@ -236,7 +238,7 @@ impl Device for Simulated {
         let Write { file, offset, data } = written;
         check_request(&state, file, offset, data)?;
         let handle = state.writable(file, "sync")?;
-        // As a disk may do it.
+        // A disk may write the data again.
         if !state.off {
             state.edit(handle.number, |node| node.change(Change::Write { offset, data: data.into() }));
         }
@@ -381,7 +383,7 @@ fn describe(state: &State) -> String {
     format!("simulated volume {}", state.seed)
 }
 
-/// Gives the lock back when dropped.
+/// Releases the lock when dropped.
 struct Unlock {
     state: Arc<Mutex<State>>,
     id: u64,

@@ -1,21 +1,21 @@
-//! What a backend gets to do: one set of transfers that were checked already, each to be tried once. Boundary between
-//! [`crate::Disk`], which knows names, limits and errors, and the backends, which only move bytes.
+//! The interface between [`crate::Disk`], which knows names, limits and errors, and the backends, which only
+//! move bytes. A backend gets one set of checked transfers, and tries each once.
 
 use crate::AlignedBuffer;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// One transfer. The memory is borrowed by whoever made the set and stays valid until the call returns.
+/// One transfer. The caller of the set lends the memory, which stays valid until the call returns.
 pub(crate) struct Transfer<'a> {
     pub file: &'a File,
     pub offset: u64,
     pub memory: Memory<'a>,
-    /// What came of it: bytes moved, possibly fewer than asked.
+    /// The result: bytes moved, possibly fewer than requested.
     pub outcome: io::Result<usize>,
 }
 
-/// Which way the bytes go.
+/// The direction of the transfer.
 pub(crate) enum Memory<'a> {
     Into(&'a mut [u8]),
     From(&'a [u8]),
@@ -30,33 +30,33 @@ impl Memory<'_> {
     }
 }
 
-/// Longest transfer that is handed to the kernel at once. It cuts what is over 2 GiB, or takes the length for a
-/// smaller one; so this comes first, and the rest is continued like any short transfer.
+/// The longest transfer handed to the kernel at once. The kernel cuts transfers over 2 GiB, or misreads their
+/// length. So this limit applies first, and the rest is continued like any short transfer.
 #[cfg(target_os = "linux")]
 pub(crate) const TRANSFER_MAX: usize = 1 << 30;
 
 /// Moves bytes, many at a time.
 pub(crate) trait Mover: Send + Sync {
-    /// Tries every transfer of the set once and sets its outcome. Returns when none is in flight.
+    /// Tries every transfer of the set once, and sets its outcome. Returns when none is in flight.
     fn run(&self, set: &mut [Transfer<'_>]);
 
-    /// Begins the reads and returns while they are in flight; where that cannot be, gives them back untouched.
+    /// Starts the reads, and returns while they are in flight. If that is not possible, returns them untouched.
     fn begin(&self, set: Vec<Landing>) -> Result<Box<dyn Flying>, Vec<Landing>> {
         Err(set)
     }
 }
 
-/// A read that owns what it needs, since nobody waits for it yet.
+/// A read that owns its resources, since nobody waits for it yet.
 pub(crate) struct Landing {
     pub file: Arc<File>,
     pub offset: u64,
     pub buffer: AlignedBuffer,
-    /// What came of it, once it has ended: bytes moved, possibly fewer than asked.
+    /// The result, once it has ended: bytes moved, possibly fewer than requested.
     pub outcome: io::Result<usize>,
 }
 
 impl Landing {
-    /// The same read with what came of it so far, for whoever waits.
+    /// The same read, with its result so far, for the caller that waits.
     pub fn transfer(&mut self) -> Transfer<'_> {
         Transfer {
             file: &self.file,
@@ -67,15 +67,15 @@ impl Landing {
     }
 }
 
-/// Reads in flight. Dropping them waits until none is, or leaves them to the mover, which ends them at last when it is dropped;
-/// leaking them leaks their buffers.
+/// Reads in flight. Dropping them waits until none is, or leaves them to the mover, which ends them at the
+/// latest when it is dropped. Leaking them leaks their buffers.
 pub(crate) trait Flying: Send + Sync {
-    /// Waits until none is in flight, and gives them back, each tried once.
+    /// Waits until no read is in flight, and returns the reads, each tried once.
     fn land(self: Box<Self>) -> Vec<Landing>;
 }
 
 impl Transfer<'_> {
-    /// Does it with one ordinary system call: best for a set of one.
+    /// Runs the transfer with one ordinary system call, which is best for a set of one.
     pub fn run_alone(&mut self) {
         self.outcome = loop {
             let result = match &mut self.memory {

@@ -1,21 +1,26 @@
-//! The io_uring backend: a set goes to the kernel with one system call, and the same call waits for all of it; or one call
-//! begins it and another waits.
+//! The io_uring backend. One system call submits a set to the kernel and waits for all of it; or one call
+//! starts the set, and another waits.
 //!
 //! Invariants:
-//! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched later.
-//! 2. An [`Aloft`] owns its buffers, its files and its ring until every request that the kernel took has completed. Who drops a
-//!    [`Begun`] leaves it to the rings, which are bounded in this: it ends when somebody has carried out a set, and with the [`Uring`] at last.
-//! 3. A ring is used by one set at a time; one that misbehaved is not used again.
+//! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched
+//!    later.
+//! 2. An [`Aloft`] owns its buffers, its files and its ring until every request that the kernel took has
+//!    completed. Dropping a [`Begun`] leaves it to the rings, up to a limit. It is freed after another set has
+//!    been carried out, or at the latest with the [`Uring`].
+//! 3. A ring is used by one set at a time. A ring that failed is not used again.
 //!
-//! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds taken in
-//! turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too; of 8 KiB 62,000,
-//! 63,100 and 61,500; less than the noise at depths 1 and 8. Registration would pin memory that counts against the
-//! process's limit. Deferred task work (79,900 and 58,100) gains nothing either, and would tie a ring to one thread.
+//! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds
+//! taken in turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too;
+//! of 8 KiB 62,000, 63,100 and 61,500; less than the noise at depths 1 and 8. Registration would pin memory
+//! that counts against the process's limit. Deferred task work (79,900 and 58,100) gains nothing either, and
+//! would tie a ring to one thread.
 //!
-//! Who waits for a few reads does not sleep at once ([`busy_wait`](crate::busy_wait)), if he was told so. Then a single read takes a ring too.
+//! If enabled, a thread that waits for a few reads polls before it sleeps ([`busy_wait`](crate::busy_wait)). A
+//! single read then uses a ring too.
 //!
-//! Any thread may wait for what another began: rings have no single issuer. But cooperative task work is done by the thread that began, when it
-//! next enters the kernel or is interrupted (while it computes, by the next tick; while it sleeps, at once), or by the kernel if it has ended.
+//! Any thread may wait for a set that another thread started: rings have no single issuer. But cooperative task
+//! work is done by the thread that started the set, when it next enters the kernel or is interrupted (while it
+//! computes, by the next tick; while it sleeps, at once); or by the kernel if that thread has ended.
 
 use crate::busy_wait::{Turn, Waiting, is_short};
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
@@ -35,30 +40,32 @@ pub(crate) struct Uring {
 struct Rings {
     idle: Mutex<Vec<IoUring>>,
     entries: u32,
-    /// Sets that were begun and hold a ring.
+    /// Number of started sets that hold a ring.
     begun: AtomicUsize,
-    /// Of these, those that nobody waits for; `None` when the [`Uring`] is gone.
+    /// Sets in flight that nobody waits for. `None` when the [`Uring`] is gone.
     left: Mutex<Option<Vec<Aloft>>>,
-    /// How many these are, for whoever need not know it exactly.
+    /// The number of these sets, for checks that need not be exact.
     left_count: AtomicUsize,
 }
 
-/// Idle rings that are kept; more are made when more threads call at the same time. (Of 64 threads, each with sets of
-/// eight, keeping 64 made none faster: the disk was the limit.)
+/// Idle rings that are kept. More are created when more threads call at the same time. (Of 64 threads, each
+/// with sets of eight, keeping 64 made none faster: the disk was the limit.)
 const IDLE_MAX: usize = 16;
 
-/// Sets that are in flight without a thread that waits for them: each has a ring, which is an open file, for as long as its owner likes.
+/// Sets in flight without a thread that waits for them. Each has a ring, which is an open file, for as long as
+/// its owner likes.
 const BEGUN_MAX: usize = 64;
 
-/// Sets that were dropped and are still in flight: of more, who drops them waits. It is a device's round trip that is saved. One walk has four of them.
+/// Sets that were dropped while in flight. Beyond this number, dropping one waits. This saves a round trip to
+/// the device. One walk has four of them.
 const LEFT_MAX: usize = 8;
-/// Bytes of memory of them together, unless it is a single one.
+/// Bytes of memory of these sets together, unless it is a single one.
 const LEFT_BYTES: usize = 1 << 20;
-/// How long to wait before the kernel is asked again that had no memory for a request.
+/// How long to wait before retrying when the kernel had no memory for a request.
 const RETRY: Duration = Duration::from_micros(200);
 
 impl Uring {
-    /// Fails where the kernel has no io_uring or forbids it.
+    /// Creates the backend. Fails if the kernel has no io_uring or forbids it.
     pub fn new(pio_max: usize, busy_wait: bool) -> io::Result<Self> {
         let entries = pio_max.next_power_of_two() as u32;
         let left = Mutex::new(Some(Vec::new()));
@@ -83,12 +90,12 @@ impl Rings {
     fn take(&self) -> io::Result<IoUring> {
         self.end_left();
         let idle = self.idle.lock().pop();
-        // Without interrupts for the sake of completions that nobody waits for yet, where the kernel knows this.
+        // Avoids interrupts for completions that nobody waits for yet, if the kernel supports this.
         let new = || IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(self.entries);
         idle.map_or_else(|| new().or_else(|_| IoUring::new(self.entries)), Ok)
     }
 
-    /// Lets those sets go that nobody waits for, as far as they have completed.
+    /// Frees those abandoned sets that have completed.
     fn end_left(&self) {
         if self.left_count.load(Relaxed) == 0 {
             return;
@@ -97,12 +104,12 @@ impl Rings {
         let Some(left_sets) = left.as_mut() else { return };
         let completed: Vec<_> = left_sets.extract_if(.., Aloft::has_completed).collect();
         self.left_count.store(left_sets.len(), Relaxed);
-        // They give their rings back.
+        // Dropping them gives their rings back.
         drop(left);
         drop(completed);
     }
 
-    /// Takes back a ring that can be used again.
+    /// Takes back a ring that can be reused.
     fn give(&self, ring: IoUring) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
@@ -122,24 +129,24 @@ fn entry(transfer: &mut Transfer<'_>) -> io_uring::squeue::Entry {
     }
 }
 
-/// How far a set is that was queued in a ring.
+/// The progress of a set that was queued in a ring.
 #[derive(Default)]
 struct Progress {
     queued: usize,
-    /// Of those queued, what the kernel took.
+    /// How many of the queued requests the kernel has taken.
     submitted: usize,
     completed: usize,
     broken: Option<io::Error>,
 }
 
 impl Progress {
-    /// One system call: hands over what is queued and waits for so many completions. Then counts.
+    /// One system call: submits what is queued, and waits for `wanted` completions. Then updates `submitted`.
     fn call(&mut self, ring: &mut IoUring, wanted: usize) {
         match ring.submit_and_wait(wanted) {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            // It has no memory for a request, or too many completions to tell of. Whoever can change that may be of lower priority: to them
-            // nobody yields who only yields.
+            // The kernel has no memory for a request, or too many unreported completions. A thread that could
+            // change this may have lower priority, and yielding would not let it run; so sleep.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
                 std::thread::sleep(RETRY);
             }
@@ -148,11 +155,11 @@ impl Progress {
                 std::thread::sleep(RETRY);
             }
         }
-        // What the kernel took is what left the queue, whatever the call answered.
+        // The kernel took whatever left the queue, whatever the call returned.
         self.submitted = self.queued - ring.submission().len();
     }
 
-    /// Takes note of what has completed.
+    /// Records the completions that have arrived.
     fn collect(&mut self, ring: &mut IoUring, mut outcome: impl FnMut(usize, io::Result<usize>)) {
         for completion in ring.completion() {
             self.completed += 1;
@@ -164,7 +171,7 @@ impl Progress {
         }
     }
 
-    /// Hands over the rest, and looks for completions as long as it may.
+    /// Submits the rest, and polls for completions as long as `turn` allows.
     fn look(
         &mut self,
         ring: &mut IoUring,
@@ -175,7 +182,8 @@ impl Progress {
             self.call(ring, 0);
         }
         turn.look_until(|| {
-            // The kernel has something for this thread to do before it can tell of a completion, and does it with any call.
+            // The kernel needs this thread to do task work before it can report a completion. Any system call
+            // does it.
             if ring.submission().taskrun() {
                 self.call(ring, 0);
             }
@@ -184,7 +192,8 @@ impl Progress {
         });
     }
 
-    /// Hands over the rest and waits for all, with leave to look for them. Must not unwind: there are requests in flight.
+    /// Submits the rest and waits for everything, polling if allowed. Must not unwind: there are requests in
+    /// flight.
     fn finish(
         &mut self,
         ring: &mut IoUring,
@@ -207,7 +216,7 @@ impl Progress {
         }
     }
 
-    /// Whether all of a set went through the ring, so that it can be used again.
+    /// Whether the whole set went through the ring, so that the ring can be reused.
     fn is_sound(&self, len: usize) -> bool {
         self.broken.is_none() && self.submitted == len && self.completed == len
     }
@@ -220,12 +229,13 @@ impl Mover for Uring {
         let waiting = (self.busy_wait && are_reads && is_short(lens)).then(Waiting::begin);
         let mut turn = waiting.as_ref().and_then(Waiting::turn);
         if let ([one], None) = (&mut *set, &turn) {
-            // One pread costs no more than a trip through a ring (54.5 against 54.9 us for 4 KiB), and takes none.
+            // A single pread is as fast as a trip through a ring (54.5 against 54.9 us for 4 KiB), and takes no
+            // ring.
             one.run_alone();
             return self.rings.end_left();
         }
         let Ok(mut ring) = self.rings.take() else {
-            // No memory for another ring: slower, but right.
+            // There is no memory for another ring: slower, but correct.
             set.iter_mut().for_each(Transfer::run_alone);
             return;
         };
@@ -252,7 +262,7 @@ impl Mover for Uring {
     }
 }
 
-/// Runs at most as many transfers as the ring has entries. False if the ring should not be used again.
+/// Runs at most as many transfers as the ring has entries. Returns false if the ring should not be used again.
 fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>], turn: Option<Turn<'_>>) -> bool {
     let mut progress = Progress::default();
     for (index, transfer) in part.iter_mut().enumerate() {
@@ -269,7 +279,7 @@ fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>], turn: Option<Turn<'_>
             transfer.outcome = outcome;
         }
     });
-    // What the kernel did not take, or sent back for want of memory, is done the ordinary way.
+    // Transfers that the kernel did not take, or returned for lack of memory, are done by ordinary calls.
     for (index, transfer) in part.iter_mut().enumerate() {
         let sent_back =
             transfer.outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
@@ -280,13 +290,13 @@ fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>], turn: Option<Turn<'_>
     progress.is_sound(part.len())
 }
 
-/// Leave to have a set in flight.
+/// Permission to have a set in flight.
 struct Place(Arc<Rings>);
 
 impl Place {
     fn among(rings: &Arc<Rings>) -> Option<Self> {
         let place = Self(Arc::clone(rings));
-        // Given back by the drop, also where it was one too many.
+        // The drop gives the place back, even if it was one too many.
         (rings.begun.fetch_add(1, Relaxed) < BEGUN_MAX).then_some(place)
     }
 }
@@ -297,9 +307,9 @@ impl Drop for Place {
     }
 }
 
-/// Reads in flight. Who drops it waits for them.
+/// Reads in flight. Dropping it waits for them.
 struct Aloft {
-    /// Until nothing is in flight any more.
+    /// `None` once nothing is in flight any more.
     ring: Option<IoUring>,
     set: Vec<Landing>,
     progress: Progress,
@@ -353,12 +363,13 @@ impl Aloft {
         }
     }
 
-    /// Waits until nothing is in flight, and gives the reads back, each tried once.
+    /// Waits until nothing is in flight, and returns the reads, each tried once.
     fn land(mut self) -> Vec<Landing> {
         self.end();
         let submitted = self.progress.submitted;
         for (index, landing) in self.set.iter_mut().enumerate() {
-            // A thread that ends before its reads may have them cancelled, or sent back for want of its memory.
+            // If the submitting thread ended before its reads, they may have been cancelled, or returned for
+            // lack of its memory.
             let sent_back = landing.outcome.as_ref().is_err_and(|error| {
                 matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECANCELED | libc::EFAULT))
             });
@@ -378,7 +389,7 @@ impl Drop for Aloft {
     }
 }
 
-/// Reads in flight, for whoever waits for them, or does not.
+/// Reads in flight, whether they are waited for or dropped.
 struct Begun(Option<Aloft>);
 
 impl Flying for Begun {
@@ -390,7 +401,7 @@ impl Flying for Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         let Some(mut aloft) = self.0.take() else { return };
-        // What the kernel did not take nobody else would hand to it.
+        // Requests that the kernel has not taken would never be submitted by anyone else.
         if aloft.has_completed() || aloft.progress.submitted < aloft.progress.queued {
             return;
         }

@@ -1,20 +1,26 @@
-//! The advisor: how long log areas may become, by what the workload of late has paid for them.
+//! The advisor: decides how long log areas may become, from what the recent workload paid for them.
 //!
-//! Each byte of update is written to the log and to a log piece, whatever is decided. When a block's pieces have reached the share
-//! `s` of its leaves, the leaves are read and written again, `1/s` bytes of each for each byte of update. A range search pays rent for the
-//! pieces on its way ([`crate::store::rent`]), and of these there are in proportion to `s`. Blocks whose rent has reached its price are cleansed by
-//! themselves, whatever the share is. So between two flushes, with `F` bytes of updates and `R` bytes of rent in all other blocks
-//! while the share was `s₀`, bytes moved because of the share are
+//! Each byte of an update is written to the log and to a log piece in any case. When a block's pieces reach the
+//! share `s` of its leaves, the leaves are read and rewritten: `1/s` bytes of each per byte of update. A range
+//! scan pays rent for the pieces that it passes ([`crate::store::rent`]); their number is proportional to `s`.
+//! Blocks whose rent has reached their price are cleansed individually, whatever the share. Let `F` be the
+//! bytes of updates between two flushes, and `R` the bytes of rent in all other blocks while the share was
+//! `s₀`. Then the bytes moved because of the share are
 //!
 //! ```text
 //! cost(s) = 2 F / s  +  R s / s₀            least at  s = √(2 F s₀ / R)
 //! ```
-//! Space grows by `s/2`, which bounds it from above. A new record takes no space twice while it lies in a piece. What bounds the share of these is memory: of each
-//! change in a log area there is a hash, and of each piece a fence. So the two have shares of their own, and a new record weighs less than a record that
-//! hides another, by their ratio ([`crate::tree::sweep::LogBytes`]): where a database grows and nobody scans, log areas become some times as long, and later changes to it find room
-//! beside what is new; and when nobody writes, what is so long is cleansed ([`crate::cleansing`]). That it grows is found out from a sample of each queue ([`crate::tree::sample`]).
-//! (The cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch updates, extended by log
-//! areas; docs/cost-model.md has prediction and measurement.)
+//! Space grows by `s/2`, which bounds the share from above.
+//!
+//! A new record in a log piece takes no extra space, because it exists nowhere else. The bound for new records
+//! is memory: the log area keeps a hash for each change and a fence for each piece. So new records have a share
+//! of their own. They weigh less than records that hide older ones, by the ratio of the two shares
+//! ([`crate::tree::sweep::LogBytes`]). Where a database grows and nobody scans, log areas become several times
+//! longer, and later changes find room beside the new records. When nobody writes, such long areas are cleansed
+//! ([`crate::cleansing`]). A sample of each queue shows whether the database grows ([`crate::tree::sample`]).
+//!
+//! (This is the cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch
+//! updates, extended by log areas; docs/cost-model.md has prediction and measurement.)
 
 use crate::operation::KeyspaceId;
 use crate::store::version::Version;
@@ -22,48 +28,52 @@ use crate::tree::sample::{Fresh, Seen};
 use crate::tree::sweep::Lengths;
 use std::collections::BTreeMap;
 
-/// Shares in percent, of bytes as they weigh: more would take too much space,
+/// Limits of the share, in percent of weighted bytes. More would take too much space;
 const SHARE_MAX: u64 = 24;
-/// ... less would be no log area.
+/// less would amount to no log area.
 const SHARE_MIN: u64 = 6;
-/// The most of new records, in percent of the leaves, in a database that is small beside its memory: more would save little, and a scan would have many pieces to read;
+/// The maximum share of new records, in percent of the leaves, in a database that is small compared to its
+/// memory. More would save little, and a scan would have many pieces to read.
 const NEW_MAX: u64 = 200;
-/// ... and in one that is large.
+/// The same in a large database.
 const NEW_MAX_IF_LARGE: u64 = 65;
-/// Of the budget, what the tables of log areas are to take at most because of new records.
+/// The part of the budget (1/13) that log area tables may take because of new records.
 const TABLES: u64 = 13;
-/// Bytes of tables for a thousand of log, until something is known.
+/// Bytes of tables per thousand bytes of log, until measured.
 const TABLES_OF_LOG: u64 = 36;
 
 /// Follows the workload from flush to flush.
 #[derive(Debug)]
 pub(crate) struct Advisor {
     share: u64,
-    /// That of new records.
+    /// The share of new records.
     new_share: u64,
-    /// How many in a hundred of the last flush's changes were new records, of all,
+    /// Percentage of the last flush's changes that were new records, over all keyspaces,
     fresh: u64,
-    /// ... and of each keyspace, by what was seen of it last.
+    /// and per keyspace, as of its latest samples.
     fresh_of: BTreeMap<KeyspaceId, Known>,
-    /// Rent that nothing was cleansed for when it was asked last.
+    /// Rent without cleansing at the time of the last query.
     rent: u64,
 }
 
-/// What is known of a keyspace: how many in ten thousand of its changes are new records, and how many changes say so.
+/// What is known of a keyspace: how many in ten thousand of its changes are new records, and the number of
+/// sampled changes behind this figure.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     fresh: u64,
     of: u64,
 }
 
-/// Changes of a keyspace that are remembered. Of one that has few among many others each sample sees one or two, and such a one may hold most of the
-/// data: it is judged by several samples.
+/// How many sampled changes of a keyspace are remembered. A sample sees only one or two changes of a keyspace
+/// that has few among many others. Such a keyspace may hold most of the data, so several samples are combined.
 const REMEMBERED: u64 = 16;
-/// Fewer say nothing of a keyspace. Few are enough, since a log area has layers of several flushes, whose errors are of either sign.
+/// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has layers from
+/// several flushes, whose errors go in either direction.
 const ENOUGH: u64 = 4;
 
 impl Known {
-    /// What is new counts whole, and of what was known before as much as is remembered beside it.
+    /// New samples count in full. Older ones count only as far as they fit into `REMEMBERED` beside the new
+    /// ones.
     fn see(&mut self, seen: Seen) {
         let before = self.of.min(REMEMBERED.saturating_sub(seen.of));
         let new = self.fresh * before + seen.new.min(seen.of) * 10_000;
@@ -78,20 +88,22 @@ impl Known {
 
 impl Default for Advisor {
     fn default() -> Self {
-        // Until something is known: a young database grows.
+        // The starting assumption: a young database grows.
         Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
     }
 }
 
 impl Advisor {
-    /// How long log areas are to be for a flush of `flushed` bytes, when range searches have paid so much rent since the database was
-    /// opened that nothing was cleansed for, and new records may have `new_max` percent of their leaves. It goes half of the way at a time, since one flush says little.
+    /// Returns the lengths of log areas for a flush of `flushed` bytes. `rent` is the rent that range scans
+    /// have paid since the database was opened and that led to no cleansing. `new_max` is the maximum share of
+    /// new records, in percent of the leaves. The shares move only half of the way to the optimum each time,
+    /// because one flush says little.
     pub fn lengths(&mut self, flushed: u64, rent: u64, new_max: u64) -> Lengths {
-        // What was paid before may have been settled since.
+        // Rent paid earlier may have been settled since.
         let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
         let [hiding, new] = [(self.share, SHARE_MAX), (self.new_share, new_max)].map(|(before, most)| {
             let best = best(flushed, paid, before, most);
-            // Rounded towards the new one.
+            // Rounded towards the optimum.
             (before + best + u64::from(best > before)) / 2
         });
         self.new_share = new.min(new_max);
@@ -99,7 +111,7 @@ impl Advisor {
         Lengths { share: hiding, fresh: (hiding * 100 / self.new_share.max(1)).min(100) }
     }
 
-    /// So many of a flush's changes were new records.
+    /// Records how many of a flush's changes were new records.
     pub fn note_fresh(&mut self, fresh: Fresh) {
         self.fresh = fresh.all.min(100);
         for (keyspace, seen) in fresh.each {
@@ -107,12 +119,13 @@ impl Advisor {
         }
     }
 
-    /// How many in a hundred of the next flush's changes are new records, as far as the last one says.
+    /// The percentage of new records expected in the next flush, from the last one.
     pub fn fresh(&self) -> u64 {
         self.fresh
     }
 
-    /// The same of the changes to a keyspace. Of one that has hardly been seen it is what is so of all.
+    /// The same for one keyspace. Falls back to the figure for all if too little of the keyspace has been
+    /// sampled.
     pub fn fresh_of(&self, keyspace: KeyspaceId) -> u64 {
         self.fresh_of.get(&keyspace).and_then(|known| known.percent()).unwrap_or(self.fresh)
     }
@@ -125,8 +138,8 @@ fn best(flushed: u64, rent: u64, share: u64, most: u64) -> u64 {
     share.max(SHARE_MIN)
 }
 
-/// The most that new records may have of their leaves, in percent, in a database with such a version and so much memory. While log areas fill, their tables take on average what
-/// half as much does.
+/// The maximum share of new records, in percent of the leaves, for this version and memory budget. While log
+/// areas fill up, their tables take on average what half as much would.
 pub(crate) fn new_max(version: &Version, memory: u64) -> u64 {
     let (logged, live) = (version.logs.totals().bytes, version.live_bytes());
     let known = (version.logs.memory() as u64 * 1000).checked_div(logged).filter(|_| logged > memory / 64);

@@ -1,24 +1,29 @@
-//! Backpressure: when flushing lags behind writing, writers are slowed smoothly, so that the active queue is full just
-//! when the flush is through, instead of being stopped for the whole of it. A flush is through when it has cleansed what was due; should
-//! that take longer than foreseen, nobody is stopped for it.
+//! Backpressure: slows writers smoothly when flushing lags behind. The active queue should become full just
+//! when the flush ends, so that writers need not stop for the whole flush. A flush ends when it has cleansed
+//! what was due; if that takes longer than foreseen, no writer is stopped for it.
 //!
-//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes have their turn `n × rest / room`
-//! seconds after those before them. A writer that comes before its turn sleeps until then, if that is long enough to be worth a sleep:
+//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes get
+//! their turn `n × rest / room` seconds after the bytes before them. A writer that comes before its turn sleeps
+//! until then, if that is long enough to be worth a sleep:
 //!
 //! ```text
 //! alone, a short commit    1 ms     such a commit takes a microsecond, so one in some thousands sleeps, and p99.9 is that of the others
 //! alone, a longer one      0.05 ms  a batch takes some tenths of a millisecond anyway
 //! others sleep already     0.2 ms   each of them has longer to wait
 //! ```
-//! How long the flush will take is estimated from what it has taken so far, the more the further it is, and until then from what the one before took for as much.
+//! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
+//! the flush has come, the more its own speed counts.
 //!
-//! What a flush will take is a guess, and one that is always too high would leave the device idle between two flushes, one that is
-//! too low would leave work undone that adds up. So the queue may be ahead of the flush by a *lead*, which grows with what was left of the room
-//! when a flush that had slowed writers was through, or with the time that it had to wait for the next queue to come beside it, and shrinks with what was left of its work when the queue was full. As long as
-//! the frozen queue is not in the trees there is no lead: until then a full queue stops everybody.
+//! The estimate is only a guess. If it were always too high, the device would be idle between flushes; if
+//! always too low, undone work would add up. So the queue may be ahead of the flush by a *lead*. After a flush
+//! that slowed writers, the lead grows with the room that was left in the queue when the flush ended, and with
+//! the time that the flush had to wait for the next queue to run beside it. It shrinks with the work that was
+//! left undone when the queue was full. There is no lead until the frozen queue is in the trees: until then a
+//! full queue stops all writers.
 //!
-//! The next queue may be frozen before a flush is through, and comes to the trees beside the end of it ([`crate::flush`]). Then the active one is the next but one, which
-//! is ahead by a whole queue, and has as long for each byte as a flush takes for a queue.
+//! The next queue may be frozen before a flush ends; it is then applied to the trees beside the end of that
+//! flush ([`crate::flush`]). The active queue is then the next but one. It is a whole queue ahead, and has as
+//! much time per byte as a flush takes per byte of a queue.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -28,42 +33,44 @@ use psync::nap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How the running flush is getting on.
+/// The progress of the running flush.
 pub(crate) struct Pace {
     now: Mutex<Now>,
-    /// Nanoseconds that the flush before took for a KiB of what was foreseen.
+    /// Nanoseconds that the previous flush took per KiB of foreseen writes.
     before_ns: AtomicU64,
-    /// When the next bytes have their turn, in nanoseconds since `epoch`.
+    /// When the next bytes have their turn: `turn_ns` nanoseconds after `epoch`.
     epoch: Instant,
     turn_ns: AtomicU64,
-    /// Thousandths of what the flush writes that are written; 0 where there is none, or nobody knows how long it will take.
+    /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be
+    /// estimated yet.
     progress: AtomicU64,
-    /// Thousandths of the queue by which it may be ahead of the flush.
+    /// The lead: by how many thousandths of its capacity the queue may be ahead of the flush.
     lead: AtomicU64,
-    /// Whether the queue of the running flush is in the trees.
+    /// Whether the running flush's queue is in the trees.
     in_trees: AtomicBool,
-    /// Thousandths of its work that the flush before left undone.
+    /// Thousandths of its work that the previous flush left undone.
     undone: AtomicU64,
-    /// What `delayed_us` was when the flush began.
+    /// The value of `delayed_us` when the flush began.
     delayed_before: AtomicU64,
-    /// Writers that sleep until their turn.
+    /// Number of writers that sleep until their turn.
     asleep: AtomicUsize,
-    /// Microseconds that writers were delayed, in all.
+    /// Total microseconds that writers were delayed.
     pub delayed_us: AtomicU64,
-    /// Microseconds that writers waited for a full queue, in all.
+    /// Total microseconds that writers waited because the queue was full.
     pub stopped_us: AtomicU64,
 }
 
 #[derive(Default)]
 struct Now {
-    /// `None`: nothing is flushed.
+    /// `None` if no flush is running.
     started: Option<Instant>,
     foreseen: Foreseen,
 }
 
-/// A commit of so many bytes is a short one.
+/// A commit of at most this many bytes is short.
 const SHORT: usize = 4 << 10;
-/// The shortest sleep of a writer that is alone, with a short commit and with a longer one, and of one beside others that sleep.
+/// The shortest sleep: of a writer that is alone, with a short commit and with a longer one; and of a writer
+/// while others sleep.
 const SLEEP_MIN_SHORT_NS: u64 = 1_000_000;
 const SLEEP_MIN_NS: u64 = 50_000;
 const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
@@ -77,7 +84,7 @@ fn shortest_sleep(bytes: usize, asleep: usize) -> u64 {
         _ => SLEEP_MIN_BESIDE_OTHERS_NS,
     }
 }
-/// Thousandths of the queue.
+/// In thousandths of the queue's capacity.
 const LEAD_MAX: u64 = 500;
 
 impl Default for Pace {
@@ -100,24 +107,25 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A flush begins that is to write so many bytes, what the collector copies aside.
+    /// Starts a flush that will write `bytes`, not counting what the collector copies.
     pub fn begin(&self, bytes: u64) {
         let mut now = self.now.lock();
         now.started = Some(Instant::now());
         now.foreseen.begin(bytes);
-        // Until it has written something, only those before say how long it will take.
+        // Until the flush has written something, only earlier flushes tell how long it will take.
         let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
         self.progress.store(u64::from(is_known), Relaxed);
         self.in_trees.store(false, Relaxed);
         self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
     }
 
-    /// The flush is over, and had nothing to do for the time that it has `waited`. Then the active queue held `used` of `capacity` bytes, and of `due` pieces of work `left` were not done.
+    /// Learns from the flush that ends now; it was idle for the time `waited`. The active queue then held
+    /// `used` of `capacity` bytes, and `left` of `due` pieces of work were not done.
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize), waited: Duration) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
         let now = self.now.lock();
-        // The syncs of a small one would be taken for its length.
+        // A small flush would be measured by its syncs.
         if let Some(started) = now.started
             && now.foreseen.done() >= capacity as u64 / 8
         {
@@ -135,7 +143,7 @@ impl Pace {
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
-    /// What changes what is known of the flush that is at work. What is written while there is none is nobody's.
+    /// Updates what is known of the running flush. Writes while no flush runs count for none.
     fn tell(&self, what: impl FnOnce(&mut Foreseen)) {
         let mut now = self.now.lock();
         if now.started.is_some() {
@@ -144,17 +152,17 @@ impl Pace {
         }
     }
 
-    /// The flush has written so many bytes more.
+    /// The flush has written `bytes` more.
     pub fn wrote(&self, bytes: u64) {
         self.tell(|foreseen| foreseen.wrote(bytes));
     }
 
-    /// And the collector has copied so many.
+    /// The collector has copied `bytes` more.
     pub fn copied(&self, bytes: u64) {
         self.tell(|foreseen| foreseen.copied(bytes));
     }
 
-    /// Its queue is in the trees, and so many bytes are due to be written besides.
+    /// The flush's queue is in the trees, and cleansing will write `due` bytes more.
     pub fn expect(&self, due: u64) {
         self.tell(|foreseen| foreseen.expect(due));
         self.in_trees.store(true, Relaxed);
@@ -165,7 +173,7 @@ impl Pace {
         self.now.lock().started.map(|started| started.elapsed())
     }
 
-    /// Whoever flushes was in no hurry for so long, which says nothing about how long it takes.
+    /// The flush thread deliberately rested for `time`, which must not count towards the flush's duration.
     pub fn rested(&self, time: Duration) {
         if let Some(started) = self.now.lock().started.as_mut() {
             *started += time;
@@ -178,13 +186,15 @@ impl Pace {
         self.turn_ns.store(0, Relaxed);
     }
 
-    /// Nanoseconds that a writer of `bytes` takes of the others' time when the active queue holds `used` of `capacity` bytes.
+    /// The time in nanoseconds that a writer of `bytes` takes from other writers, when the active queue holds
+    /// `used` of `capacity` bytes.
     fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
         let (share, lead) = ((used as u64 * 1000) / capacity.max(1) as u64, self.lead.load(Relaxed));
         let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
-        // How much is filled, and may be before the flush has done as much; how much of a flush is left for it, and how much of the room is used: of this flush, or all of
-        // the next.
+        // `fill`: how much of the queue is filled. `lead`: how far that may be ahead of the flush. `left`: how
+        // much of a flush remains. `used`: how much of the room is used. They refer to this flush, or to the
+        // whole of the next.
         let (fill, lead, left, used) = match is_next_but_one {
             true => (1000 + share, lead, 1000, 0),
             false => (share, if is_frozen { 0 } else { lead }, 1000_u64.saturating_sub(progress), used),
@@ -192,7 +202,7 @@ impl Pace {
         if fill <= progress + lead || progress == 0 {
             return 0;
         }
-        // Only now the lock, which all writers share.
+        // Take the lock only now: all writers share it.
         let now = self.now.lock();
         let Some(started) = now.started else { return 0 };
         let total = now.foreseen.total();
@@ -202,20 +212,23 @@ impl Pace {
             0 => elapsed.saturating_mul(left) / progress,
             before => {
                 let as_before = (total >> 10).saturating_mul(before) / 1000 * left;
-                // As before, and elapsed × left / progress, the second the more the further it is.
+                // A mix of the previous flush's speed and `elapsed × left / progress`; the latter counts more
+                // the further the flush is.
                 as_before / 1000 * (1000 - progress) + elapsed / 1000 * left
             }
         };
-        // What was left undone has come to this flush's work; it is to be made up for, and not to be left again.
+        // Work left undone was added to this flush. Slow writers so far that it gets done, and none is left
+        // again.
         let rest = u128::from(rest) * u128::from(1000 + self.undone.load(Relaxed)) / 1000;
         let room = capacity.saturating_sub(used).max(bytes).max(1);
         (bytes as u128 * rest / room as u128) as u64
     }
 
-    /// Gives the next turn to a writer that owes so much; how long that is from now.
+    /// Assigns the next turn to a writer that owes `owed` nanoseconds. Returns how far in the future that turn
+    /// is.
     fn turn(&self, owed: u64) -> u64 {
         let now = self.epoch.elapsed().as_nanos() as u64;
-        // Nobody saves up turns, and nobody is put off for ever.
+        // Unused turns are not saved up, and no writer is put off for more than `SLEEP_MAX_NS`.
         let take = |turn: u64| turn.clamp(now, now + SLEEP_MAX_NS) + owed;
         let before = self.turn_ns.fetch_update(Relaxed, Relaxed, |turn| Some(take(turn)));
         before.map_or(0, take) - now
@@ -223,7 +236,8 @@ impl Pace {
 }
 
 impl Engine {
-    /// Freezes the active queue, which whoever filled it could not, if nobody has done so meanwhile.
+    /// Freezes the active queue if it is still full and no queue is frozen. The commit that filled it could
+    /// not.
     fn freeze_full(&self) -> Result<()> {
         let mut guard = self.log.lock();
         self.check_writable()?;
@@ -236,8 +250,8 @@ impl Engine {
         self.freeze(guard.as_mut().ok_or(Error::Closed)?)
     }
 
-    /// Delays a writer of `bytes` as the flush needs it, and stops it while there is no room at all. An error if there is no space for a
-    /// log that a new queue would need.
+    /// Delays a writer of `bytes` to match the flush, and stops it while there is no room at all. Returns an
+    /// error if there is no disk space for the log that a new queue needs.
     pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
         let state = self.state.load();
         let (used, capacity) = self.fill(&state);

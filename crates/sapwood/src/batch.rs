@@ -1,4 +1,4 @@
-//! Atomic batches: changes to any keyspaces of a database that happen together or not at all.
+//! Atomic batches: changes to any keyspaces of one database that take effect together or not at all.
 
 use crate::database::Handle;
 use crate::error::{Error, Result};
@@ -9,17 +9,18 @@ use std::sync::Arc;
 /// How durable a commit is when it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// In memory only. Lost when the process dies, unless a stronger commit, a [`sync`](crate::Database::sync), or
-    /// 64 KiB more of such commits came after it.
+    /// In memory only. A crash of the process loses the commit, unless a commit with stronger durability, a
+    /// [`sync`](crate::Database::sync), or 64 KiB of further commits followed it.
     None,
-    /// With the operating system: survives the death of the process, not the loss of power.
+    /// Handed to the operating system. Survives a crash of the process, but not a power failure.
     Buffered,
-    /// On the device: survives the loss of power. Commits of several threads share one sync.
+    /// On the device. Survives a power failure. Concurrent commits share one sync (group commit).
     #[default]
     Immediate,
 }
 
-/// Gathers changes. Made by [`Database::batch`](crate::Database::batch); does nothing until [`Batch::commit`].
+/// Collects changes for one atomic commit. Made by [`Database::batch`](crate::Database::batch). A batch has no
+/// effect until [`Batch::commit`].
 ///
 /// ```
 /// # fn main() -> sapwood::Result<()> {
@@ -46,8 +47,11 @@ impl Batch {
         Self { handle, body: Vec::new(), count: 0, durability: Durability::default(), error: None }
     }
 
-    /// Sets `key` (1 to 65,536 bytes) to `value` (up to nearly a sixteenth of the memory budget, and at most 16 MiB). What
-    /// is wrong with them, [`Batch::commit`] tells.
+    /// Sets `key` (1 to 65,536 bytes) to `value`.
+    ///
+    /// Values have up to 16 MiB, but no more than a quarter of a segment (`Builder::segment_span`), and no more
+    /// than a batch can hold: a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.
+    /// Errors in the key or value are returned by [`Batch::commit`].
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,
@@ -66,7 +70,7 @@ impl Batch {
         self
     }
 
-    /// Removes `key`, if it is there.
+    /// Removes `key`. Has no effect if the key does not exist.
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
         let key = key.as_ref();
         match self.check(keyspace, key) {
@@ -94,33 +98,33 @@ impl Batch {
         Ok(())
     }
 
-    /// How durable the commit is to be; [`Durability::Immediate`] unless told.
+    /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Changes in it.
+    /// The number of changes in the batch.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is nothing to commit.
+    /// Whether the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes that it will take in the log.
+    /// The size of the batch in the log, in bytes.
     pub fn byte_len(&self) -> usize {
         self.body.len()
     }
 
-    /// Makes all changes happen, and returns when they are as durable as was asked.
+    /// Commits all changes atomically. Returns once they are as durable as requested.
     ///
     /// # Errors
-    /// The first thing that was wrong with a key or value; [`Error::BatchTooLarge`]; [`Error::DiskFull`] (nothing
-    /// happened); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch happened shows when the
-    /// database is opened again).
+    /// The first error in a key, value or keyspace of the batch; [`Error::BatchTooLarge`]; [`Error::DiskFull`]
+    /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch
+    /// took effect shows only when the database is reopened).
     pub fn commit(self) -> Result<()> {
         if let Some(error) = self.error {
             return Err(error);
@@ -136,7 +140,7 @@ impl Batch {
     }
 }
 
-/// Refuses keys that cannot be.
+/// Returns an error if the key's length is out of range.
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.is_empty() {
         return Err(Error::KeyEmpty);

@@ -1,14 +1,14 @@
-//! Work beside other work: on a thread of its own, if the system gives one, and otherwise when its result is asked for.
+//! Runs work on a thread of its own if the system provides one; otherwise when the result is asked for.
 //!
-//! Invariant: whatever was begun is over when the scope ends.
+//! Invariant: all work has ended when the scope ends.
 
 use crate::error::{Error, Result};
 use std::thread::{Builder, Scope};
 
-/// Waits for what was begun, and says how it went. If it panicked: [`Error::Closed`].
+/// Waits for the work and returns its result; [`Error::Closed`] if it panicked.
 pub(crate) type Wait<'a, T = ()> = Box<dyn FnOnce() -> Result<T> + 'a>;
 
-/// Begins `work`.
+/// Starts `work`.
 pub(crate) fn beside<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,

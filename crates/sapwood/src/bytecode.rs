@@ -1,6 +1,8 @@
-//! Integers in files: little-endian fixed width, and LEB128 varints; and a reader that never runs past the end.
+//! Encoding of integers in files: little-endian fixed width and LEB128 varints. Also a reader that never runs
+//! past the end.
 //!
-//! Invariants: reading takes bytes from an enemy: it returns `None` instead of panicking, and allocates nothing.
+//! Invariants: the reader treats bytes as untrusted: it returns `None` instead of panicking, and allocates
+//! nothing.
 
 use std::cmp::Ordering;
 
@@ -19,7 +21,8 @@ pub(crate) const fn varint_len(value: u64) -> usize {
     bits.div_ceil(7)
 }
 
-/// As `a.cmp(b)`, by two words at a time, and one, in place of a call, which short keys pay for.
+/// Same result as `a.cmp(b)`. Compares 16 and then 8 bytes at a time without a call, whose cost matters for
+/// short keys.
 #[inline]
 pub(crate) fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk(), b.split_first_chunk()) {
@@ -39,7 +42,7 @@ pub(crate) fn compare_bytes(mut a: &[u8], mut b: &[u8]) -> Ordering {
     if a.is_empty() || b.is_empty() { a.len().cmp(&b.len()) } else { a.cmp(b) }
 }
 
-/// Takes values off the front of some bytes.
+/// Reads values from the front of a byte slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -50,7 +53,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes not yet taken.
+    /// Bytes left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -93,17 +96,17 @@ impl<'a> Reader<'a> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                // Only the shortest form: whoever computes a width from the value must be right.
+                // Only the shortest form is valid: a width computed from the value must be right.
                 return (byte != 0 || shift == 0).then_some(value);
             }
         }
         None
     }
 
-    /// A varint that is a length of something in memory.
+    /// A varint that is the length of something in memory.
     #[inline]
     pub fn length(&mut self) -> Option<usize> {
-        // Nearly all lengths are of one byte.
+        // Nearly all lengths take one byte.
         if let Some((&byte @ 0..0x80, rest)) = self.rest.split_first() {
             self.rest = rest;
             return Some(usize::from(byte));

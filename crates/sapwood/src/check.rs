@@ -1,8 +1,8 @@
-//! Check: reads everything that a database consists of from the device, past the cache, and verifies it: bytes against
-//! checksums, nodes against their place in the tree, trees against the mapping table, segments against their counts.
-//! What the tests, the program and users call is the same.
+//! Check: reads the whole database from the device, bypassing the cache, and verifies it: bytes against
+//! checksums, nodes against their place in the tree, trees against the mapping table, and segments against
+//! their counts. Tests, the command-line program and users run the same check.
 //!
-//! It looks at one version, so it can run while others write.
+//! The check works on one version, so it can run while other threads write.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -16,27 +16,27 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a check looked at, all of it sound.
+/// What a check read and found to be sound.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Keyspaces.
+    /// Keyspaces (count).
     pub keyspaces: u64,
-    /// Records in the leaves.
+    /// Records in the leaves (count).
     pub records: u64,
-    /// Log pieces of blocks, and the changes in them that are not yet in the leaves.
+    /// Log pieces of blocks (count).
     pub log_pieces: u64,
-    /// See `log_pieces`.
+    /// Changes in the log pieces that are not yet in the leaves (count).
     pub logged_changes: u64,
-    /// Leaves and inner nodes.
+    /// Leaves (count).
     pub leaves: u64,
-    /// Inner nodes.
+    /// Inner nodes (count).
     pub inner_nodes: u64,
-    /// Bytes of nodes that were read.
+    /// Bytes of nodes read, log pieces included.
     pub bytes: u64,
-    /// How full leaves are on average, in percent of the length that they aim at. Over 100 when values are large.
+    /// Average fill of the leaves, in percent of the target leaf size. Can exceed 100 when values are large.
     pub leaf_fill_percent: f64,
-    /// Records in the log that are not yet in the trees.
+    /// Log records that are not yet in the trees (count).
     pub log_records: u64,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Display for Checked {
     }
 }
 
-/// Damage beyond this many places is not listed.
+/// At most this many places of damage are listed.
 const DAMAGE_MAX: usize = 1000;
 
 struct Check<'a> {
@@ -67,7 +67,7 @@ struct Check<'a> {
     damage: Vec<Error>,
     seen: Vec<u64>,
     live: HashMap<u64, u64>,
-    /// Log areas met.
+    /// Log areas found.
     areas: u64,
     checked: Checked,
 }
@@ -112,7 +112,7 @@ impl Engine {
 }
 
 impl Check<'_> {
-    /// Keeps damage; other errors end the check.
+    /// Records damage. Any other error ends the check.
     fn note(&mut self, error: Error) -> Result<()> {
         if !error.is_damage() {
             return Err(error);
@@ -147,7 +147,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads nodes from the device; `None` for each that is damaged.
+    /// Reads nodes from the device. Returns `None` for each damaged node.
     fn read(&mut self, ids: &[NodeId]) -> Result<Vec<Option<Node>>> {
         let mut wanted = Vec::with_capacity(ids.len());
         for id in ids {
@@ -160,7 +160,7 @@ impl Check<'_> {
         match pager.fetch(segments, &wanted, Gather::Verify) {
             Ok(nodes) => Ok(nodes.into_iter().map(Some).collect()),
             Err(_) => {
-                // One of them is damaged: find out which.
+                // At least one node is damaged: read them one by one to find out which.
                 let mut nodes = Vec::with_capacity(wanted.len());
                 for one in &wanted {
                     match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
@@ -177,7 +177,7 @@ impl Check<'_> {
         }
     }
 
-    /// Notes that a tree needs the node; says whether it is the first to do so.
+    /// Records that a tree refers to this node. Returns whether this is the first reference.
     fn mark(&mut self, id: NodeId) -> bool {
         let (word, bit) = (id.0 as usize / 64, 1u64 << (id.0 % 64));
         if self.seen.len() <= word {
@@ -191,7 +191,7 @@ impl Check<'_> {
         first
     }
 
-    /// Checks a node whose keys must lie in `low..high`, and all below it.
+    /// Checks a node, whose keys must lie in `low..high`, and its whole subtree.
     fn subtree(
         &mut self,
         keyspace: KeyspaceId,
@@ -259,7 +259,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the log pieces of a block whose keys must lie in `low..high`.
+    /// Checks the log pieces of a block, whose keys must lie in `low..high`.
     fn log_area(
         &mut self,
         keyspace: KeyspaceId,
@@ -312,7 +312,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every address belongs to a node of a tree, unless damage kept us from seeing it.
+    /// Checks that every address in the mapping table belongs to a node of a tree. Skipped after damage, which
+    /// may hide nodes.
     fn mapping_table(&mut self) {
         if !self.damage.is_empty() {
             return;
@@ -345,7 +346,8 @@ impl Check<'_> {
         }
     }
 
-    /// The manifest on disk leads to a version at least as new as the one that was checked.
+    /// Checks that the manifest on disk replays to the engine's current version, which is at least as new as
+    /// the one checked.
     fn manifest(&mut self) -> Result<()> {
         let engine = self.engine;
         let guard = engine.manifest.lock();

@@ -1,6 +1,8 @@
-//! Cleansing: log areas are brought to their leaves, portion by portion, each an edit of its own, while others read and write.
-//! Which of them, and how far, is another question each time: what a flush has found [`due`], [`all`] of them, those that scans have
-//! [`paid`] for, or those that are long because the database has [`grown`]. How a block is cleansed is in [`crate::tree::cleanse`], and what else scans can pay for in [`crate::tree::merge_layers`].
+//! Cleansing: moves the changes in log areas into their leaves, portion by portion, each as an edit of its own,
+//! while others read and write. The submodules differ in which blocks they cleanse, and how far: those that a
+//! flush found [`due`], [`all`] of them, those that scans have [`paid`] for, or those that are long because the
+//! database has [`grown`]. [`crate::tree::cleanse`] cleanses a single block; [`crate::tree::merge_layers`] is
+//! what scans can pay for instead.
 
 mod all;
 mod due;

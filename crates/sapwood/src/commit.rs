@@ -1,16 +1,19 @@
-//! Commits: many threads hand over batches, one of them, the leader, brings all that wait to the log with one write or store and
-//! one sync, if any asks for it (group commit), puts them into the active operation queue, and makes them visible in one step.
+//! Commits. Many threads submit batches. One of them, the leader, commits all waiting batches as a group: it
+//! appends them to the log with one write or store and, if any batch asks for durability, one sync (group
+//! commit); inserts them into the active operation queue; and makes them visible in one step.
 //!
 //! ```text
 //! commit ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
 //!    └─────(somebody leads)─▶ waiting: sleeps until answered, or told to lead all that wait
 //! ```
-//! Whoever finds nobody leading has nobody beside him: he commits what he has, and there is nothing to wait for, to share or to allocate.
+//! A thread that finds no leader is alone: it commits its own batch at once, without waiting, sharing or
+//! allocating.
 //!
 //! Invariants:
-//! 1. A batch is in the log, at its durability, before any reader can see it, and before its commit returns.
-//! 2. Batches become visible in the order of the log, each wholly within one operation queue.
-//! 3. A commit that failed is not visible, and does not become so. If only space was missing it is not in the log either.
+//! 1. A batch is in the log, with its durability, before any reader can see it and before its commit returns.
+//! 2. Batches become visible in log order, each wholly within one operation queue.
+//! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
+//!    in the log either.
 
 use crate::batch::Durability;
 use crate::engine::{Engine, Frozen, Panicked, State};
@@ -29,14 +32,14 @@ pub(crate) struct Log {
     pub next_seq: SeqNo,
 }
 
-/// A batch on its way.
+/// A submitted batch.
 struct Parcel {
     body: Vec<u8>,
     count: u32,
     durability: Durability,
 }
 
-/// One that waits.
+/// A waiting batch.
 struct Ticket {
     parcel: Parcel,
     answer: Mutex<Option<Answer>>,
@@ -45,7 +48,7 @@ struct Ticket {
 
 enum Answer {
     Done(Result<()>),
-    /// The leader before is through: this thread leads now.
+    /// The previous leader has finished; this thread is the leader now.
     Lead,
 }
 
@@ -66,7 +69,7 @@ impl Ticket {
     }
 }
 
-/// Batches that wait for the leader.
+/// The queue of batches that wait for the leader.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     inner: Mutex<Waiting>,
@@ -78,8 +81,9 @@ struct Waiting {
     has_leader: bool,
 }
 
-/// The lead, and those whose batches the leader brings. It is handed on and all are answered whatever becomes of the leader: else everybody would
-/// sleep for ever behind one that panicked.
+/// The leadership, and the group that the leader commits. On drop, leadership is handed on and the whole group
+/// is answered, whatever happens to the leader. Otherwise all other threads would sleep forever behind a leader
+/// that panicked.
 struct Lead<'e> {
     engine: &'e Engine,
     group: Vec<Arc<Ticket>>,
@@ -102,15 +106,16 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// Bytes of batches that one group takes, a single larger batch aside.
+/// The maximum bytes of batches in one group, unless a single batch is larger.
 const GROUP_MAX: usize = 4 << 20;
-/// A group comes to no queue that is so many times as long as it may be: what is in the log must find its place in memory.
+/// No group is added to a queue with this many times the allowed size. The check precedes the log write,
+/// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
-/// Bytes of commits without durability that may wait in memory.
+/// The maximum bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
 impl Engine {
-    /// Commits one batch, and returns when it is as durable as asked.
+    /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.check_writable()?;
         self.wait_for_room(body.len())?;
@@ -140,14 +145,15 @@ impl Engine {
                 (state.frozen.is_some(), state.active.fill(), self.queue_max(&state));
             drop(state);
             if is_frozen && self.flush.shortage.is_worth_a_try(fill, most) {
-                // What a full disk leaves undone is told to whoever finds no room.
+                // A full disk is reported to the writer that finds no room in the queue.
                 let _ = self.flush_now();
             }
         }
         result
     }
 
-    /// A ticket if somebody leads; if not the caller does, and has his batch back.
+    /// Returns a ticket if another thread leads. Otherwise the caller becomes the leader, and gets its batch
+    /// back.
     fn wait_or_lead(&self, parcel: Parcel) -> std::result::Result<Arc<Ticket>, Parcel> {
         let mut waiting = self.commits.inner.lock();
         if !std::mem::replace(&mut waiting.has_leader, true) {
@@ -158,7 +164,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Commits the batches that wait, then hands the lead on.
+    /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self) {
         let group = {
             let mut waiting = self.commits.inner.lock();
@@ -179,7 +185,7 @@ impl Engine {
         lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
     }
 
-    /// The next leader begins while this one still answers.
+    /// Hands the lead on. The next leader starts while this one still answers its group.
     fn hand_on(&self) {
         let mut waiting = self.commits.inner.lock();
         match waiting.tickets.first() {
@@ -189,13 +195,14 @@ impl Engine {
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
-        // Nobody exchanges the active queue but who has the log. No more of the state than this is held while the batches go in: a flush may
-        // be through meanwhile, and its queue's memory would be given up here, with everybody waiting for the log. (No test: it would
-        // have to stop this thread between two lines.)
+        // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
+        // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
+        // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
+        // lines.)
         let (mut guard, queue) = loop {
             let guard = self.log.lock();
             let queue = Arc::clone(&self.state.load().active);
-            // Any number may have found room at the same time.
+            // Any number of threads may have found room at the same time.
             if queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
                 break (guard, queue);
             }
@@ -204,12 +211,12 @@ impl Engine {
         };
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        // Goes before the log does, so that nobody sees what a panic left there.
+        // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
         let _panicked = Panicked::watch(self, "a commit");
         self.commit_to(log, queue, group)
     }
 
-    /// Commits a group to the log and to the active queue, while nobody else has the log.
+    /// Commits a group to the log and the active queue. The caller holds the log lock.
     fn commit_to<'a>(
         &self,
         log: &mut Log,
@@ -262,7 +269,8 @@ impl Engine {
             .inspect(|_| count += 1);
         queue.insert_all(sound, first_seq);
         if changed.is_some() || first_seq + count != seq {
-            // What is in the queue of it would be seen as soon as a later commit is, and the log may hold what recovery refuses.
+            // Operations already in the queue would become visible with the next commit, and the log may hold
+            // what recovery refuses.
             let event = "a batch changed while it was committed";
             let what = changed.unwrap_or("another number of operations");
             let error = Error::corrupt("memory", 0, event, "its operations", what);
@@ -275,7 +283,7 @@ impl Engine {
             self.try_balance_memory();
         }
         drop(queue);
-        // As it is now.
+        // Load the state again: it may have changed.
         let state = self.state.load();
         let is_full = state.frozen.is_none() && {
             let (fill, most) = self.fill(&state);
@@ -283,17 +291,17 @@ impl Engine {
         };
         drop(state);
         if is_full {
-            // If this fails for want of space it is tried again by the next commit.
+            // If this fails for lack of space, the next commit tries again.
             let _ = self.freeze(log);
         }
         Ok(())
     }
 
-    /// Makes the active queue the frozen one, and gives the log a new generation, without a sync: who has the log keeps all who write waiting.
-    /// There must be no frozen queue. After an error other than a full disk writes are refused.
+    /// Freezes the active queue and starts a new log generation. It does not sync, since all writers wait for
+    /// the log lock. No queue may be frozen already. Any error other than a full disk poisons the engine.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
         self.with_kept_space(|| {
-            // Else the last try came so far.
+            // If the log is empty, an earlier attempt has already rotated it.
             if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() }
         })
         .inspect_err(|error| {
@@ -305,18 +313,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a new generation of the log, durably.
+    /// Starts a new log generation, durably.
     pub fn seal_log(&self, log: &mut Log) -> Result<()> {
         self.begin_generation(log)?;
-        // It may be that the last try came so far.
+        // If the log is empty, an earlier attempt may have rotated it already.
         if !log.wal.is_empty() {
             log.wal.rotate()?;
         }
         self.begin_generation(log)
     }
 
-    /// Has the log's newest generation begun, and noted if there is space for the note: what is synced is found without it as well, only a lost file
-    /// would not be missed.
+    /// Begins the newest log generation, and notes it in the manifest if there is space. Recovery finds synced
+    /// records even without the note; but then it would not notice if the file were lost.
     fn begin_for_promise(&self, log: &mut Log) -> Result<()> {
         match self.with_kept_space(|| self.begin_generation(log)) {
             Err(error) if error.is_disk_full() => Ok(()),
@@ -324,24 +332,25 @@ impl Engine {
         }
     }
 
-    /// Has the log's newest generation begun and noted in the manifest, before anything in it is promised to be durable. Mostly a flush
-    /// has done so.
+    /// Begins the newest log generation and notes it in the manifest, before any record in it is promised to be
+    /// durable. Usually a flush has done so already.
     fn begin_generation(&self, log: &mut Log) -> Result<()> {
         let generation = log.wal.generation();
         if self.state.load().version.wal_high == generation {
             return Ok(());
         }
         log.wal.begin().inspect_err(|error| self.poison(error))?;
-        // So that a lost file is missed.
+        // With this note, recovery notices if the file is lost.
         self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
     }
 
-    /// Exchanges the queues only.
+    /// Freezes the active queue and installs a new one, without touching the log.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
         self.keep_spare();
         let fresh = Arc::new(Opq::new(&self.spare));
         self.state.rcu(|state| {
-            // Before anybody can flush the queue: nobody may any more keep what the trees said before.
+            // Before any thread can flush the queue: from now on no reader may cache what it read from older
+            // trees.
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
             let frozen =
@@ -359,10 +368,10 @@ impl Engine {
     /// Makes all commits so far durable.
     pub fn sync(&self) -> Result<()> {
         let mut guard = self.log.lock();
-        // Not before, since what has failed may be what was waited for.
+        // Check only with the log locked: the holder this thread waited for may be the one that failed.
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        // Only a write can be undone, so a full disk is told apart from a failed sync here.
+        // Only a write can be undone. So a full disk is told apart from a failed sync here.
         match self.with_kept_space(|| log.wal.write()) {
             Err(error) if error.is_disk_full() => return Err(error),
             Err(error) => {

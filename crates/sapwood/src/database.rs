@@ -1,4 +1,5 @@
-//! The database as users hold it. All work is the engine's; this opens it, keeps its background thread, and closes it.
+//! The public database handle: opens the database, runs its flush thread, and closes it. The engine does all
+//! other work.
 
 use crate::batch::Batch;
 use crate::check::Checked;
@@ -19,25 +20,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// An open database: a directory with any number of [keyspaces](Keyspace). Cheap to clone, and usable from any thread;
-/// the database is closed when the last clone, keyspace, snapshot and iterator is gone. After a `fork` it is the parent's: the child must
-/// neither use nor drop what it inherited.
+/// An open database: a directory with any number of [keyspaces](Keyspace).
+///
+/// Cloning is cheap, and every thread may use a clone. The database closes when the last clone, keyspace,
+/// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: the
+/// child must neither use nor drop its copy.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// What every clone shares.
+/// State shared by all clones.
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     thread: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<Lock>>,
-    /// One keyspace is created at a time.
+    /// Held while a keyspace is created, so that only one is created at a time.
     creation: Mutex<()>,
 }
 
 impl Database {
-    /// Opens the database in the directory `path`, with the default options, and creates it if there is none.
+    /// Opens the database in the directory `path` with default options. Creates it if it does not exist.
     ///
     /// # Errors
     /// See [`Builder::open`].
@@ -45,7 +48,7 @@ impl Database {
         Self::builder().open(path)
     }
 
-    /// For other than the default options.
+    /// Returns a builder, to open a database with options other than the defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -70,11 +73,12 @@ impl Database {
         Ok(Self { handle })
     }
 
-    /// The keyspace `name`, which is created if there is none: 1 to 255 bytes, no control characters.
+    /// Returns the keyspace `name`, and creates it if it does not exist. Names have 1 to 255 bytes and no
+    /// control characters.
     ///
     /// # Errors
-    /// [`Error::BadName`]; [`Error::NoKeyspace`] if it would have to be created in a database opened for reading only;
-    /// I/O errors.
+    /// [`Error::BadName`]; [`Error::NoKeyspace`] if the keyspace does not exist and the database is open
+    /// read-only; I/O errors.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
         let _one_at_a_time = self.handle.creation.lock();
         let engine = &self.handle.engine;
@@ -96,7 +100,7 @@ impl Database {
         Ok(keyspace)
     }
 
-    /// Names of all keyspaces, in order.
+    /// The names of all keyspaces, sorted.
     pub fn keyspaces(&self) -> Vec<String> {
         let state = self.handle.engine.state.load_full();
         let mut names: Vec<_> = state.version.trees.values().map(|tree| tree.name.to_string()).collect();
@@ -104,18 +108,21 @@ impl Database {
         names
     }
 
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.handle))
     }
 
-    /// The database as it is now, for reading while others write.
+    /// Takes a snapshot: the database as it is now. Reading from it does not block writers, nor do they block
+    /// it.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
     }
 
-    /// Takes everything that was committed to the trees, and returns when it is there, durably. Not needed for
-    /// durability ([`sync`](Self::sync) is enough); it makes the next open faster, and frees the log's space.
+    /// Applies all commits so far to the trees, and returns once the trees are durable.
+    ///
+    /// Commits do not need this to be durable ([`sync`](Self::sync) is enough). A flush makes the next open
+    /// faster and frees the space of the log.
     ///
     /// # Errors
     /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
@@ -123,9 +130,11 @@ impl Database {
         self.handle.engine.flush_all()
     }
 
-    /// Flushes, and brings everything that log areas hold to the leaves: good before a time of much reading, after a great
-    /// removal, or before the database is archived. Rewrites the leaves of every block that has a log area, so it is not for
-    /// every day. Others may read and write meanwhile.
+    /// Flushes, then cleanses all log areas: moves every change that they hold into the leaves.
+    ///
+    /// Use it before a read-heavy phase, after removing much data, or before archiving the database. It
+    /// rewrites the leaves of every block that has a log area, so it is too expensive for routine use. Other
+    /// threads can read and write meanwhile.
     ///
     /// # Errors
     /// As [`Database::flush`].
@@ -134,7 +143,7 @@ impl Database {
         self.handle.engine.cleanse_all()
     }
 
-    /// Makes all commits so far durable, whatever durability they had.
+    /// Makes all commits so far durable, including those with a weaker [`Durability`](crate::Durability).
     ///
     /// # Errors
     /// As [`Database::flush`].
@@ -142,21 +151,21 @@ impl Database {
         self.handle.engine.sync()
     }
 
-    /// What the database has done, and what it takes.
+    /// Counters, and memory and disk use.
     pub fn stats(&self) -> Stats {
         self.handle.engine.stats()
     }
 
-    /// Reads everything from the device and verifies it. Can run while others read and write.
+    /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile.
     ///
     /// # Errors
-    /// [`Error::Damaged`] with everything that is wrong; I/O errors.
+    /// [`Error::Damaged`], which lists the damage found; I/O errors.
     pub fn check(&self) -> Result<Checked> {
         self.handle.engine.check()
     }
 
-    /// Closes the database for all clones, after making all commits durable, and tells what went wrong, which a drop
-    /// cannot.
+    /// Makes all commits durable, and closes the database for all clones. Dropping the last handle does the
+    /// same, but cannot return an error.
     ///
     /// # Errors
     /// As [`Database::sync`].
@@ -169,12 +178,13 @@ impl Handle {
     fn close(&self) -> Result<()> {
         self.engine.flush.stop();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic of that thread was reported when it happened; what it left undone is in the log.
+            // A panic of the flush thread was reported when it happened. The log holds whatever it left undone.
             let _ = thread.join();
         }
-        // Space has time, commits have not. What is wrong with the log closing tells.
+        // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
+        // if any.
         let _ = self.engine.sync();
-        // All that can be spared, since nobody looks for it later; whoever closes has been the last.
+        // Give back all space that can be spared: nobody does so later, since this was the last user.
         self.engine.reclaim(self.engine.slots_to_keep(true));
         let result = self.engine.close();
         *self.lock.lock() = None;

@@ -1,4 +1,4 @@
-//! Which database a file belongs to: random, made once, and in the header of every file.
+//! The random id of a database, created with it and stored in the header of each of its files.
 
 /// 16 random bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The engine: what an open database is made of, and how its parts hang together.
+//! The engine: the parts of an open database, and how they work together.
 //!
 //! ```text
 //!            commit ──▶ wal ──▶ active OPQ ──freeze──▶ frozen OPQ ──bupdate──▶ trees in the store
@@ -6,14 +6,15 @@
 //!   readers ◀── State { active, frozen, version } ◀───────┴─────────────────────────┘
 //! ```
 //!
-//! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits at a time),
-//! `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time), `spare` (the memory of queues that are gone). Readers take none of them: they load
-//! the state; but whoever is the last to let go of a queue takes the last one of them for a moment.
+//! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits
+//! at a time), `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time),
+//! `spare` (memory of freed queues). Readers take no lock: they load the state. One exception: the thread that
+//! drops the last reference to a queue briefly takes `spare`.
 //!
 //! Invariants:
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
-//! 2. A state is immutable but for the active queue, which only grows.
-//! 3. `visible` never goes beyond what is in the queues and trees of the current state.
+//! 2. A state is immutable, except that its active queue grows.
+//! 3. `visible` never exceeds what the queues and trees of the current state contain.
 
 use crate::backpressure::Pace;
 use crate::budget::{Budget, Need, Work};
@@ -39,25 +40,26 @@ use psync::{FileId, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What readers look at.
+/// What readers see. Loaded as a whole.
 #[derive(Clone)]
 pub(crate) struct State {
-    /// Grows when a queue is frozen, when it is in the trees, and when records were ingested: what trees say to those who have asked the queues is the same in
-    /// all states with a number ([`crate::store::record_cache`]).
+    /// Incremented when a queue is frozen, when it is in the trees, and when records are ingested. All states
+    /// with the same number give a reader that has already searched the queues the same answers from the trees
+    /// ([`crate::store::record_cache`]).
     pub number: u64,
     pub active: Arc<Opq>,
     pub frozen: Option<Arc<Frozen>>,
     pub version: Arc<Version>,
 }
 
-/// A queue that a flush takes to the trees.
+/// A frozen queue, which a flush applies to the trees.
 pub(crate) struct Frozen {
     pub queue: Arc<Opq>,
-    /// The oldest generation of the log that is needed when the queue is in the trees.
+    /// The oldest log generation that is still needed once the queue is in the trees.
     pub wal_low: u64,
-    /// The newest operation in the queue.
+    /// The sequence number of the newest operation in the queue.
     pub last_seq: SeqNo,
-    /// Where a flush that was interrupted goes on: what is below is in the trees.
+    /// Where an interrupted flush resumes: everything below is already in the trees.
     pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
 }
 
@@ -67,7 +69,7 @@ impl State {
         std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.queue))
     }
 
-    /// What the queues say about a key.
+    /// What the queues know about a key.
     pub fn queued(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
         self.queues().find_map(|queue| queue.get(keyspace, key, seq))
     }
@@ -84,9 +86,9 @@ impl State {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Engine {
-    /// Where the database is, for messages.
+    /// The database's location, for messages.
     pub path: String,
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
@@ -94,15 +96,15 @@ pub(crate) struct Engine {
     pub slots: Arc<Slots>,
     pub pager: Arc<Pager>,
     pub state: ArcSwap<State>,
-    /// What queues that are gone have left for the next.
+    /// Memory of freed queues, for the next queue.
     pub spare: Arc<Spare>,
     visible: AtomicU64,
     pub commits: CommitQueue,
     pub flush: FlushControl,
     pub pace: Pace,
-    /// `None` in a database that was opened for reading only, or is closed.
+    /// `None` if the database is read-only or closed.
     writer: Mutex<Option<Writer>>,
-    /// What it and those beside it share; `None` in a database that was opened for reading only.
+    /// Shared by `writer` and other writers that run beside it. `None` if the database is read-only.
     data_file: Option<Arc<DataFile>>,
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
@@ -110,14 +112,14 @@ pub(crate) struct Engine {
     pub budget: Budget,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
-    /// Whether they are: what each commit asks for, twice.
+    /// Whether `poison` is set. Each commit checks this twice.
     is_poisoned: AtomicBool,
 }
 
-/// The writer in the hands of who works with it.
+/// The writer while a thread works with it: the lock, and the memory reserved for the work.
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
-    // Given back after the buffers.
+    // Dropped last, after `drop` has released the writer's buffers.
     work: Work<'a>,
 }
 
@@ -126,7 +128,7 @@ impl WriterAtWork<'_> {
         self.writer.as_mut().ok_or(Error::Closed)
     }
 
-    /// The writer, and its memory.
+    /// The writer and its memory reservation.
     pub fn parts(&mut self) -> Result<(&mut Writer, &Work<'_>)> {
         Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
@@ -140,7 +142,7 @@ impl Drop for WriterAtWork<'_> {
     }
 }
 
-/// What an engine is made of when it is opened.
+/// The parts from which an engine is built at open.
 pub(crate) struct Parts {
     pub path: String,
     pub volume: Arc<dyn Volume>,
@@ -156,11 +158,12 @@ pub(crate) struct Parts {
     pub in_background: bool,
 }
 
-/// Has writes refused when whoever holds it panics: what was half done nobody knows, and what only he would have done others would wait for for ever.
+/// Poisons the engine if the current thread panics while this guard exists. The thread's work is half done in
+/// an unknown state, and other threads would wait forever for the rest.
 pub(crate) struct Panicked<'e> {
     engine: &'e Engine,
     who: &'static str,
-    /// Whether the thread did so before, and this is the work of a destructor.
+    /// Whether the thread was already panicking when the guard was created, that is, it runs a destructor.
     before: bool,
 }
 
@@ -216,7 +219,7 @@ impl Engine {
         self.visible.store(seq, Ordering::Release);
     }
 
-    /// What a reader that begins now sees. The order matters: see [`crate::snapshot`].
+    /// The view of a reader that begins now. The order of the two loads matters: see [`crate::snapshot`].
     pub fn view(&self) -> (Arc<State>, SeqNo) {
         let state = self.state.load_full();
         let seq = self.visible();
@@ -232,13 +235,14 @@ impl Engine {
     pub fn len_estimate(&self, keyspace: KeyspaceId) -> u64 {
         let state = self.state.load();
         let queued: u64 = state.queues().map(|queue| queue.count()).sum();
-        // What waits is taken for new records: true while loading, which is when one looks.
+        // Counts waiting changes as new records. That is right during a bulk load, which is when the estimate
+        // matters.
         let waiting = queued + state.version.logs.totals().changes;
         let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
         if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
     }
 
-    /// The writer, for work that nobody else does meanwhile, which takes so much from the cache, and what else it needs.
+    /// Locks the writer for exclusive work, and reserves the memory `need` for it, taken from the cache.
     pub fn writer(&self, need: Need) -> Result<WriterAtWork<'_>> {
         let waits = self.flush.waits();
         let writer = self.writer.lock();
@@ -249,23 +253,23 @@ impl Engine {
         Ok(WriterAtWork { writer, work: self.work(need) })
     }
 
-    /// Makes the engine one that writes.
+    /// Gives a newly opened engine its writer.
     pub fn set_writer(&mut self, writer: Writer) {
         self.data_file = Some(Arc::clone(writer.file()));
         *self.writer.get_mut() = Some(writer);
     }
 
-    /// Bytes of the data file that were written since it was opened.
+    /// Bytes written to the data file since it was opened.
     pub fn data_bytes_written(&self) -> u64 {
         self.data_file.as_ref().map_or(0, |file| file.bytes_written())
     }
 
-    /// Takes the writer away: nothing is written any more.
+    /// Drops the writer. Nothing is written from now on.
     pub fn close_writer(&self) {
         *self.writer.lock() = None;
     }
 
-    /// Refuses all writes from now on, since nobody knows what the failed one left behind.
+    /// Refuses all writes from now on, since it is unknown what the failed one left behind.
     pub fn poison(&self, cause: &Error) {
         let mut poison = self.poison.lock();
         if poison.is_none() {
@@ -280,7 +284,7 @@ impl Engine {
         self.flush.notify();
     }
 
-    /// An error if writes are refused.
+    /// Returns an error if writes are refused.
     pub fn check_writable(&self) -> Result<()> {
         if self.read_only {
             return Err(Error::ReadOnly);

@@ -1,5 +1,5 @@
-//! Entries on their way to a node, already in the form that they will have there: a record that a batch update only passes on is
-//! copied once from leaf to leaf, and what lies together with it is copied together.
+//! Entries on their way to a node, already in the node's format. A record that a batch update only passes
+//! through is copied once from leaf to leaf, together with its neighbours.
 //!
 //! ```text
 //! bytes   klen key payload  klen key payload  …        as in a node, see [`crate::node`]
@@ -27,12 +27,12 @@ impl Entries {
         self.starts.is_empty()
     }
 
-    /// Bytes that the entries from `from` up to `to` take in a node.
+    /// Bytes that the entries `from..to` take in a node.
     pub fn node_bytes(&self, from: usize, to: usize) -> usize {
         self.start(to) - self.start(from) + 4 * (to - from)
     }
 
-    /// Where an entry begins, or the last one ends.
+    /// Where an entry begins; for an index past the end, where the last one ends.
     fn start(&self, index: usize) -> usize {
         self.starts.get(index).copied().unwrap_or(self.bytes.len())
     }
@@ -41,7 +41,7 @@ impl Entries {
         node::key_of(&self.bytes[self.start(index)..self.start(index + 1)])
     }
 
-    /// Appends an entry whose payload is `payload`'s parts, one behind the other.
+    /// Appends an entry with the given key. Its payload is the concatenation of `payload`.
     pub fn push(&mut self, key: &[u8], payload: &[&[u8]]) {
         self.starts.push(self.bytes.len());
         put_varint(&mut self.bytes, key.len() as u64);
@@ -64,7 +64,8 @@ impl Entries {
         self.bytes.extend_from_slice(&others.bytes);
     }
 
-    /// Makes the first key empty, as that of an inner node's first entry is, whose child nobody knows to be lone.
+    /// Makes the first key empty, as in an inner node's first entry. That entry's child cannot be marked as
+    /// lone.
     pub fn clear_first_key(&mut self) {
         let mut first = Self::default();
         let entry = &self.bytes[..self.start(1)];
@@ -83,7 +84,7 @@ impl Entries {
         self.starts.iter_mut().for_each(|start| *start -= end);
     }
 
-    /// The first `count` entries, as they stand in a node, and where each begins.
+    /// The first `count` entries in node format, and where each begins.
     pub fn front(&self, count: usize) -> (&[u8], &[usize]) {
         (&self.bytes[..self.start(count)], &self.starts[..count])
     }

@@ -1,25 +1,25 @@
-//! What can go wrong, and what the user can do about it. Every message says what and where; damage also says what was
-//! expected and what was found.
+//! Errors, and what the user can do about them. Every message says what failed and where. Messages about damage
+//! also say what was expected and what was found.
 
 use std::sync::Arc;
 
-/// The answer of every call that can fail.
+/// The result of every call that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call failed.
 ///
-/// Errors are cheap to clone, since one failed write answers a whole group of commits.
+/// Cloning an error is cheap: one failed write is reported to a whole group of commits.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device or the file system failed.
     #[error("{0}")]
     Io(Arc<psync::Error>),
-    /// The disk is full. Nothing of the refused write is in the database; reads go on, and writes succeed again when
-    /// there is space.
+    /// The disk is full. The refused write had no effect. Reads still work, and writes succeed again once there
+    /// is space.
     #[error("{0} (the database is sound, reads go on; writes go on when there is space)")]
     DiskFull(Arc<psync::Error>),
-    /// A file does not hold what was written to it.
+    /// A file does not contain what was written to it.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. \
          Run `sapwood check` for all damage, and restore the database from a backup"
@@ -31,26 +31,26 @@ pub enum Error {
         offset: u64,
         /// What is wrong.
         what: String,
-        /// What should be there.
+        /// The expected content.
         expected: String,
-        /// What is there.
+        /// The content found.
         found: String,
     },
-    /// What a check of the whole database found.
+    /// A check of the whole database found damage.
     #[error("{} damaged place(s): {}", .damage.len(), .damage.first().map(ToString::to_string).unwrap_or_default())]
     Damaged {
         /// Every damage found, in order of discovery.
         damage: Vec<Error>,
     },
-    /// The directory holds something else.
+    /// The directory holds something other than a Sapwood database.
     #[error("{path} is not a Sapwood database: {reason}")]
     NotADatabase {
         /// The directory.
         path: String,
-        /// How one can tell.
+        /// The evidence.
         reason: String,
     },
-    /// There is no database here, and none was to be created.
+    /// There is no database in the directory, and the options do not allow creating one.
     #[error("there is no database in {path}; `sapwood load` or `sapwood put` create one")]
     Missing {
         /// The directory.
@@ -61,12 +61,12 @@ pub enum Error {
     NewerFormat {
         /// The directory.
         path: String,
-        /// Its format.
+        /// The database's format version.
         found: u32,
-        /// The newest format that is understood here.
+        /// The newest format version that this program supports.
         supported: u32,
     },
-    /// The database was written by an older Sapwood, in a format that is not read any more.
+    /// The database was written by an older Sapwood, in a format that is no longer supported.
     #[error(
         "{path} has format {found}, this program reads format {supported}: export the database with the Sapwood that \
          wrote it (`sapwood dump`), and load it here (`sapwood load`)"
@@ -74,9 +74,9 @@ pub enum Error {
     OlderFormat {
         /// The directory.
         path: String,
-        /// Its format.
+        /// The database's format version.
         found: u32,
-        /// The format that is understood here.
+        /// The format version that this program supports.
         supported: u32,
     },
     /// Another process has the database open.
@@ -84,93 +84,94 @@ pub enum Error {
     Locked {
         /// The directory.
         path: String,
-        /// Who holds it.
+        /// The process that has it open.
         holder: String,
     },
-    /// The database was opened for reading only.
+    /// The database was opened read-only.
     #[error("the database was opened read-only")]
     ReadOnly,
-    /// A write or sync of the log failed earlier, and nobody can know what reached the disk. Reads go on; reopen the
-    /// database to write again.
+    /// An earlier write or sync of the log failed, so it is unknown what reached the disk. Reads still work.
+    /// Reopen the database to write again.
     #[error("writes are refused since an earlier write failed ({cause}); reopen the database to recover")]
     Poisoned {
         /// The first failure.
         cause: String,
     },
-    /// Keys have at least one byte.
+    /// The key is empty. Keys have at least one byte.
     #[error("the key is empty; keys have 1 to {} bytes", crate::KEY_LEN_MAX)]
     KeyEmpty,
     /// The key is too long.
     #[error("the key has {len} bytes; keys have 1 to {max} bytes")]
     KeyTooLong {
-        /// Its length in bytes.
+        /// The key's length in bytes.
         len: usize,
-        /// The longest that is possible.
+        /// The maximum length in bytes.
         max: usize,
     },
     /// The value is too long.
     #[error("the value has {len} bytes; values have at most {max} bytes in this database")]
     ValueTooLong {
-        /// Its length in bytes.
+        /// The value's length in bytes.
         len: usize,
-        /// The longest that is possible.
+        /// The maximum length in bytes.
         max: usize,
     },
-    /// The batch is too large to be logged as one.
+    /// The batch is too large for one log record, or an ingestion is too large for one call.
     #[error("the batch has {len} bytes; at most {max} bytes can be committed as one: split it")]
     BatchTooLarge {
-        /// Its length in bytes.
+        /// The batch's size in bytes.
         len: usize,
-        /// The largest that is possible.
+        /// The maximum size in bytes.
         max: usize,
     },
-    /// Records to be ingested do not ascend, or not from above the keyspace's last key.
+    /// Keys of the records to be ingested do not ascend, or the first is not greater than all keys in the
+    /// keyspace.
     #[error(
         "record {record} (counted from 0) is not above the one before it, or not above all that the keyspace holds; nothing was ingested"
     )]
     NotSorted {
-        /// How many records were in order before it.
+        /// The number of the first record out of order, counted from 0.
         record: u64,
     },
     /// The keyspace does not exist, and a read-only database cannot create it.
     #[error("there is no keyspace {name:?}; there are: {existing}")]
     NoKeyspace {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names that exist.
+        /// The existing names.
         existing: String,
     },
-    /// The name cannot be that of a keyspace.
+    /// The keyspace name is invalid.
     #[error("{name:?} cannot be a keyspace's name: {reason}")]
     BadName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// An option is out of range.
     #[error("{option} = {value} is out of range: {range}")]
     BadOption {
-        /// Which option.
+        /// The option.
         option: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
-        /// What is possible.
+        /// The allowed range.
         range: String,
     },
-    /// Something of another database was handed to this one.
+    /// An object that belongs to another database was used with this one.
     #[error("the {what} belongs to another database")]
     Foreign {
-        /// What it was.
+        /// The kind of object.
         what: &'static str,
     },
-    /// The database is being closed.
+    /// The database is closed.
     #[error("the database is closed")]
     Closed,
 }
 
 impl Error {
-    /// Damage in a file.
+    /// An error that reports damage in a file.
     pub(crate) fn corrupt(
         file: impl Into<String>,
         offset: u64,
@@ -187,18 +188,18 @@ impl Error {
         }
     }
 
-    /// A sync failed, or a refused write could not be taken back: nobody knows what a reopening will find. Also for want
-    /// of space: a failed sync is never a mere refusal.
+    /// A sync failed, or a refused write could not be undone: it is unknown what the next open will find. This
+    /// applies to a full disk too: a failed sync is never a mere refusal.
     pub(crate) fn undecided(error: psync::Error) -> Self {
         Self::Poisoned { cause: error.to_string() }
     }
 
-    /// Whether space is all that was missing, so that the same call can succeed later.
+    /// Whether the only problem was missing disk space. The same call can succeed later.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull(_))
     }
 
-    /// Whether the database is damaged (as against busy, full or misused).
+    /// Whether the error means that the database is damaged, as opposed to busy, full or misused.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Damaged { .. })
     }

@@ -1,5 +1,6 @@
-//! Flush: takes the frozen operation queue to the trees, portion by portion, each portion an edit of its own; then keeps
-//! the space within its target. One thread at a time, in the background or within the commit that made it due.
+//! The flush: applies the frozen operation queue to the trees, portion by portion, each as an edit of its own;
+//! then keeps the space within its target. One thread flushes at a time: the flush thread, or the thread whose
+//! commit made the flush due.
 //!
 //! ```text
 //! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
@@ -7,9 +8,11 @@
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error: poison
 //! ```
-//! Here is one flush from its beginning to its end. [`turns`] says whose turn it is: who is woken, and who waits for what; [`portions`] is
-//! the way of a queue to the trees; [`append_ahead`] what of the next queue goes there beside the end of a flush; [`handed_on`] what is kept for it; [`queue_log`] what becomes of its log; [`shortage`] what is done while the disk is full; [`told`] what a flush tells of itself; [`control`] what flushes, and those who wait for them, know of
-//! one another.
+//! This module runs one flush from beginning to end. [`turns`] schedules: what the flush thread does, and how
+//! others wait for it. [`portions`] applies a queue to the trees. [`append_ahead`] applies part of the next
+//! queue beside the end of a flush; [`handed_on`] holds what is kept for it. [`queue_log`] handles the queue's
+//! log. [`shortage`] handles a full disk. [`told`] reports each flush as a trace event. [`control`] is the
+//! state shared by flushes and the threads that wait for them.
 
 mod append_ahead;
 mod control;
@@ -49,7 +52,8 @@ impl Engine {
         self.flush_and_hand_on(&mut HandedOn::default())
     }
 
-    /// The same, with what the flush before has `handed_on`, if that is still good for something. Leaves there what is for the next.
+    /// Like `flush_now`, but uses what the previous flush has `handed_on`, if it is still valid, and leaves
+    /// there what the next flush can use.
     pub fn flush_and_hand_on<'e>(&'e self, handed_on: &mut HandedOn<'e>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
@@ -84,7 +88,7 @@ impl Engine {
         self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));
         let before = self.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
-        // In the foreground everything happens in one order, always the same.
+        // In the foreground, everything happens in one deterministic order.
         let sync = || self.sync_log_below(wal_low);
         let begin = || self.begin_log(wal_low);
         let renew = || self.renew_records(&frozen.queue);
@@ -115,24 +119,25 @@ impl Engine {
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
-        // Whoever has waited for the queue goes on, before the log goes: on a busy disk its pages may be long in writing.
+        // Wake the threads that waited for the queue before the log is removed: on a busy disk, writing its
+        // pages may take long.
         self.flush.notify();
         self.shorten_log(wal_low);
         let due = sweep.take_due();
         let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, handed_on)?;
         told.end(self, lengths, due.len(), undone);
-        // Readers that held the queue when it came to the trees are through.
+        // Readers that held the queue when it came to the trees may be done by now.
         self.recount_old_queues();
         let state = self.state.load();
         let (used, capacity) = (state.active.fill(), self.queue_max(&state));
-        // What the queue after a frozen one has used is beyond its capacity.
+        // With a frozen queue, the bytes in the active one come on top of a full capacity.
         let used = if state.frozen.is_some() { capacity } else { used };
         self.pace.learn((used, capacity), (undone, due.len()), waited);
         Ok(())
     }
 
-    /// The queue is in the trees: what is due is cleansed, and the next queue goes ahead beside it. Says how many blocks are left, and how long nothing was to be done but to wait for the next
-    /// queue.
+    /// After the queue is in the trees: cleanses what is due, and appends the next queue ahead beside it.
+    /// Returns how many blocks are left, and how long the flush was idle, waiting only for the next queue.
     fn cleanse_and_go_ahead<'e>(
         &'e self,
         at_work: &mut WriterAtWork<'_>,
@@ -152,7 +157,7 @@ impl Engine {
         sweep.leave(left);
         let undone = left.len();
         match cleansed {
-            // The queue is in the trees; the rest has time.
+            // The queue is in the trees; the rest of the work can wait.
             Err(error) if error.is_disk_full() => {
                 self.make_room();
                 self.flush.shortage.eased();
@@ -167,12 +172,12 @@ impl Engine {
         Ok((undone, waited))
     }
 
-    /// Bytes of a queue that come to the trees, about: of a key that was changed several times only the newest version does.
+    /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
     fn newest_bytes(&self, frozen: &Frozen) -> u64 {
         frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed)
     }
 
-    /// The sweep goes on for this queue. Says how long log areas are to become.
+    /// Starts the next round of the sweep, for this queue. Returns the target lengths of log areas.
     fn begin_sweep(&self, sweep: &mut Sweep, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
         let rent = self.pager.rents.unsettled();
@@ -183,21 +188,21 @@ impl Engine {
         lengths
     }
 
-    /// Memory that a queue of so many bytes takes on its way to the trees. A block whose log area is too long for another piece has
-    /// got as much of it from this queue as from all before, or the last flush would have found it due; and what changes are dense beside is
-    /// some times as long as they.
+    /// Memory needed to apply a queue of `bytes` to the trees. A block that overflows its log area has got at
+    /// most as many bytes from this queue as from all earlier ones, or the last flush would have found it due.
+    /// Densely changed leaves are several times as long as their changes.
     fn flushing(&self, bytes: u64) -> Need {
         self.shares.work(2 * bytes, 10 * bytes)
     }
 
-    /// Memory that is taken after a flush which has found so many bytes of leaves due: to cleanse them, and by the collector. Logs are shorter
-    /// than their leaves.
+    /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
+    /// collector. Logs are shorter than their leaves.
     fn tidying(&self, leaves: u64) -> Need {
         let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 2 * leaves };
         self.shares.work(leaves.min(ON_THE_WAY), written)
     }
 
-    /// Tells the record cache of all that comes to the trees, before readers look there for it.
+    /// Updates the record cache with everything that comes to the trees, before readers look for it there.
     fn renew_records(&self, queue: &Opq) -> Result<()> {
         let records = self.pager.cache.records();
         records.note_flush();

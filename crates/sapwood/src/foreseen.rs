@@ -1,23 +1,25 @@
-//! What a flush will write, as far as that can be known before, and how much of it is written: its queue, what is due when that is in the trees, and what the collector
-//! copies, which is on average what it has copied for the two flushes before.
+//! Predicts how much a flush will write, and tracks how much it has written: its queue, what becomes due once
+//! that is in the trees, and what the collector copies. The last is predicted as the average of the two
+//! previous flushes.
 //!
-//! Invariant: there is never less to write than what is written.
+//! Invariant: the predicted total is never less than what has been written.
 
-/// See the module. In bytes.
+/// See the module documentation. In bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
-    /// What the flush writes itself, and of this what was due when its queue was in the trees.
+    /// What the flush itself writes, and the part of it that was due when its queue was in the trees.
     own: u64,
     due: u64,
     written: u64,
-    /// What the collector will copy in all, what it has copied, and what it had in the flushes before.
+    /// What the collector will copy in this flush, what it has copied, and what it copied in the two previous
+    /// flushes.
     copies: u64,
     copied: u64,
     copied_before: [u64; 2],
 }
 
 impl Foreseen {
-    /// A flush begins that will write so much itself.
+    /// Starts a flush that will itself write `own` bytes.
     pub fn begin(&mut self, own: u64) {
         let copied_before = [self.copied, self.copied_before[0]];
         let copies = copied_before.iter().sum::<u64>() / 2;
@@ -32,28 +34,29 @@ impl Foreseen {
         self.copied += bytes;
     }
 
-    /// The queue is in the trees, and the collector through with what that has set free; now so much is due.
+    /// The queue is in the trees, and the collector has finished with the space that this freed. Now `due`
+    /// bytes of cleansing are due.
     pub fn expect(&mut self, due: u64) {
         (self.own, self.due, self.copies) = (self.written + due, due, self.copied);
     }
 
-    /// All of it.
+    /// The predicted total.
     pub fn total(&self) -> u64 {
         self.own.max(self.written) + self.copies.max(self.copied)
     }
 
-    /// What is written of it.
+    /// What has been written so far.
     pub fn done(&self) -> u64 {
         self.written + self.copied
     }
 
-    /// In thousandths, none of which is the first or the last.
+    /// Progress in thousandths, from 1 to 999.
     pub fn progress(&self) -> u64 {
         (self.done() * 1000).checked_div(self.total()).unwrap_or(0).clamp(1, 999)
     }
 
-    /// As much as was foreseen of what was done in the end, if of what was due so many thousandths were left. That more or less than it was written for it is so for
-    /// the next flush, too.
+    /// The prediction for the work that was actually done, if `undone` thousandths of the due work were left.
+    /// It differs from what was written; the next flush is expected to be off in the same way.
     pub fn foreseen_of_done(&self, undone: u64) -> u64 {
         self.own.saturating_sub(self.due / 1000 * undone) + self.copied
     }

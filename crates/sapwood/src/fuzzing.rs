@@ -1,6 +1,6 @@
-//! The decoders, for the fuzzer (and for a test that replays the corpus): any bytes are decoded or refused; nothing panics,
-//! nothing grows without bound. The first byte of an input decides whether the rest is taken as it is, or sealed with the
-//! right lengths and checksums first, without which a fuzzer would never get past them.
+//! Entry points for the fuzzer (and for a test that replays the corpus). Any bytes are decoded or refused;
+//! nothing panics or grows without bound. The first byte of an input selects whether the rest is used as it is,
+//! or first sealed with the right lengths and checksums, without which a fuzzer would never get past them.
 
 use crate::database_id::DatabaseId;
 use crate::node::Node;
@@ -43,7 +43,7 @@ pub fn manifest(input: &[u8]) {
     let (sealed, bytes) = split(input);
     let current = Current { database: DATABASE, manifest: 3, span: 1 << 20, manifest_len: 0 };
     let bytes = if sealed { manifest::seal(&current, bytes) } else { bytes.to_vec() };
-    // The outcome does not matter, only that there is one.
+    // Only that it returns matters, not the result.
     let _ = manifest::decode(&bytes[..], "manifest-000003", &current, 1 << 30, &Default::default());
 }
 

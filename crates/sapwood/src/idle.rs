@@ -1,4 +1,4 @@
-//! What the background thread does between two flushes: it makes the database better for those who read.
+//! The flush thread's work between flushes: it improves the database for readers.
 //!
 //! ```text
 //! the last flush is no longer just over ─▶ give back the memory of its queue, as far as the next one has not taken it
@@ -8,9 +8,10 @@
 //! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
 //! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
 //! ```
-//! What a block pays, and when that is enough, is in [`crate::store::rent`]: cleansing costs at most as much again as not doing it.
+//! [`crate::store::rent`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
+//! of not cleansing.
 //!
-//! Invariant: a queue that is full ends all of it, at the next portion at the latest.
+//! Invariant: a full queue ends all idle work, at the latest after the current portion.
 
 #[cfg(test)]
 mod tests;
@@ -24,29 +25,32 @@ use crate::space::SLOTS;
 use crate::store::garbage_collection::Patience;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks, when something happens, and when nothing does.
+/// The interval between checks: when something happens, and when nothing does.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(64);
-/// How long nobody is to have written before the space is given back that is kept for the next flush; and how long memory is kept for the next queue.
+/// How long nobody may have written before space kept for the next flush is given back; also how long memory is
+/// kept for the next queue.
 pub(crate) const STILL: Duration = Duration::from_millis(250);
-/// How long after a flush it is given back whoever writes, since the next is far away.
+/// After this time since the last flush, space is given back even while others write: the next flush is far
+/// away.
 const LONG: Duration = Duration::from_secs(10);
-/// Reads from the device in a pause that are worth a flush.
+/// This many device reads per interval make a flush worthwhile.
 const MISSES: u64 = 100;
-/// Between two portions it rests for so many times as long as one took, since those for whom it works use the device too; no longer,
-/// since until it is through they pay.
+/// After a portion, rest this many times as long as it took, because the readers that benefit use the device
+/// too. No longer, because they pay until the work is done.
 const RESTS: u32 = 2;
-/// Where it works for nobody yet, and somebody reads, but no longer than a minute. It is not told when nobody reads any more, so it looks, that often.
+/// The same for the walk over grown blocks, which benefits nobody yet, while others read. At most a minute. The
+/// thread is not told when reads stop, so it checks at the interval `LOOK`.
 const RESTS_OF_A_WALK: u32 = 64;
 const REST_OF_A_WALK_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the thread saw when it looked last.
+/// What the flush thread saw at its last check.
 pub(crate) struct Idle {
     pause: Duration,
     looked: Instant,
     flushed: Instant,
-    /// When it looked whether anybody writes, and what was visible then.
+    /// When the thread last checked for writes, and the newest visible operation then.
     still: (Instant, SeqNo),
     visible: SeqNo,
     misses: u64,
@@ -69,13 +73,13 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// How long there is nothing to look for in an engine that keeps something to give back or does not.
+    /// How long the thread can sleep. `keeps_something`: whether the engine keeps something to give back.
     pub fn left(&self, keeps_something: bool) -> Duration {
         let left = self.pause.saturating_sub(self.looked.elapsed());
         if keeps_something { left.min(STILL.saturating_sub(self.still.0.elapsed())) } else { left }
     }
 
-    /// A flush is over.
+    /// A flush has ended.
     pub fn flushed(&mut self, visible: SeqNo) {
         self.flushed = Instant::now();
         self.pause = PAUSE;
@@ -84,12 +88,13 @@ impl Idle {
 }
 
 impl Engine {
-    /// Whether there is something to give back when nobody needs it for a moment.
+    /// Whether the engine keeps memory or space to give back when nobody needs it for a moment.
     pub fn keeps_something(&self) -> bool {
         self.spare.is_open() || self.keeps_space()
     }
 
-    /// After a pause in which no queue was frozen. Errors have been noted where they happened.
+    /// One round of idle work, after a pause without a frozen queue. Errors have been recorded where they
+    /// occurred.
     pub fn idle(&self, idle: &mut Idle) {
         self.recount_old_queues();
         if idle.still.0.elapsed() >= STILL {
@@ -122,14 +127,15 @@ impl Engine {
             self.freeze_if_nobody_writes(visible);
             return;
         }
-        // What it cannot do for an error is told to whoever writes next.
+        // An error here is reported to the next writer.
         let _ = self.cleanse_for_scans();
         if quiet {
             let _ = self.cleanse_what_grew(&mut idle.growth, visible);
         }
     }
 
-    /// Gives back what space is kept for the next flush, until there is one. Who compacts or ingests takes it all the time.
+    /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
+    /// all the time.
     fn give_back_space(&self) {
         while self.keeps_space()
             && self.state.load().frozen.is_none()
@@ -139,7 +145,7 @@ impl Engine {
         {}
     }
 
-    /// Collects what flushes have left because writers were pressed.
+    /// Collects garbage that flushes left behind because writers were pressed.
     fn collect_the_rest(&self) -> Result<()> {
         if !self.has_to_collect(Patience::AtRest) || self.state.load().frozen.is_some() || self.flush.stops()
         {
@@ -149,7 +155,7 @@ impl Engine {
         self.or_poison(|| self.tidy_up(guard.get()?, Patience::AtRest))
     }
 
-    /// Cleanses what has become long while the database grew, until somebody writes.
+    /// Cleanses log areas that became long while the database grew, until anyone writes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         let mut work = None;
         let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
@@ -164,8 +170,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Rests until then if somebody reads, and has read since that many reads: no longer than that, and not when anybody writes. Those for whom it rests have
-    /// the memory of the `work` meanwhile, since it rests nearly all of the time.
+    /// Rests until `until` while anyone reads (`read`: the reads counted so far), and ends early when reads
+    /// stop or anyone writes. The memory of `work` goes back to the readers meanwhile, since the thread rests
+    /// most of the time.
     fn rest_from_a_walk<'e>(
         &'e self,
         until: Instant,
@@ -175,7 +182,7 @@ impl Engine {
     ) -> Result<()> {
         loop {
             self.cleanse_for_scans()?;
-            // It may be at this for long.
+            // This may go on for a long time.
             self.recount_old_queues();
             self.give_back_spare(STILL);
             let before = std::mem::replace(&mut read, self.pager.waited_for());
@@ -183,7 +190,7 @@ impl Engine {
                 return Ok(());
             }
             *work = None;
-            // Its edits may have begun one.
+            // Edits made by the cleansing may have begun a new manifest.
             self.finish_manifest()?;
             let left = until.saturating_duration_since(Instant::now());
             if !self.rest_while(left.min(LOOK), || self.visible() == visible) || left.is_zero() {
@@ -192,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// Writes the next manifest to its end, if one was begun: it takes memory and space as long as it is not there.
+    /// Finishes the next manifest if one has been begun: until then it takes memory and space.
     fn finish_manifest(&self) -> Result<()> {
         self.or_poison(|| {
             while self.state.load().frozen.is_none() && !self.flush.stops() {
@@ -210,13 +217,14 @@ impl Engine {
         if self.visible() != visible || self.state.load().frozen.is_some() {
             return;
         }
-        // What fails for want of space is tried again by the next commit.
+        // If this fails for lack of space, the next commit tries again.
         let _ = self.freeze(log);
     }
 
-    /// Cleanses the blocks that scans have paid for, and those that they pay for meanwhile.
+    /// Cleanses the blocks that scans have paid for, including those that become paid meanwhile.
     fn cleanse_for_scans(&self) -> Result<()> {
-        // From the first portion to the last: a cache that shrinks and grows with each would read its nodes again and again.
+        // Reserve memory from the first portion to the last. A cache that shrank and grew with each portion
+        // would read its nodes again and again.
         let mut work = None;
         loop {
             let listed = self.pager.rents.take_listed();
@@ -239,7 +247,7 @@ impl Engine {
                     return cleansed;
                 }
                 self.rest(Self::rest_after(RESTS, began.elapsed()));
-                // It may be at this for long.
+                // This may go on for a long time.
                 self.give_back_spare(STILL);
             }
         }

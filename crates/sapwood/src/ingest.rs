@@ -1,9 +1,10 @@
-//! Bulk ingestion: sorted records go straight to the end of a tree, filled to the brim, in one attempt and one edit. They are written
-//! once, not to the log and to a queue before. (CB-tree: no leaf is split while keys ascend.)
+//! Bulk ingestion: appends sorted records directly to the right edge of a tree, in full leaves, with one
+//! attempt and one edit. Records bypass the log and the queue, so they are written only once. (CB-tree: no leaf
+//! is split while keys ascend.)
 //!
 //! Invariants:
-//! 1. All of them become visible and durable in one step, or nothing happened.
-//! 2. Memory: what a run of leaves takes in the packer, and the list of the new leaves (100 to 300 bytes each).
+//! 1. All records become visible and durable in one step, or none do.
+//! 2. Memory: one run of leaves in the packer, and the list of new leaves (100 to 300 bytes each).
 
 use crate::batch::check_key;
 use crate::engine::Engine;
@@ -17,7 +18,7 @@ use crate::tree::bupdate::bupdate;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Bytes of keys and values that one call takes.
+/// The maximum bytes of keys and values per call.
 const MAX: u64 = 8 << 30;
 
 fn too_large(len: u64, max: u64) -> Error {
@@ -26,8 +27,8 @@ fn too_large(len: u64, max: u64) -> Error {
 }
 
 impl Engine {
-    /// Ingests records whose keys ascend and lie above `last`, the keyspace's last key, asked for when nothing can be flushed any
-    /// more. Says how many.
+    /// Ingests records whose keys ascend and are greater than `last`, the keyspace's last key. `last` is called
+    /// once the writer lock is held, when nothing else can be flushed. Returns the number of records.
     pub fn ingest(
         &self,
         keyspace: KeyspaceId,
@@ -41,16 +42,17 @@ impl Engine {
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
-        // What is wrong with the records concerns nobody else.
+        // Errors in the records themselves do not concern other users of the database.
         let ingested = ingested.inspect_err(|error| {
             if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
                 self.yield_to(error);
             } else {
-                // It may be gigabytes, and whoever writes nodes waits.
+                // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait
+                // meanwhile.
                 self.reclaim_by_steps();
             }
         });
-        // Space that it has set free goes back when nobody writes.
+        // Wakes the background thread, which gives the freed space back once nobody writes.
         self.flush.notify();
         ingested
     }
@@ -62,7 +64,8 @@ impl Engine {
         sorted: &mut Sorted,
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
-        // No log area may lie above leaves that are rewritten: the last one's, and those of what was removed behind it.
+        // Leaves that are about to be rewritten must have no log area above them: the last leaf, and leaves
+        // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
             from = self.cleanse_some(writer, keyspace, at)?;
@@ -89,7 +92,7 @@ impl Engine {
     }
 }
 
-/// Sees to it that records are as they should be.
+/// Checks the records: key order, lengths and total size.
 struct Sorted {
     last: Option<Bytes>,
     count: u64,
@@ -99,7 +102,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    /// The record; `None` if there is something wrong with it.
+    /// Returns the record, or `None` if it is invalid; `failed` then holds the error.
     fn check(&mut self, key: Bytes, value: Bytes) -> Option<(Bytes, Bytes)> {
         self.bytes += (key.len() + value.len()) as u64;
         let checked = if let Err(error) = check_key(&key) {

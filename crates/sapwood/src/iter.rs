@@ -1,9 +1,10 @@
-//! Iteration: merges what the operation queues and the tree hold, from either end.
+//! Iteration: merges the operation queues with the tree, from either end.
 //!
 //! Invariants:
-//! 1. A key comes out at most once, with the newest change that the snapshot sees; removed keys do not.
-//! 2. Front and back never pass each other: what one end gave out, the other does not.
-//! 3. After an error the iteration is over.
+//! 1. Each key is returned at most once, with the newest change that the snapshot sees. Removed keys are not
+//!    returned.
+//! 2. Front and back never cross: a record returned from one end is not returned from the other.
+//! 3. After an error the iterator is exhausted.
 
 use crate::database::Handle;
 use crate::engine::State;
@@ -18,7 +19,8 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Records in key order, of one moment. Made by [`Keyspace::range`](crate::Keyspace::range) and its like.
+/// An iterator over records in key order, all as of the same moment. Made by
+/// [`Keyspace::range`](crate::Keyspace::range) and similar methods.
 #[must_use = "iterators do nothing until they are used"]
 pub struct Range {
     handle: Arc<Handle>,
@@ -31,7 +33,7 @@ pub struct Range {
     back: Option<Merge>,
     refused: Option<Error>,
     over: bool,
-    /// What was lent last, where that is not in the walk's hands.
+    /// The record lent last, if the tree walk does not hold it.
     lent: (Bytes, Bytes),
 }
 
@@ -83,7 +85,7 @@ impl Range {
             Direction::Up => (&mut self.front, &self.back),
             Direction::Down => (&mut self.back, &self.front),
         };
-        // Most steps, and short enough to be part of the caller's loop.
+        // The common case, short enough to be inlined into the caller's loop.
         if let (Some(merge), None) = (end, other)
             && let Some((key, value)) = merge.next_free()
         {
@@ -92,8 +94,10 @@ impl Range {
         self.advance_far(direction)
     }
 
-    /// The next record, as [`Iterator::next`] has it, lent until the next call: for long scans, where
-    /// to share each key and value with whoever may keep it, and to take them back, costs as much as all else.
+    /// Like [`Iterator::next`], but lends the record until the next call instead of sharing its ownership.
+    ///
+    /// Use it for long scans: the reference counting for each key and value would cost as much as everything
+    /// else.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -114,7 +118,7 @@ impl Range {
         self.lend(Direction::Up)
     }
 
-    /// The next record from the upper end, as [`DoubleEndedIterator::next_back`] has it, lent until the next call.
+    /// Like [`DoubleEndedIterator::next_back`], but lends the record until the next call.
     #[inline]
     pub fn next_back_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
         self.lend(Direction::Down)
@@ -191,27 +195,27 @@ fn is_empty(low: &Bound<Bytes>, high: &Bound<Bytes>) -> bool {
     }
 }
 
-/// All sources in one direction.
+/// The merge of all sources in one direction.
 struct Merge {
     direction: Direction,
-    /// Newest first: on equal keys the first one wins.
+    /// Newest first: on equal keys the first queue wins.
     queues: Vec<Queued>,
-    /// The first key in the queues, once `is_peeked`.
+    /// The next key in the queues. Valid once `is_peeked`.
     queued: Option<Bytes>,
     is_peeked: bool,
-    /// Records of the tree that come before that key, at least, and for which it has nothing to look for.
+    /// At least this many of the tree's next records come before that key, and need no comparison with it.
     free: usize,
     leaves: Leaves,
-    /// The record that the tree has next, if it was taken out already.
+    /// The tree's next record, if it has been taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
     is_leaf_taken: bool,
     last: Last,
 }
 
-/// The key given out last.
+/// The last key returned.
 enum Last {
     Nothing,
-    /// The one that the tree gave out last.
+    /// The key that the tree returned last.
     OfTree,
     Key(Bytes),
 }
@@ -251,7 +255,7 @@ impl Merge {
         }
     }
 
-    /// Goes to the next record, if it is the tree's and nothing has to be looked for. Says whether it did.
+    /// Steps to the next record if it is the tree's and needs no comparison. Returns whether it did.
     #[inline]
     fn step_free(&mut self) -> bool {
         let is_free = self.is_tree_next() && self.leaves.step_free();
@@ -261,7 +265,7 @@ impl Merge {
         is_free
     }
 
-    /// The next record, if it is the tree's and nothing has to be looked for.
+    /// Returns the next record if it is the tree's and needs no comparison.
     #[inline]
     fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
         if !self.step_free() {
@@ -270,7 +274,7 @@ impl Merge {
         self.leaves.shared_record()
     }
 
-    /// Whether the next record that the tree has in its hands, if it has one, is the next of all.
+    /// Whether the tree's next record, if it has one loaded, is the next of the merge.
     #[inline]
     fn is_tree_next(&mut self) -> bool {
         if !self.is_peeked || self.is_leaf_taken {
@@ -291,7 +295,7 @@ impl Merge {
                 self.queued = self.first_queued();
                 self.is_peeked = true;
             }
-            // Where one of the tree's records came before what is queued, others may.
+            // If one tree record came before the queued key, more may follow.
             if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken) {
                 self.free = self.leaves.free_steps_before(queued);
                 if let Some(record) = self.next_free() {

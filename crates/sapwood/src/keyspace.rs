@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// A handle on one keyspace of a database; keeps the database open. Cheap to clone, and usable from any thread.
+/// A handle to one keyspace. It keeps the database open. Cloning is cheap, and every thread may use a clone.
 #[derive(Clone)]
 pub struct Keyspace {
     handle: Arc<Handle>,
@@ -32,7 +32,7 @@ impl Keyspace {
         self.id
     }
 
-    /// Its name.
+    /// The keyspace's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -41,8 +41,8 @@ impl Keyspace {
         Snapshot::new(Arc::clone(&self.handle))
     }
 
-    /// Sets `key` to `value`, durably ([`Durability::Immediate`](crate::Durability)). To write many, use a
-    /// [`Batch`]: one sync for all of them.
+    /// Sets `key` to `value`, durably ([`Durability::Immediate`](crate::Durability)). To write many records,
+    /// use a [`Batch`]: it needs only one sync.
     ///
     /// # Errors
     /// As [`Batch::commit`].
@@ -52,7 +52,7 @@ impl Keyspace {
         batch.commit()
     }
 
-    /// Removes `key` durably. Fine if it was not there.
+    /// Removes `key` durably. Succeeds if the key does not exist.
     ///
     /// # Errors
     /// As [`Batch::commit`].
@@ -62,13 +62,16 @@ impl Keyspace {
         batch.commit()
     }
 
-    /// Adds records whose keys ascend and lie above all others of the keyspace, all of them at once: visible and durable when it
-    /// returns, or not at all. They are written once and not to the log, so it is the fastest way to load what is sorted. Says how
-    /// many they were.
+    /// Bulk-loads sorted records. Keys must ascend, and all of them must be greater than every key in the
+    /// keyspace. Returns the number of records.
     ///
-    /// Flushes what was committed before. Commits that run at the same time count as later ones; those of so many changes that a
-    /// flush is due wait for the end, so `records` must not wait for such a commit, nor flush. Memory: 100 to 300 bytes for each leaf of
-    /// 4 KiB. At most 8 GiB of keys and values.
+    /// The load is atomic: when this returns, all records are visible and durable; on an error, none are.
+    /// Records are written once and bypass the log, so this is the fastest way to load sorted data.
+    ///
+    /// It first flushes earlier commits. Commits that run meanwhile count as later ones. A commit that fills
+    /// the operation queue, so that a flush is due, waits until the load ends; so `records` must neither wait
+    /// for such a commit nor flush. Takes 100 to 300 bytes of memory per 4 KiB leaf. The limit is 8 GiB of keys
+    /// and values.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -81,7 +84,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSorted`](crate::Error::NotSorted), and as [`Batch::commit`]. Nothing was ingested then.
+    /// [`Error::NotSorted`](crate::Error::NotSorted), and as [`Batch::commit`]. After an error, nothing has
+    /// been ingested.
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         records: impl IntoIterator<Item = (K, V)>,
@@ -92,11 +96,11 @@ impl Keyspace {
         self.handle.engine.ingest(self.id, last, records)
     }
 
-    /// The value of `key`. At most one read of the device when the inner nodes are in memory.
+    /// Returns the value of `key`. Needs at most one read from the device if the inner nodes are cached.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if the device gave back something else than was written, I/O errors,
-    /// and keys of impossible length.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
+    /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         check_key(key)?;
@@ -111,8 +115,10 @@ impl Keyspace {
         self.get(key).map(|value| value.is_some())
     }
 
-    /// The values of many keys, in the order asked, all of one moment. The keys go down the tree together, and each
-    /// level is read with parallel requests (MPSearch): on an SSD this is several times faster than one by one.
+    /// Returns the values of many keys, in the order of `keys`, all as of the same moment.
+    ///
+    /// The keys descend the tree together, and each level is read with parallel requests (MPSearch). On an SSD
+    /// this is several times faster than one `get` per key.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -120,22 +126,23 @@ impl Keyspace {
         self.snapshot().multi_get(self, keys)
     }
 
-    /// The records with keys within `bounds`, in order, all of one moment; `.rev()` from the upper end.
+    /// The records whose keys lie within `bounds`, in key order, all as of the same moment. Use `.rev()` for
+    /// descending order.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
         self.snapshot().range(self, bounds)
     }
 
-    /// The records whose keys begin with `prefix`.
+    /// The records whose keys start with `prefix`, in key order.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.snapshot().prefix(self, prefix)
     }
 
-    /// All records.
+    /// All records, in key order.
     pub fn iter(&self) -> Range {
         self.snapshot().iter(self)
     }
 
-    /// The record with the smallest key.
+    /// The record with the smallest key, or `None` if the keyspace is empty.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -143,7 +150,7 @@ impl Keyspace {
         self.iter().next().transpose()
     }
 
-    /// The record with the largest key.
+    /// The record with the largest key, or `None` if the keyspace is empty.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -151,8 +158,8 @@ impl Keyspace {
         self.iter().next_back().transpose()
     }
 
-    /// About how many records there are: exact after [`Database::compact`](crate::Database::compact), and off by no more than
-    /// the number of changes that wait in operation queues and log areas.
+    /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact);
+    /// otherwise off by at most the number of changes in the operation queues and log areas.
     pub fn len_estimate(&self) -> u64 {
         self.handle.engine.len_estimate(self.id)
     }

@@ -1,5 +1,5 @@
-//! **Sapwood**: an embedded, ordered, transactional key-value store that is built around what an SSD is: many
-//! channels that work at the same time.
+//! **Sapwood**: an embedded, ordered, transactional key-value store designed for SSDs, whose many channels work
+//! in parallel.
 //!
 //! ```
 //! use sapwood::{Database, Durability};
@@ -33,9 +33,10 @@
 //! ```
 //!
 //! # How it works
-//! Commits go to a write-ahead log and to an operation queue in memory. Full queues are taken to B+-trees as one sorted
-//! batch; nodes are only ever written at the end of the data, in large writes, and a mapping table says where each one
-//! is. Searches for many keys go down level by level, each with one parallel read; range scans read ahead in parallel.
+//! A commit goes to a write-ahead log and to an operation queue (OPQ) in memory. A full queue is applied to
+//! B+-trees as one sorted batch (bupdate). Nodes are only ever appended to the data, in large writes; a mapping
+//! table holds the address of each node. A search for many keys descends level by level, with one parallel read
+//! per level (MPSearch). Range scans read ahead in parallel.
 
 mod advisor;
 #[cfg(test)]
@@ -91,5 +92,5 @@ pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 
-/// Keys have 1 to this many bytes.
+/// The maximum length of a key in bytes. Keys have at least 1 byte.
 pub const KEY_LEN_MAX: usize = 64 << 10;

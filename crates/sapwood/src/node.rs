@@ -1,4 +1,5 @@
-//! A node of a tree as bytes: leaves, inner nodes and log pieces have one form, and differ in what stands beside a key.
+//! The format of nodes: leaves, inner nodes and log pieces share one format, and differ in the payload of their
+//! entries.
 //!
 //! ```text
 //! offset size
@@ -15,16 +16,18 @@
 //!     40  4×n  offset of each entry from the beginning of the node, ascending
 //!      …    …  entries, each:  klen (varint)  key  payload
 //! ```
-//! All integers are little-endian. The payload of a leaf's entry is the value, up to where the next entry begins. The
-//! payload of an inner node's entry is a child's id (8 bytes), and its key the smallest that may be below that child;
-//! the first entry's key is empty, since whatever is below its separators goes there. One byte 1 stands behind the id of a *lone* leaf: it has one record, whose
-//! key is this one, so that nobody needs to read it to know what it has (level 1 only, and not in the first entry). The payload of a log piece's entry
-//! is a change: one byte 1 and the new value, or one byte 0 for a removal (see [`crate::store::log_area`]).
+//! All integers are little-endian. The payload of a leaf's entry is the value, which ends where the next entry
+//! begins. The payload of an inner node's entry is a child's id (8 bytes), and its key is the smallest key that
+//! may be below that child. The first entry's key is empty, since all keys below the first separator belong
+//! there. A byte 1 after the id marks a *lone* leaf: it has one record, whose key is the entry's key, so the
+//! key is known without reading the leaf (level 1 only, and not in the first entry). The payload of a log
+//! piece's entry is a change: a byte 1 and the new value, or a byte 0 for a removal (see
+//! [`crate::store::log_area`]).
 //!
-//! Nodes have no fixed size and are packed without padding: they are never changed in place.
+//! Nodes have no fixed size and are packed without padding, because they are never changed in place.
 //!
-//! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have keys of
-//! 1 to `KEY_LEN_MAX` bytes. No byte of it was believed unchecked, so that access cannot fail afterwards.
+//! Invariants of a decoded node: entries lie in order without gap or overlap, keys ascend strictly, leaves have
+//! keys of 1 to `KEY_LEN_MAX` bytes. Every byte has been checked, so access cannot fail afterwards.
 
 use crate::bytecode::{Reader, compare_bytes, varint_len};
 use crate::entries::Entries;
@@ -32,7 +35,7 @@ use crate::operation::KeyspaceId;
 use bytes::Bytes;
 use std::cmp::Ordering;
 
-/// Names a node of any keyspace's tree.
+/// Identifies a node, across the trees of all keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub u64);
 
@@ -46,30 +49,30 @@ const MAGIC: [u8; 4] = *b"SapN";
 const KIND_LEAF: u8 = 1;
 const KIND_INNER: u8 = 2;
 const KIND_PIECE: u8 = 3;
-/// Stands for a level in the name of a log piece.
+/// The level of log pieces.
 pub(crate) const PIECE: u8 = u8::MAX;
-/// First byte of a log piece's payload.
+/// The first byte of a log piece's payload.
 const REMOVED: u8 = 0;
 const PUT: u8 = 1;
 /// Bytes before the first offset.
 pub(crate) const HEADER: usize = 40;
 const CRC_AT: usize = 36;
-/// A node of more is never written and never believed.
+/// Longer nodes are never written, and are refused when read.
 pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
-/// Trees grow no higher: with two children a node, 2^40 leaves.
+/// The maximum height of a tree: with two children per node, 2^40 leaves.
 pub(crate) const LEVEL_MAX: u8 = 40;
 
-/// What an entry adds to its node.
+/// Bytes that an entry adds to its node.
 pub(crate) fn entry_len(key_len: usize, payload_len: usize) -> usize {
     4 + varint_len(key_len as u64) + key_len + payload_len
 }
 
 /// Bytes of a child's id.
 const ID: usize = 8;
-/// What stands behind that of a lone leaf.
+/// The byte after the id of a lone leaf.
 const LONE: u8 = 1;
 
-/// A child as the payload of an entry.
+/// A child's id, and the mark if it is lone, as the payload of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChildPayload {
     bytes: [u8; ID + 1],
@@ -88,7 +91,7 @@ impl ChildPayload {
     }
 }
 
-/// What a node is called.
+/// The identity of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub id: NodeId,
@@ -112,12 +115,13 @@ fn kind_of(level: u8) -> u8 {
     }
 }
 
-/// The parts of a payload that keep a change in a log piece.
+/// The parts of a log piece's payload for a change.
 pub(crate) fn change_payload(value: Option<&[u8]>) -> [&[u8]; 2] {
     value.map_or([&[REMOVED], &[]], |value| [&[PUT], value])
 }
 
-/// Writes a node of the first `count` entries, at least one, into `out`, which is cleared first. Keys ascend. Returns the CRC.
+/// Encodes the first `count` entries (at least one, in key order) as a node into `out`, which is cleared first.
+/// Returns the CRC.
 pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &Entries, count: usize) -> u32 {
     debug_assert!(count > 0, "a node has entries");
     debug_assert!((1..count).all(|index| entries.key(index - 1) < entries.key(index)), "keys ascend");
@@ -145,7 +149,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, name: Name, entries: &Entries, count: us
     crc
 }
 
-/// Lengths of an entry's key and of what says it.
+/// The length of an entry's key, and the length of its length prefix.
 fn key_len(entry: &[u8]) -> (usize, usize) {
     // Nearly all keys are shorter than 128 bytes.
     if entry[0] < 0x80 {
@@ -155,13 +159,13 @@ fn key_len(entry: &[u8]) -> (usize, usize) {
     (len, varint_len(len as u64))
 }
 
-/// What stands behind the key of an entry.
+/// The payload of an entry, which follows its key.
 pub(crate) fn payload_of(entry: &[u8]) -> &[u8] {
     let (len, width) = key_len(entry);
     &entry[width + len..]
 }
 
-/// What stands in the first entry of a node in the place of a child's payload.
+/// The payload of a child when it becomes the first entry of a node: the id without the mark.
 pub(crate) fn first_child(payload: &[u8]) -> &[u8] {
     &payload[..ID.min(payload.len())]
 }
@@ -176,7 +180,7 @@ fn checksum(node: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&node[..CRC_AT]), &node[HEADER..])
 }
 
-/// Puts right what a header says of the bytes behind it: for fuzzing.
+/// For fuzzing: makes the header consistent with the bytes after it.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(bytes: &mut [u8]) {
     if bytes.len() < HEADER {
@@ -191,7 +195,7 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     bytes[CRC_AT..HEADER].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Why some bytes are not a node.
+/// Why some bytes are not a valid node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// Offset in the node.
@@ -221,7 +225,7 @@ fn refuse<T>(
     Err(Refusal { at, what, expected: expected.to_string(), found: found.to_string() })
 }
 
-/// A checked node. Cheap to clone.
+/// A decoded and checked node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     bytes: Bytes,
@@ -231,7 +235,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Checks every byte.
+    /// Decodes a node, and checks every byte.
     pub fn decode(bytes: Bytes) -> Result<Self, Refusal> {
         if bytes.len() < HEADER || bytes.len() > NODE_LEN_MAX {
             return refuse(0, "length of a node", format!("{HEADER} to {NODE_LEN_MAX} bytes"), bytes.len());
@@ -305,8 +309,8 @@ impl Node {
         checked.or_else(|(fault, index, start)| self.refuse_entry(fault, index, start))
     }
 
-    /// Goes through the entries once. What is told of one that is wrong is made by [`Node::refuse_entry`], so that nothing but a number goes
-    /// from entry to entry.
+    /// Checks the entries in one pass. [`Node::refuse_entry`] builds the error message, so that only a number
+    /// is carried from entry to entry.
     #[inline(always)]
     fn check_each(
         &self,
@@ -336,7 +340,7 @@ impl Node {
             if key.len() > crate::KEY_LEN_MAX || key.is_empty() != (is_inner && index == 0) {
                 return fault(Fault::KeyLength);
             }
-            // Only the first one of an inner node is empty, and nothing is below that.
+            // Only the first key of an inner node is empty, and the first key needs no comparison.
             if index > 0 && compare_bytes(last_key, key) != Ordering::Less {
                 return fault(Fault::Order);
             }
@@ -349,7 +353,7 @@ impl Node {
         Ok(())
     }
 
-    /// What is wrong with an entry, for people.
+    /// The error message for an invalid entry.
     #[cold]
     fn refuse_entry(&self, fault: Fault, index: usize, start: usize) -> Result<(), Refusal> {
         let end = self.end(index);
@@ -394,12 +398,12 @@ impl Node {
         self.crc
     }
 
-    /// The node's own bytes.
+    /// The node's encoded bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Entries in it, at least 1.
+    /// The number of entries, at least 1.
     pub fn count(&self) -> usize {
         self.count as usize
     }
@@ -415,7 +419,7 @@ impl Node {
         if index + 1 < self.count() { self.offset(index + 1) } else { self.bytes.len() }
     }
 
-    /// Where the key and the payload of an entry are.
+    /// The offsets of an entry's key, of its payload, and of its end.
     #[inline]
     fn parts(&self, index: usize) -> (usize, usize, usize) {
         let start = self.offset(index);
@@ -427,23 +431,23 @@ impl Node {
     /// The key of an entry (for an inner node: its separator).
     #[inline]
     pub fn key(&self, index: usize) -> &[u8] {
-        // Where it ends nobody asks who searches.
+        // Unlike `parts`, this does not look up the entry's end, which a search does not need.
         key_of(&self.bytes[self.offset(index)..])
     }
 
-    /// The key, sharing the node's memory.
+    /// The key of an entry, sharing the node's memory.
     pub fn key_bytes(&self, index: usize) -> Bytes {
         let (key, payload, _) = self.parts(index);
         self.bytes.slice(key..payload)
     }
 
-    /// The value of a leaf's entry (or a child's id as bytes), sharing the node's memory.
+    /// The value of a leaf's entry (or the bytes of a child's id), sharing the node's memory.
     pub fn payload(&self, index: usize) -> Bytes {
         let (_, payload, end) = self.parts(index);
         self.bytes.slice(payload..end)
     }
 
-    /// The bytes of some entries, and where they begin.
+    /// The encoded bytes of some entries, and the offset where they begin.
     pub fn raw(&self, entries: std::ops::Range<usize>) -> (&[u8], usize) {
         if entries.is_empty() {
             return (&[], 0);
@@ -492,12 +496,12 @@ impl Node {
         end - payload > ID
     }
 
-    /// Whether a key that belongs below a child is known not to be there.
+    /// Whether the parent alone shows that `key`, which belongs below this child, does not exist.
     pub fn lacks(&self, child: usize, key: &[u8]) -> bool {
         self.is_lone(child) && self.key(child) != key
     }
 
-    /// Index of the first entry whose key is at or above `key`; `Ok` if it is that very key.
+    /// The index of the first entry with a key at or above `key`. `Ok` if the key is equal.
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -511,7 +515,7 @@ impl Node {
         Err(low)
     }
 
-    /// Index of the child of an inner node below which `key` is.
+    /// The index of the child of an inner node below which `key` belongs.
     pub fn child_for(&self, key: &[u8]) -> usize {
         match self.search(key) {
             Ok(index) => index,

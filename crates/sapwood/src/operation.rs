@@ -1,4 +1,5 @@
-//! One change to one key, and the bytes that a batch of them is: the same in the log and on the way to the operation queue.
+//! One change to one key, and the encoding of a batch of changes. The log and the path to the operation queue
+//! use the same encoding.
 //!
 //! ```text
 //! body of a batch = operation*
@@ -11,7 +12,7 @@
 
 use crate::bytecode::{Reader, put_varint};
 
-/// Names a keyspace in files. Given out once, never again.
+/// Identifies a keyspace in files. Never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyspaceId(pub u32);
 

@@ -1,4 +1,5 @@
-//! How to open a database: few knobs, each with its unit, range and effect. What can be measured is not a knob.
+//! Options for opening a database. There are few; each has a unit, a range and an effect. What can be measured
+//! is not an option.
 
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -29,10 +30,12 @@ pub struct Builder {
 }
 
 const MEMORY_MIN: u64 = 4 << 20;
-/// Bytes at which a queue is full, at most. If all its entries just stand alone (`queue/map/memory.rs`, 64 KiB), that is a quarter of what its places
-/// can tell of. No group of batches is added to a queue of twice as many bytes, a half of them.
+/// The most bytes at which a queue counts as full. If no two entries share anything (`queue/map/memory.rs`, 64
+/// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice
+/// as many bytes, which is half of that.
 const QUEUE_MAX: u64 = 2 << 30;
-/// The most that a log that is replayed for reading only, which is never flushed, takes in memory, its last record aside; few in tests.
+/// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which
+/// never flushes. Smaller in tests.
 pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE_MAX };
 const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
 const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
@@ -54,61 +57,69 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Memory budget in bytes, 4 MiB and more; 256 MiB unless told. Covers what was written and not yet flushed
-    /// (up to a third, and its log in the page cache about as much), the cache of nodes, the mapping table and all buffers.
+    /// The memory budget in bytes: at least 4 MiB; the default is 256 MiB. It covers commits that are not yet
+    /// flushed (up to a third, and about as much for their log in the page cache), the node cache, the mapping
+    /// table and all buffers.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Whether to create the database if there is none (yes unless told). If not: [`Error::Missing`].
+    /// Whether to create the database if it does not exist. The default is yes. If not, opening fails with
+    /// [`Error::Missing`].
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Opens for reading only: nothing in the directory is written, and any number of processes can do so at the
-    /// same time. What the log holds is replayed into memory.
+    /// Opens the database read-only. Nothing in the directory is written, and any number of processes can have
+    /// it open this way at the same time. The log is replayed into memory.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// PioMax: the most requests that go to the device at once, 1 to 1024; 64 unless told. 1 turns parallel I/O off,
-    /// which is good for comparisons only.
+    /// PioMax: the maximum number of requests sent to the device at once, 1 to 1024; the default is 64. 1
+    /// disables parallel I/O, which is useful only for comparisons.
     pub fn pio_max(mut self, requests: usize) -> Self {
         self.pio_max = requests;
         self
     }
 
-    /// Whether threads that wait for a few reads may look for them without sleeping (yes unless told): for 0.2 ms at most, no more of them than half of the
-    /// processors, and not while others seem to want those. Where few threads read, reads take a third less time and half as much again of the processor. Say no where that is dear.
+    /// Whether a thread that waits for a few reads may poll for their completion instead of sleeping. The
+    /// default is yes.
+    ///
+    /// A thread polls for at most 0.2 ms. At most half of the processors poll at once, and none while other
+    /// threads seem to need them. When few threads read, reads take a third less time and half as much
+    /// processor time again. Turn it off where processor time is expensive.
     pub fn busy_wait(mut self, busy_wait: bool) -> Self {
         self.busy_wait = busy_wait;
         self
     }
 
-    /// Threads that flush in the background: 1 (unless told), or 0 for a flush within the commit that makes it due,
-    /// which makes tests deterministic.
+    /// The number of background flush threads: 1 (the default) or 0. With 0, the commit that makes a flush due
+    /// runs the flush itself, which makes tests deterministic.
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.background_threads = threads;
         self
     }
 
-    /// Length of a leaf in bytes, 256 to 1 MiB; 4 KiB unless told. Applies to leaves written from now on.
+    /// The target size of a leaf in bytes, 256 to 1 MiB; the default is 4 KiB. Applies to leaves written from
+    /// now on.
     pub fn leaf_len(mut self, bytes: usize) -> Self {
         self.leaf_len = bytes;
         self
     }
 
-    /// Length of a segment of the data file in bytes, a power of two from 1 MiB to 1 GiB; 64 MiB unless told. Only
-    /// when the database is created.
+    /// The size of a segment of the data file in bytes: a power of two from 1 MiB to 1 GiB; the default is 64
+    /// MiB. Takes effect only when the database is created.
     pub fn segment_span(mut self, bytes: u64) -> Self {
         self.segment_span = bytes;
         self
     }
 
-    /// What another process is told that finds the database in use ("process 4711, /usr/bin/shipyard" unless told).
+    /// The text shown to another process that finds the database in use. The default is the process id and the
+    /// program, for example "process 4711, /usr/bin/shipyard".
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
@@ -117,8 +128,8 @@ impl Builder {
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody else has it open, [`Error::NotADatabase`], [`Error::NewerFormat`],
-    /// [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.
+    /// [`Error::Locked`] if another process has it open, [`Error::NotADatabase`], [`Error::NewerFormat`],
+    /// [`Error::OlderFormat`], [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let path = path.as_ref();
         self.check()?;
@@ -131,7 +142,7 @@ impl Builder {
         self.open_on(Arc::new(disk))
     }
 
-    /// Opens the database on a volume, for instance a simulated one.
+    /// Opens the database on any [`Volume`], for example a simulated one.
     ///
     /// # Errors
     /// As [`Builder::open`].
@@ -207,23 +218,26 @@ impl Builder {
     }
 }
 
-/// How the memory budget is shared, in bytes, and the limits that follow from it. What is shared anew as the work goes on is in [`crate::budget`].
+/// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::budget`] describes
+/// the parts that are rebalanced at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     pub memory: u64,
-    /// The most that each of the two operation queues takes. What they do not take the cache has.
+    /// The maximum for each of the two operation queues. The cache uses what the queues do not.
     pub queue: usize,
     /// The sequential writer's buffer.
     pub writer: usize,
-    /// Idle read buffers that are kept, in bytes, besides those of what is read ahead as long as there is such a stage.
+    /// Idle read buffers to keep, in bytes. Buffers of the read-ahead stage come on top while there is such a
+    /// stage.
     pub read_buffers: usize,
-    /// Keys and values that a flush holds back for the leaves, in the middle of its work, or lists of them where they stay in the queue.
+    /// Keys and values that a flush collects for the leaves before it writes them, or lists of references to
+    /// those that stay in the queue.
     pub hold: u64,
-    /// Nodes that are read ahead of it.
+    /// Nodes that are read ahead of the flush.
     pub stage: u64,
-    /// The largest batch.
+    /// The maximum size of a batch.
     pub batch: usize,
-    /// The largest value.
+    /// The maximum size of a value.
     pub value: usize,
     pub node_len: NodeLen,
 }

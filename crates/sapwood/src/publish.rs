@@ -1,4 +1,4 @@
-//! Publishing: an edit becomes durable, and then, in one step, what every reader sees.
+//! Publishing: makes an edit durable, and then visible to all readers in one step.
 
 use crate::beside::{Wait, beside};
 use crate::engine::{Engine, Panicked, State};
@@ -9,37 +9,38 @@ use crate::store::segment::Segment;
 use crate::store::version::Version;
 use std::sync::Arc;
 
-/// What an edit does to what the trees say.
+/// How an edit changes the contents of the trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Trees {
-    /// They say the same, or what the frozen queue says.
+    /// The contents do not change, or only by what the frozen queue holds too.
     #[default]
     Same,
-    /// All of the frozen queue is in them now, and the queue goes.
+    /// The whole frozen queue is in the trees now; the queue is dropped.
     Flushed,
-    /// They have records that were in no queue.
+    /// The trees gain records that were in no queue (ingestion).
     Grown,
 }
 
-/// What comes with an edit that the manifest need not know.
+/// What accompanies an edit but is not recorded in the manifest.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct With<'a> {
-    /// The segments that it begins.
+    /// The segments that the edit begins.
     pub begun: &'a [Arc<Segment>],
     pub trees: Trees,
 }
 
-/// So many nodes make an edit one that takes long to be applied (count).
+/// An edit with at least this many nodes takes long to apply (count).
 const LONG: usize = 256;
 
-/// What an edit makes of a version.
+/// The version that results from an edit, and the version the edit was applied to.
 struct Next {
     base: Arc<Version>,
     version: Version,
 }
 
-/// Segments of an edit of which nobody knows whether the next open will find it, until that is decided. If it is never, for an error or a panic, nobody gets their slots
-/// again: who writes beside this attempt, and has not heard of it yet, would write over what the edit speaks of.
+/// Segments of an edit while it is unknown whether the next open will find that edit. If an error or panic
+/// leaves this undecided for good, their slots are never reused: another writer running beside this attempt,
+/// unaware of the failure, would overwrite data that the edit refers to.
 struct Undecided<'a>(&'a [Arc<Segment>]);
 
 impl Undecided<'_> {
@@ -55,7 +56,7 @@ impl Drop for Undecided<'_> {
 }
 
 impl Engine {
-    /// Makes an attempt durable and visible. The next version is made while what the attempt wrote comes to the device.
+    /// Makes an attempt durable and visible. Builds the next version while the attempt's data is being synced.
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
         let Sealed { edit, begun } = attempt.seal()?;
         let with = With { begun: &begun, trees };
@@ -83,7 +84,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies the edit to the current version. On `DiskFull` nothing happened; other errors poison.
+    /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
+    /// engine.
     pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
         self.publish_made(&edit, with, Box::new(|| self.next_version(&edit, with)))
     }
@@ -99,7 +101,7 @@ impl Engine {
         result
     }
 
-    /// What the edit makes of the version that is current now.
+    /// Builds the version that results from applying the edit to the current version.
     fn next_version(&self, edit: &Edit, With { begun, .. }: With<'_>) -> Result<Next> {
         let base = Arc::clone(&self.state.load().version);
         let mut version = (*base).clone();
@@ -125,7 +127,7 @@ impl Engine {
     fn publish_inner(&self, edit: &Edit, with: With<'_>, mut next: Next) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
-        // Somebody else may have published meanwhile; now nobody can.
+        // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
             next = self.next_version(edit, with)?;
         }
@@ -146,7 +148,8 @@ impl Engine {
             self.pager.cache.records().serve(number);
         }
         if let Err(error) = manifest.go_on_with_next(&version) {
-            // Without space the old manifest goes on; everything else leaves unknown what is on disk.
+            // Without space the old manifest remains in use. After any other error it is unknown what is on
+            // disk.
             if !error.is_disk_full() {
                 return Err(error);
             }

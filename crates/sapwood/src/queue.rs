@@ -1,4 +1,4 @@
-//! What was written and is not yet in the trees.
+//! The operation queue: changes that are committed but not yet in the trees.
 
 pub(crate) mod map;
 pub(crate) mod opq;

@@ -1,4 +1,4 @@
-//! Opening a database: find out what it is, read the manifest, replay the log. And closing it.
+//! Opens a database: identifies it, reads the manifest, replays the log. Also closes it.
 //!
 //! ```text
 //! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Nothing of the directory is changed before everything that is to be read was read and found sound.
-//! 2. A directory that holds anything else than a database is refused and left alone.
-//! 3. A crash at any point of opening or creating leaves something that opens.
+//! 1. Nothing in the directory is changed before everything needed has been read and found sound.
+//! 2. A directory that holds anything other than a database is refused and left alone.
+//! 3. After a crash at any point of opening or creating, the database can be opened.
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Generations of the log beyond which opening flushes, so that many short sessions do not pile them up.
+/// With more log generations than this, opening flushes, so that many short sessions do not accumulate them.
 const GENERATIONS_MAX: u64 = 4;
 
 /// Opens the database on `volume`, or creates it.
@@ -72,7 +72,7 @@ fn has_current(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| entry.name == current::FILE)
 }
 
-/// Why there is nothing to open.
+/// The error that tells why there is nothing to open.
 fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
     let entries = volume.list()?;
     Ok(match foreign(&entries) {
@@ -81,8 +81,8 @@ fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
     })
 }
 
-/// Damage, if what is here without a `CURRENT` was a database once, and not only a creation that was cut short: what
-/// that leaves is small.
+/// Returns damage if the directory without a `CURRENT` was once a database, rather than an interrupted
+/// creation, which leaves only small files.
 fn lost_current(entries: &[Entry]) -> Option<Error> {
     let was_used = |entry: &&Entry| {
         entry.name != "LOCK" && (entry.len > LEFTOVER_MAX || (entry.name == pager::FILE && entry.len > 0))
@@ -92,7 +92,7 @@ fn lost_current(entries: &[Entry]) -> Option<Error> {
     Some(Error::corrupt(current::FILE, 0, what, "a file", "none"))
 }
 
-/// How one can tell that the directory holds something else.
+/// The evidence that the directory holds something else, if it does.
 fn foreign(entries: &[Entry]) -> Option<String> {
     let ours = |name: &str| {
         name == "LOCK"
@@ -113,7 +113,7 @@ fn foreign(entries: &[Entry]) -> Option<String> {
 
 fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
     let file = volume.open(name, Access::default())?;
-    // CURRENT is tiny; a large one is not ours, and its beginning says so.
+    // CURRENT is tiny. A large file is not ours, and its beginning tells.
     let result = volume.len(file).and_then(|len| {
         let mut bytes = vec![0; len.min(4096) as usize];
         if !bytes.is_empty() {
@@ -125,7 +125,8 @@ fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
     Ok(result?)
 }
 
-/// Makes a new database. `CURRENT` comes last, so that a crash before leaves only what the next try removes.
+/// Creates a new database. `CURRENT` comes last: a crash before that leaves only files that the next attempt
+/// removes.
 fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
     if let Some(reason) = foreign(entries) {
         return Err(Error::NotADatabase { path: path.into(), reason });
@@ -148,10 +149,10 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     Ok(())
 }
 
-/// Bytes that a file of a creation that was cut short may have.
+/// The maximum size of a file left by an interrupted creation, in bytes.
 const LEFTOVER_MAX: u64 = 256;
 
-/// Builds the engine on a version that was read, replays the log into it, and makes it ready to write.
+/// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.
 fn start(
     volume: &Arc<dyn Volume>,
     current: Current,
@@ -185,13 +186,13 @@ fn start(
         read_only,
         in_background: options.has_background_thread(),
     });
-    // First everything is read ...
+    // First everything is read.
     let (low, high) = (version.wal_low, version.wal_high);
     if read_only {
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
         return Ok(engine);
     }
-    // ... and only a log that does not fit into memory is flushed meanwhile.
+    // Only a log that does not fit into memory is flushed later, by another replay.
     let open =
         version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
     let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
@@ -204,8 +205,8 @@ fn start(
         if !replayed.torn && replayed.len == current.manifest_len {
             return Manifest::resume(Arc::clone(volume), current, &replayed);
         }
-        // It was not closed properly: the last edit may be cut off, and others may not be durable although one can read
-        // them (see `wal/settle.rs`). A fresh file settles both.
+        // The database was not closed properly. The last edit may be cut off, and others may not be durable
+        // although they can be read (see `wal/settle.rs`). A fresh file settles both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
         Manifest::create(Arc::clone(volume), next, &version)
@@ -215,7 +216,7 @@ fn start(
         wal::settle(&**volume, &mut tail)?;
         Ok(tail)
     };
-    // Neither knows of the other, and both wait for the disk most of the time.
+    // They are independent, and both wait for the disk most of the time.
     let (settled, manifest) = if options.has_background_thread() {
         std::thread::scope(|scope| {
             let settled = beside(scope, "sapwood-settle", settled);
@@ -228,7 +229,7 @@ fn start(
     let tail = settled?;
     *engine.manifest.get_mut() = Some(manifest?);
     if !is_whole {
-        // What is settled is begun, and a flush wants to know.
+        // What is settled is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
         if newest.is_some() {
             engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
@@ -236,7 +237,8 @@ fn start(
         let generations = [low, tail.ends_in.max(high)];
         replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
     }
-    // Only now: the log's next file says that all before it is durable, also what was needless only by an edit that nobody had synced.
+    // Only now: the log's next file declares everything before it durable, including what only an unsynced edit
+    // had made unnecessary.
     let wal = next_log(volume, current.database, &tail)?;
     begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
@@ -246,7 +248,7 @@ fn start(
     Ok(engine)
 }
 
-/// The data file must reach as far as the segments say.
+/// Checks that the data file reaches as far as the segments say.
 fn check_data_len(volume: &dyn Volume, data: FileId, version: &Version) -> Result<()> {
     let needed = version
         .segments
@@ -275,16 +277,16 @@ fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
     }
 }
 
-/// Begins a generation behind what was found in the log, and is durable.
+/// Starts a durable generation after what was found in the log.
 fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
     match WalWriter::resume(Arc::clone(volume), database, tail)? {
         Some(wal) => Ok(wal),
-        // Generations that nothing continues are void from here on, and go with the next flush.
+        // Generations that are not continued are void from here on, and are removed with the next flush.
         None => WalWriter::create(Arc::clone(volume), database, tail),
     }
 }
 
-/// The log goes on from here.
+/// Installs the log writer, and notes its generation in the manifest.
 fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
     *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
@@ -294,7 +296,7 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     Ok(())
 }
 
-/// Removes files that no longer count. Their removal can wait for the next time, so errors are only told.
+/// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
     let manifest = engine.manifest.lock();
@@ -312,7 +314,7 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
 impl Engine {
     /// Flushes everything in this thread.
     fn flush_inline(&self) -> Result<()> {
-        // The queue that the replay froze, if it did.
+        // The queue that the replay froze, if it froze one.
         self.flush_now()?;
         let mut guard = self.log.lock();
         let log = guard.as_mut().ok_or(Error::Closed)?;
@@ -324,7 +326,8 @@ impl Engine {
         self.flush_now()
     }
 
-    /// Makes all commits durable, and marks the end of the log, so that from now on every missing byte of it is noticed.
+    /// Makes all commits durable, and marks the end of the log, so that every missing byte of it is noticed
+    /// from now on.
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
         *self.log.lock() = None;
@@ -340,8 +343,8 @@ impl Engine {
             return Ok(());
         }
         self.sync()?;
-        // The header of the next generation says how far this one reaches, and CURRENT how far the manifest does.
-        // Without space for them both are as after a crash: whole, but without the mark.
+        // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
+        // does. Without space, both are as after a crash: complete, but without the mark.
         match self.seal() {
             Err(error) if !error.is_disk_full() => Err(error),
             _ => Ok(()),

@@ -1,17 +1,18 @@
-//! What the log holds, and the trees do not, comes to the queues, as it did when it was written.
+//! Replays the part of the log that is not in the trees into the queues, as it was when it was written.
 //!
 //! ```text
 //! log ──read, checked (`wal/reader.rs`)──▶ portions ──▶ active OPQ ──the next generation, or full──▶ frozen OPQ
 //!              one thread                               another
 //! ```
-//! A process that was killed while a flush was under way leaves the log of two queues. Both fit into memory again, so nobody waits for the flush of
-//! the first: it begins when the database is open.
+//! A process that was killed during a flush leaves the log of two queues. Both fit into memory again, so
+//! opening need not wait for the flush of the first: it begins when the database is open.
 //!
 //! Invariants:
-//! 1. Records come to the queues in the order of the log, each wholly to one of them.
+//! 1. Records enter the queues in log order, each wholly in one queue.
 //! 2. A frozen queue needs the log below the generation of the first record that is not in it, and no more.
-//! 3. Memory: two queues, each by an eighth longer than it may be at most, and [`ON_THE_WAY`] portions. What has no room is checked
-//!    like everything else, and comes with another replay, which flushes: only when all is found sound, and durable.
+//! 3. Memory: two queues, each at most an eighth over its limit, and [`ON_THE_WAY`] portions. Records without
+//!    room are checked like all others, and applied by a second replay, which flushes; it runs only when
+//!    everything has been found sound and is durable.
 
 use crate::database_id::DatabaseId;
 use crate::engine::Engine;
@@ -26,29 +27,30 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-/// Bytes of records that come to a queue together, a single longer one aside: some hundred short ones, whose places are sought together.
+/// Bytes of records that are inserted together, unless a single one is longer: some hundred short ones, whose
+/// positions are searched together.
 const PORTION: usize = 128 << 10;
-/// Portions that wait for the thread that inserts them.
+/// Portions that may wait for the inserting thread.
 const ON_THE_WAY: usize = 2;
 
-/// What becomes of records that have no room in two queues.
+/// What happens to records that have no room in two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overflow {
-    /// They are for another time.
+    /// They are left for a second replay.
     Left,
-    /// The first queue is flushed for them.
+    /// The first queue is flushed to make room.
     Flushed,
 }
 
-/// What a replay has come to.
+/// The result of a replay.
 pub(crate) struct Replay {
     /// Where the log ends.
     pub tail: Tail,
-    /// Whether all that it holds is in queues or trees.
+    /// Whether everything in the log is in queues or trees.
     pub is_whole: bool,
 }
 
-/// Brings what the log holds from generation `low` on, and is not visible yet, to the queues.
+/// Replays the records of the log from generation `low` on that are not visible yet into the queues.
 pub(crate) fn replay(
     engine: &Engine,
     volume: &dyn Volume,
@@ -59,7 +61,7 @@ pub(crate) fn replay(
     let version = Arc::clone(&engine.state.load().version);
     let queues = Queues { engine, overflow, generation: 0 };
     std::thread::scope(|scope| {
-        // Where everything is to happen in one order there is one thread, and a flush has others of its own.
+        // If everything must happen in one order, there is only one thread; and a flush has threads of its own.
         let is_beside = engine.flush.in_background() && overflow == Overflow::Left;
         let mut feed = Feed {
             version: &version,
@@ -73,7 +75,7 @@ pub(crate) fn replay(
     })
 }
 
-/// Whole records of one generation, one behind the other.
+/// Consecutive complete records of one generation.
 struct Portion {
     generation: u64,
     first_seq: SeqNo,
@@ -81,16 +83,16 @@ struct Portion {
     body: Bytes,
 }
 
-/// Where portions become entries of queues.
+/// Turns portions into entries of queues.
 struct Queues<'e> {
     engine: &'e Engine,
     overflow: Overflow,
-    /// That of the last portion.
+    /// The generation of the last portion.
     generation: u64,
 }
 
 impl Queues<'_> {
-    /// Brings a portion to the active queue. False: there is no room.
+    /// Inserts a portion into the active queue. Returns false if there is no room.
     fn bring(&mut self, portion: &Portion) -> Result<bool> {
         let engine = self.engine;
         let state = engine.state.load_full();
@@ -103,10 +105,11 @@ impl Queues<'_> {
             return Err(Error::BadOption { option: "read_only", value: 1, range });
         }
         let most = engine.queue_max(&state);
-        // Memory comes by portions, so a queue that was just full when it was frozen may be so a little earlier now.
+        // Memory is taken in portions here, so a queue that was just full when it was frozen may now be full a
+        // little earlier.
         let is_full = fill >= most + most / 8;
         let is_over = portion.generation != self.generation && !is_behind_another && fill >= most / 2;
-        // Or the queue that is flushed would be taken for one that somebody holds.
+        // Otherwise a queue that is flushed would count as held by a reader.
         drop(state);
         if !engine.read_only && (is_full || is_over) {
             if is_behind_another {
@@ -127,7 +130,7 @@ impl Queues<'_> {
         Ok(true)
     }
 
-    /// Brings all that come. False: there was no room for all.
+    /// Inserts all portions that arrive. Returns false if there was no room for all.
     fn bring_all(mut self, portions: &Receiver<Portion>) -> Result<bool> {
         for portion in portions {
             if !self.bring(&portion)? {
@@ -138,15 +141,15 @@ impl Queues<'_> {
     }
 }
 
-/// How portions come to the queues.
+/// How portions reach the queues.
 enum Way<'scope, 'e> {
     Here(Queues<'e>),
     Beside(SyncSender<Portion>, ScopedJoinHandle<'scope, Result<bool>>),
-    /// They do not: there is no room.
+    /// Not at all: there is no room.
     Nowhere,
 }
 
-/// Records on their way to a portion.
+/// Records that are being gathered into a portion.
 #[derive(Default)]
 struct Gathered {
     generation: u64,
@@ -158,11 +161,11 @@ struct Gathered {
 /// Takes records from the log.
 struct Feed<'v, 'scope, 'env, 'e> {
     version: &'v Version,
-    /// Up to here they are where they belong.
+    /// Operations up to this one are already visible.
     from: SeqNo,
     gathered: Gathered,
     way: Way<'scope, 'e>,
-    /// Where another thread may insert; it begins with the second portion.
+    /// Set if another thread may insert; it starts with the second portion.
     scope: Option<&'scope Scope<'scope, 'env>>,
 }
 
@@ -189,7 +192,8 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         Ok(())
     }
 
-    /// Whether a record is what a commit wrote: its checksum says so, but not that we were right then.
+    /// Checks that a record is what a commit wrote. Its checksum only proves that it is unchanged, not that it
+    /// was right.
     fn check(&self, record: &Record) -> Result<()> {
         let wrong = |what: &str| {
             let file = wal::file_name(record.generation);
@@ -219,7 +223,7 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
             }
             Way::Beside(sender, thread) => match sender.send(portion) {
                 Ok(()) => self.way = Way::Beside(sender, thread),
-                // It has ended before its time: there was no room, or it failed.
+                // The thread has ended early: there was no room, or it failed.
                 Err(_) => drop(joined(thread)?),
             },
             Way::Nowhere => {}
@@ -238,7 +242,7 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         }
     }
 
-    /// The log is at its end. Says whether all of it came to the queues.
+    /// Ends the replay at the end of the log. Returns whether all of it went into the queues.
     fn end(mut self) -> Result<bool> {
         if !self.gathered.body.is_empty() {
             self.send_gathered()?;

@@ -1,31 +1,33 @@
-//! Rests between two portions of work that is in no hurry: those for whom it works read from the same device.
+//! Rests between portions of background work that is not urgent: the readers that the work serves use the same
+//! device.
 //!
-//! Invariant: a queue that is frozen ends a rest at once, and so does closing.
+//! Invariant: a frozen queue ends a rest at once, and so does closing the database.
 
 use crate::engine::Engine;
 use crate::idle::STILL;
 use std::time::{Duration, Instant};
 
-/// No rest between two portions of what somebody pays for is longer, however long one took.
+/// The longest rest between two portions of work that readers pay for, however long a portion took.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How often a thread that rests looks whether anybody waits for it.
+/// How often a resting thread checks whether anyone waits for it.
 const LOOK: Duration = Duration::from_millis(5);
-/// It has time as long as less than such a part of the next queue is written.
+/// Work is not urgent while the active queue is less than this fraction (1/8) full.
 const HARDLY_ANY: usize = 8;
 
 impl Engine {
-    /// How long to rest after a portion that took so long: so many times as long, within bounds.
+    /// How long to rest after a portion: `times` as long as it took, up to `REST_MAX`.
     pub fn rest_after(times: u32, took: Duration) -> Duration {
         (times * took).min(REST_MAX)
     }
 
-    /// Waits for so long, or until there is something to flush.
+    /// Sleeps for `time`, or until a queue is frozen.
     pub fn rest(&self, time: Duration) {
         self.flush.sleep(time, || self.state.load().frozen.is_some());
     }
 
-    /// Takes a rest of so long after work that is in no hurry, since those who read use the device too: as long as hardly anything was written
-    /// since the last flush, and nobody waits for what is at work, or for whoever rests.
+    /// Rests for `time` between portions of work that is not urgent, to leave the device to readers. Ends early
+    /// when more than a little has been written since the last flush, or when anyone waits for the running work
+    /// or for the resting thread.
     pub fn rest_beside_readers(&self, time: Duration) {
         self.rest_while(time, || {
             let (fill, most) = self.fill(&self.state.load());
@@ -33,7 +35,8 @@ impl Engine {
         });
     }
 
-    /// The same, as long as it may for another reason. Says whether nothing has ended it before its time.
+    /// Like `rest_beside_readers`, but rests while `may` returns true. Returns whether it rested for the whole
+    /// time.
     pub fn rest_while(&self, time: Duration, may: impl Fn() -> bool) -> bool {
         let began = Instant::now();
         loop {
@@ -48,7 +51,7 @@ impl Engine {
             self.rest(left.min(LOOK));
             self.pace.rested(looked.elapsed());
             self.flush.rested(looked.elapsed());
-            // It may be at work for long, and only then be idle.
+            // The thread may work and rest like this for a long time, and does its idle work only afterwards.
             self.give_back_spare(STILL);
         }
     }

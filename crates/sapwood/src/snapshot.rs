@@ -1,7 +1,8 @@
-//! Snapshots: a database as it was at one moment. Readers take no lock and never wait.
+//! Snapshots: read-only views of the database as of one moment. Readers take no lock and never wait.
 //!
-//! A snapshot is a state (the two operation queues and the version of its time) and a sequence number. The state is
-//! taken first: whatever it holds was visible before the number was read, and what came into a later queue is not seen.
+//! A snapshot is a state (the two operation queues and a version of the trees) plus a sequence number. The
+//! state is loaded first: everything in it was visible before the number was read. Changes added to its active
+//! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
 
 use crate::batch::check_key;
 use crate::database::Handle;
@@ -16,10 +17,11 @@ use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// A consistent view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
+/// A consistent read-only view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
 ///
-/// It keeps alive what it can see: memory of operation queues (which the cache and the next queues have less), and space on disk of nodes that were replaced since.
-/// Drop it when it is no longer needed.
+/// A snapshot keeps alive whatever it can see: the memory of its operation queues, which reduces the cache and
+/// later queues, and the disk space of nodes that have since been replaced. Drop it when it is no longer
+/// needed.
 #[derive(Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
@@ -41,7 +43,7 @@ impl Snapshot {
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -51,7 +53,7 @@ impl Snapshot {
         self.state.get(&self.handle.engine.pager, keyspace.id(), key.as_ref(), self.seq)
     }
 
-    /// The values of many keys, in the order asked. See [`Keyspace::multi_get`].
+    /// Returns the values of many keys, in the order of `keys`. See [`Keyspace::multi_get`].
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -67,7 +69,8 @@ impl Snapshot {
         order.sort_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
         let mut values: Vec<Option<Value>> = vec![None; keys.len()];
         let pager = &self.handle.engine.pager;
-        // What neither the queues nor the cached records know goes to the tree: each key once, with all places that asked for it.
+        // Keys found neither in the queues nor in the record cache are searched in the tree: each distinct key
+        // once, for all its positions in `keys`.
         let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
         let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
         for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
@@ -96,13 +99,13 @@ impl Snapshot {
         Ok(values)
     }
 
-    /// The records with keys within `bounds`. See [`Keyspace::range`].
+    /// The records whose keys lie within `bounds`, in key order. See [`Keyspace::range`].
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Range {
         let own = |bound: Bound<&K>| bound.map(|key| Bytes::copy_from_slice(key.as_ref()));
         self.between(keyspace, own(bounds.start_bound()), own(bounds.end_bound()))
     }
 
-    /// The records whose keys begin with `prefix`.
+    /// The records whose keys start with `prefix`, in key order.
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
         let prefix = prefix.as_ref();
         let low = if prefix.is_empty() {
@@ -113,7 +116,7 @@ impl Snapshot {
         self.between(keyspace, low, end_of_prefix(prefix))
     }
 
-    /// All records.
+    /// All records, in key order.
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.between(keyspace, Bound::Unbounded, Bound::Unbounded)
     }
@@ -137,7 +140,7 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// The smallest key above all that begin with `prefix`.
+/// The smallest key greater than all keys that start with `prefix`, as an excluded bound.
 fn end_of_prefix(prefix: &[u8]) -> Bound<Bytes> {
     match prefix.iter().rposition(|byte| *byte != 0xff) {
         None => Bound::Unbounded,

@@ -1,25 +1,25 @@
-//! Files that are read from front to back, seen through a window of a megabyte: logs and manifests.
+//! Sequential reading of files through a window of 1 MiB: logs and manifests.
 //!
 //! Invariants:
-//! 1. Memory: one window, and what was copied out of it.
+//! Memory: one window, and what is copied out of it.
 //! 2. A failed read is an error, never the end of the file.
 
 use crate::error::Result;
 use bytes::Bytes;
 use psync::{Access, AlignedBuffer, FileId, Read, Volume};
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 pub(crate) const WINDOW_LEN: usize = 1 << 20;
 
 /// Bytes at offsets: a file, or memory.
 pub(crate) trait Source {
     fn len(&self) -> u64;
 
-    /// Fills `buffer` from `offset` on. The caller stays below the length.
+    /// Fills `buffer` from `offset` on. The caller keeps the range within the length.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 }
 
-/// A file that somebody else has open, up to a length.
+/// A file that is opened and closed elsewhere, up to a length.
 pub(crate) struct OpenFile<'a> {
     pub volume: &'a dyn Volume,
     pub file: FileId,
@@ -62,7 +62,7 @@ impl Source for FileSource<'_> {
 
 impl Drop for FileSource<'_> {
     fn drop(&mut self) {
-        // Nothing was written through it, so nothing can be lost with it.
+        // Nothing was written through this handle, so nothing can be lost.
         let _ = self.0.volume.close(self.0.file);
     }
 }
@@ -93,7 +93,7 @@ impl Source for &[u8] {
     }
 }
 
-/// A piece of a source in memory.
+/// The part of a source that is currently in memory.
 pub(crate) struct Window<S> {
     pub source: S,
     bytes: AlignedBuffer,
@@ -107,7 +107,7 @@ impl<S: Source> Window<S> {
         Self { source, bytes, start: 0 }
     }
 
-    /// `len` bytes from `offset` on, or as many as there are; at most a window's.
+    /// Up to `len` bytes from `offset` on; fewer at the end of the source, and at most a window.
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         if self.held(offset, len).is_none() {
             let rest = self.source.len().saturating_sub(offset);
@@ -128,7 +128,7 @@ impl<S: Source> Window<S> {
         self.bytes.get(from..)?.get(..len)
     }
 
-    /// A copy of `len` bytes from `offset` on. The caller has seen that they are there.
+    /// A copy of `len` bytes from `offset` on. The caller has checked that they exist.
     pub fn copy(&mut self, offset: u64, len: usize) -> Result<Bytes> {
         if len > WINDOW_LEN {
             let mut bytes = vec![0; len];
@@ -138,7 +138,7 @@ impl<S: Source> Window<S> {
         Ok(Bytes::copy_from_slice(self.get(offset, len)?))
     }
 
-    /// Where `magic` begins next, from `from` on.
+    /// The offset of the next `magic` at or after `from`.
     pub fn find(&mut self, magic: &[u8; 4], from: u64) -> Result<Option<u64>> {
         let mut at = from;
         while at.saturating_add(magic.len() as u64) <= self.source.len() {
@@ -146,13 +146,13 @@ impl<S: Source> Window<S> {
             if let Some(index) = bytes.windows(magic.len()).position(|found| found == magic) {
                 return Ok(Some(at + index as u64));
             }
-            // The last bytes may begin one that the window cut.
+            // The window may have cut a magic that begins in its last bytes.
             at += (bytes.len() - (magic.len() - 1)) as u64;
         }
         Ok(None)
     }
 
-    /// Where the zeros begin that the source ends in, but not before `from`.
+    /// Where the zeros at the end of the source begin, but not before `from`.
     pub fn zeros_at_end(&mut self, from: u64) -> Result<u64> {
         let (mut at, mut end) = (from, from);
         while at < self.source.len() {

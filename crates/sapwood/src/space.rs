@@ -1,5 +1,5 @@
-//! Space: how much of it a portion of work may take before the old copies die, the collector that keeps it within its target, and what goes
-//! back to the file system.
+//! Disk space: how much a portion of work may take before the old copies die, the collector that keeps space
+//! within its target, and giving free space back to the file system.
 
 use crate::budget::Need;
 use crate::engine::Engine;
@@ -13,46 +13,49 @@ use crate::store::writer::{Writer, segment_capacity};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that a portion writes, but for those of a flush: an eighth of what lives, within these.
+/// Bytes per portion, except in flushes: an eighth of the live bytes, within these limits.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
-/// The same, at most, of cleansing what a flush has found due. Each portion copies a good part of a large mapping table, so fewer are better; and the next queue hardly waits
-/// for one, since it goes ahead beside it.
+/// The maximum per portion for cleansing what a flush found due. Each portion copies a good part of a large
+/// mapping table, so fewer are better. The next queue hardly waits for a portion, since it is appended ahead
+/// beside it.
 pub(crate) const DUE_MAX: u64 = 16 << 20;
 
 /// Bytes of memory that a new node takes until it is published.
 const NODE_LISTED: u64 = 300;
 
-/// Slots whose space is given back before anybody looks whether that is enough, or whether there is something better to do.
+/// Number of slots whose space is given back before checking again whether more is needed, or other work is
+/// due.
 pub(crate) const SLOTS: usize = 16;
-/// Of the active queue's share: then whoever writes will soon stop for the flushing thread.
+/// Fraction of the active queue's capacity at which writers will soon stop and wait for the flush thread.
 const NEARLY_FULL: (usize, usize) = (7, 8);
-/// Slots that a flush which is at work keeps when the log has no space: for a small portion, and what the collector copies of it.
+/// Slots that a running flush keeps when the log runs out of space: for a small portion, and what the collector
+/// copies of it.
 const SLOTS_OF_A_FLUSH: usize = 4;
 
-/// Bytes that a portion writes of a database with so many live bytes.
+/// Bytes that a portion writes in a database with `live` bytes.
 pub(crate) fn portion(live: u64) -> u64 {
     (live / 8).clamp(*PORTION.start(), *PORTION.end())
 }
 
-/// The same of a flush. If it is one portion the log need not be synced, so a large database gives up to four percent of its space for it. Where that is not there,
-/// it takes smaller ones.
+/// The same for a flush. A flush in a single portion needs no sync of the log, so a large database spends up to
+/// four percent of its space on it. If that space is not available, the flush uses smaller portions.
 pub(crate) fn flush_portion(live: u64) -> u64 {
     portion(live).max(live / 24)
 }
 
 impl Engine {
-    /// Nodes that an attempt writes (count). The list of them waits in memory, and has to fit into one edit.
+    /// The number of nodes that an attempt may write. Their list is held in memory, and must fit into one edit.
     pub fn nodes_max(&self) -> u64 {
         (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 
-    /// Bytes that a portion of cleansing writes, beside so many live bytes, if nobody waits for more.
+    /// Bytes that a portion of cleansing writes in a database with `live` bytes.
     pub fn cleansing_portion(&self, live: u64) -> u64 {
         self.cleansing_portion_of(live, *PORTION.end())
     }
 
-    /// The same, but no more than `most`: as long as its list of nodes and what is on its way fit into
-    /// memory, and a little at a time while the disk is full.
+    /// Like `cleansing_portion`, with the limit `most`. Also limited so that the list of nodes and the data on
+    /// its way fit into memory, and by the shortage limit while the disk is full.
     pub fn cleansing_portion_of(&self, live: u64, most: u64) -> u64 {
         let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
         let held = (4 * self.shares.hold).max(*PORTION.start());
@@ -60,22 +63,23 @@ impl Engine {
         portion.min(listed).min(held).min(self.flush.shortage.limit())
     }
 
-    /// Whether more space is dead than who has so much patience leaves.
+    /// Whether there is more dead space than `patience` tolerates.
     pub fn has_to_collect(&self, patience: Patience) -> bool {
         garbage_collection::excess(&self.state.load().version, patience) > 0
     }
 
-    /// Memory that the collector takes, at most.
+    /// The maximum memory that the collector takes.
     pub fn collecting_max(&self) -> Need {
         self.shares.work(0, u64::MAX)
     }
 
-    /// Whether somebody waits for what collects: a writer, or who closes the database.
+    /// Whether anyone waits for the collector: a writer, or the thread that closes the database.
     fn is_hurried(&self) -> bool {
         self.flush.stops() || self.are_writers_pressed()
     }
 
-    /// Copies what lives out of the poorest segments until the space is within its target, or within what is bearable while somebody waits.
+    /// Copies live nodes out of the segments with the least live data until space is within its target, or
+    /// within a looser bound while anyone waits.
     fn collect(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         loop {
             let base = Arc::clone(&self.state.load().version);
@@ -94,8 +98,9 @@ impl Engine {
         }
     }
 
-    /// Whether somebody waits for the flushing thread, or soon will: a queue is frozen that it has not begun with, or the active one is
-    /// nearly full. But not while space is short, which nobody gets without it.
+    /// Whether writers wait for the flush thread, or soon will: a queue is frozen that the flush has not begun,
+    /// or the active queue is nearly full. False while disk space is short, since the collector is then needed
+    /// to make progress.
     pub fn are_writers_pressed(&self) -> bool {
         if !self.flush.in_background() || self.flush.shortage.limit() != u64::MAX {
             return false;
@@ -105,14 +110,15 @@ impl Engine {
         has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
     }
 
-    /// Gives the space of free slots back that is not kept, some at a time, and leaves the rest for later when writers are pressed.
+    /// Gives back unneeded free slots, some at a time. Stops while writers are pressed.
     pub fn reclaim_by_steps(&self) {
         while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
     }
 
-    /// Free slots whose space is kept for the writer, so that it need not be given back and asked for again, for which both the
-    /// collector and the writer would wait: a 128th of what lives, since a segment has a 1024th of it; and, unless nobody writes, as many
-    /// as this flush or the one before had in use at some time.
+    /// Number of free slots whose space is kept for the writer. Giving space back and allocating it again would
+    /// delay both the collector and the writer. Keeps a 128th of the live bytes (a segment has a 1024th of
+    /// them) and, unless idle, as many more slots as are missing to the peak use during this flush or the
+    /// previous one.
     pub fn slots_to_keep(&self, is_idle: bool) -> usize {
         let version = &self.state.load().version;
         let live = version.live_bytes();
@@ -120,8 +126,8 @@ impl Engine {
         (live / 128 / segment_capacity(live, version.span)) as usize + again
     }
 
-    /// After work in the background failed: a full disk gets all space back that can be spared, after anything else writes are
-    /// refused.
+    /// Handles a failure of background work: on a full disk, gives back all space that can be spared; any other
+    /// error poisons the engine.
     pub fn yield_to(&self, error: &Error) {
         if error.is_disk_full() {
             self.make_room();
@@ -130,18 +136,20 @@ impl Engine {
         }
     }
 
-    /// Work that is refused where writes are, and after whose failure, a full disk aside, they are.
+    /// Runs `work`, which is refused if writes are. If it fails, other than for a full disk, the engine is
+    /// poisoned.
     pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
 
-    /// The disk is full: all that can be spared goes.
+    /// The disk is full: gives back all space that can be spared.
     pub fn make_room(&self) {
         self.give_up_next_manifest();
         self.reclaim(0);
     }
 
-    /// Whether there was one on its way. Who publishes meanwhile finds out for himself that there is no space.
+    /// Abandons the next manifest, and returns whether there was one. Skips if the manifest is locked: the
+    /// thread that is publishing will find out itself that there is no space.
     fn give_up_next_manifest(&self) -> bool {
         let Some(mut guard) = self.manifest.try_lock() else { return false };
         let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return false };
@@ -149,18 +157,20 @@ impl Engine {
         true
     }
 
-    /// Gives the space of free slots back to the file system, all but `keep`, however many they are, each with a call that takes some milliseconds: for whoever
-    /// finds the disk full, and closing. There nobody waits who could go on without it. All others go by steps.
+    /// Gives the space of all free slots but `keep` back to the file system, with one call of some milliseconds
+    /// per slot. Only for a full disk and for closing, where waiting threads could not go on without it.
+    /// Elsewhere, space is given back in steps.
     pub fn reclaim(&self, keep: usize) {
         self.reclaim_some(keep, usize::MAX);
     }
 
-    /// The same for `most` slots at most. Says how many it were.
+    /// Gives back at most `most` slots. Returns how many were given back.
     pub fn reclaim_some(&self, keep: usize, most: usize) -> usize {
         let span = self.state.load().version.span;
         let slots = self.slots.take_dirty(keep, most);
-        // After a failed write of the manifest nobody knows whether the next open will see an edit that needs these slots. Who fails
-        // refuses writes before he gives his slots back, so that it is not too early to look now.
+        // After a failed manifest write it is unknown whether the next open will see an edit that needs these
+        // slots. A failing thread poisons the engine before it returns its slots, so this check is not too
+        // early.
         if self.check_writable().is_err() {
             self.slots.still_dirty(slots);
             return 0;
@@ -176,8 +186,9 @@ impl Engine {
         count
     }
 
-    /// Work on the log, which on a full disk is to have the space that is kept for the trees, a little at a time: then it is tried
-    /// again. But not what a flush that is at work needs to go on, since only flushes shorten the log.
+    /// Runs work on the log. If the disk is full, gives the log the space that is kept for the trees, a little
+    /// at a time, and tries again. Keeps what a running flush needs to finish, since only flushes shorten the
+    /// log.
     pub fn with_kept_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match work() {
@@ -193,12 +204,13 @@ impl Engine {
         }
     }
 
-    /// Whether more space is kept than by a database that nobody writes to, and may go back.
+    /// Whether more space is kept than an idle database needs, and it may be given back.
     pub fn keeps_space(&self) -> bool {
         self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
     }
 
-    /// After an attempt has made nodes dead: the collector, and space for the file system. Neither goes on for long while writers are pressed.
+    /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
+    /// writers are pressed.
     pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         self.collect(writer, patience)?;
         self.reclaim_by_steps();

@@ -1,17 +1,19 @@
-//! Memory that due blocks are read ahead into, kept from one portion to the next, and from one flush to the next that follows at once: what is read and let go again and again
-//! would otherwise cost a page fault for each page.
+//! Memory into which due blocks are read ahead. It is kept from one portion to the next, and from one flush to
+//! the next if that follows at once: memory that is allocated and released again and again costs a page fault
+//! per page.
 //!
 //! Invariants:
-//! 1. As long as buffers are kept, in use or idle, they count in the [budget](crate::budget), and no longer. (What is read into an idle one that is larger counts as what it is.)
-//! 2. One at a time, that of whoever has the writer, or had it last.
+//! 1. Buffers count in the [budget](crate::budget) as long as they are kept, in use or idle. (A read into a
+//!    larger idle buffer counts with that buffer's size.)
+//! 2. There is one instance at a time; it belongs to the thread that has the writer, or had it last.
 
 use crate::budget::Work;
 use crate::engine::Engine;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct StageBuffers<'e> {
     engine: &'e Engine,
-    // Given back when the buffers are.
+    // Returned after the buffers.
     work: Work<'e>,
 }
 
@@ -22,7 +24,7 @@ impl Engine {
 }
 
 impl StageBuffers<'_> {
-    /// So many bytes of leaves are to be read ahead. Logs are shorter than their leaves.
+    /// Prepares for reading ahead this many bytes of leaves. Logs are shorter than their leaves.
     pub fn keep_for(&self, leaves: u64) {
         self.work.needs(self.engine.shares.read_ahead(2 * leaves));
         self.engine.pager.reader.buffers().allow(self.work.bytes() as usize);

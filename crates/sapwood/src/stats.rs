@@ -1,5 +1,4 @@
-//! What a database has done and what it takes: for people ([`Stats`] displays as a table) and for programs (it
-//! serializes).
+//! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
 use crate::engine::Engine;
 use crate::store::manifest::{self, Manifest};
@@ -8,87 +7,91 @@ use psync::Counters;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A picture of an open database. Counts begin when it was opened; sizes are of now.
+/// A picture of an open database. Counters start at 0 when it is opened; sizes are current.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
-    /// One entry for each keyspace, by name.
+    /// One entry per keyspace, in order of creation.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// Memory, in bytes.
+    /// Memory use, in bytes.
     pub memory: MemoryStats,
-    /// Space on disk, in bytes.
+    /// Disk use, in bytes.
     pub space: SpaceStats,
     /// Reads of nodes.
     pub reads: ReadStats,
     /// Writing and flushing.
     pub writes: WriteStats,
-    /// Everything that went through the device, by its own count.
+    /// All traffic to the device, as counted by the device layer.
     pub device: Counters,
 }
 
-/// One keyspace.
+/// Statistics of one keyspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
-    /// Its name.
+    /// The keyspace's name.
     pub name: String,
-    /// Records in its leaves; what waits in operation queues and log areas is not counted.
+    /// Records in the leaves. Changes in operation queues and log areas are not counted.
     pub records: u64,
-    /// Levels of its tree, leaves included.
+    /// Levels of the tree, including the leaves.
     pub levels: u8,
 }
 
-/// Memory in bytes.
+/// Memory use in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// What was asked for.
+    /// The memory budget, as set by [`Builder::memory`](crate::Builder::memory).
     pub budget: u64,
-    /// Active and frozen operation queue, and those that are in the trees and that a snapshot or reader still holds.
+    /// The active and the frozen operation queue, and queues that are already in the trees but still held by a
+    /// snapshot or reader.
     pub queues: u64,
-    /// What queues that are gone have left for the next: for a quarter of a second.
+    /// Memory of freed queues, kept for a quarter of a second for the next queue.
     pub spare: u64,
     /// Cached nodes.
     pub cache: u64,
-    /// Set aside for cached records.
+    /// Reserved for cached records.
     pub records: u64,
-    /// Mapping table.
+    /// The mapping table.
     pub mapping_table: u64,
     /// Log areas: their layers, fences and maplets.
     pub log_areas: u64,
-    /// Write buffers, while something is written, and idle read buffers.
+    /// Write buffers, while something is being written, and idle read buffers.
     pub buffers: u64,
 }
 
-/// Space in bytes.
+/// Disk use in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
-    /// Nodes and log pieces that the trees need.
+    /// Live data: nodes and log pieces that the trees need.
     pub live: u64,
-    /// Of these, log pieces: changes that are not yet in the leaves.
+    /// The part of `live` in log pieces: changes that are not yet in the leaves.
     pub logged: u64,
-    /// Log pieces (count): nodes of some 4 KiB, of which a get reads one and a scan those that its range touches.
+    /// Log pieces (count). A log piece is a node of about 4 KiB. A get reads one per log area; a scan reads
+    /// those that overlap its range.
     pub log_pieces: u64,
-    /// Layers that they belong to (count): what each flush has appended to each block. What a scan reads of a layer lies together.
+    /// Layers of log pieces (count). A layer is what one flush appended to one block. A scan finds what it
+    /// reads of a layer in one place.
     pub log_layers: u64,
-    /// Changes in them (count).
+    /// Changes in the log pieces (count).
     pub logged_changes: u64,
-    /// Segments that hold them, dead nodes included.
+    /// Segments in use, including dead nodes in them.
     pub used: u64,
     /// `used / live`.
     pub amplification: f64,
-    /// Nodes, log pieces included.
+    /// Nodes, including log pieces (count).
     pub nodes: u64,
-    /// Segments.
+    /// Segments (count).
     pub segments: u64,
     /// The manifest.
     pub manifest: u64,
-    /// Files of the log; of the newest also what is filled with zeros ahead of durable commits (at most 1 MiB).
+    /// The log files. For the newest one, this includes the zeros written ahead of durable commits (at most 1
+    /// MiB).
     pub log: u64,
 }
 
-/// Reads of nodes since the database was opened.
+/// Node reads since the database was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReadStats {
@@ -98,60 +101,62 @@ pub struct ReadStats {
     pub cache_hits: u64,
     /// Nodes read from the device.
     pub cache_misses: u64,
-    /// Parallel reads.
+    /// Parallel reads (psync groups).
     pub psync_groups: u64,
-    /// Requests in them.
+    /// Requests in these groups.
     pub requests: u64,
-    /// Bytes in them.
+    /// Bytes in these groups.
     pub bytes: u64,
-    /// Nodes that a flush needed and found read ahead of it.
+    /// Nodes that a flush needed and that had been read ahead for it.
     pub ahead: u64,
-    /// Log pieces that range searches read from the device ...
+    /// Log pieces that range scans read from the device.
     pub pieces_scanned: u64,
-    /// ... and that they found in the cache. Cleansing makes up for both.
+    /// Log pieces that range scans found in the cache. Both counts make cleansing of their blocks due.
     pub pieces_cached: u64,
 }
 
-/// Writes since the database was opened, in bytes where nothing else is said.
+/// Writes since the database was opened. In bytes, unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WriteStats {
-    /// Changes that flushes took to the trees (count).
+    /// Changes that flushes applied to the trees (count).
     pub changes_flushed: u64,
-    /// Of these, appended to log areas while the flush before was still cleansing (count).
+    /// The part of `changes_flushed` that was appended to log areas while the previous flush was still
+    /// cleansing (count).
     pub changes_ahead: u64,
-    /// Keys and values in them.
+    /// Keys and values of the flushed changes.
     pub change_bytes_flushed: u64,
-    /// Log, with the zeros that are written ahead of durable commits.
+    /// The log, including the zeros written ahead of durable commits.
     pub log_bytes: u64,
     /// Syncs of the log (count).
     pub log_syncs: u64,
-    /// Data file, collection included.
+    /// The data file, including the collector's copies.
     pub data_bytes: u64,
-    /// Of these, copied by the collector.
+    /// The part of `data_bytes` copied by the collector.
     pub collected_bytes: u64,
-    /// Manifest.
+    /// The manifest.
     pub manifest_bytes: u64,
-    /// Flushes (count) and the portions that they were published in (count).
+    /// Flushes (count).
     pub flushes: u64,
-    /// See `flushes`.
+    /// Portions in which the flushes were published (count).
     pub portions: u64,
-    /// Blocks to whose log areas flushes appended (count).
+    /// Blocks whose log areas flushes appended to (count).
     pub blocks_appended: u64,
-    /// Blocks whose log areas they brought to the leaves (count).
+    /// Blocks whose log areas flushes cleansed, that is, moved into the leaves (count).
     pub blocks_cleansed: u64,
-    /// Blocks that were cleansed because range searches had paid for it (count), ...
+    /// Blocks cleansed because range scans had paid the price in rent (count).
     pub blocks_cleansed_for_scans: u64,
-    /// ... those whose layers were merged for that (count), ...
+    /// Blocks whose layers were merged for the same reason (count).
     pub blocks_merged_for_scans: u64,
-    /// ... and what was spent for both: a price and no traffic, in bytes that a device could have moved. It was to read and write leaves and log pieces,
-    /// whether or not the cache had them, and 10 KiB for each layer's request.
+    /// The price of both, in bytes that a device could have moved in that time. This is a price, not traffic:
+    /// it is to read and write leaves and log pieces, whether or not they were cached, plus 10 KiB for each
+    /// layer's request.
     pub spent_for_scans: u64,
-    /// Changes that wait in the operation queues (count).
+    /// Changes in the operation queues (count).
     pub changes_queued: u64,
-    /// Microseconds that writers were slowed down, all together.
+    /// Time that writers were slowed down, in microseconds, summed over all writers.
     pub delayed_us: u64,
-    /// Microseconds that writers stood still, all together.
+    /// Time that writers were stopped, in microseconds, summed over all writers.
     pub stopped_us: u64,
 }
 
@@ -164,7 +169,8 @@ impl Engine {
         let (log_bytes, log_syncs) =
             self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
         let manifest_bytes = self.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
-        // From the directory, so that a reader knows them as well. A directory that cannot be listed has other worries.
+        // Listed from the directory, so that a read-only database can report them too. If listing fails, they
+        // count as empty.
         let files = self.volume.list().unwrap_or_default();
         let bytes_of = |is_one: &dyn Fn(&str) -> bool| -> u64 {
             files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
@@ -246,7 +252,7 @@ impl Engine {
     }
 }
 
-/// A number of bytes as people read it.
+/// A byte count, formatted for people.
 struct Size(u64);
 
 impl std::fmt::Display for Size {

@@ -1,16 +1,16 @@
-//! What a read gives out: bytes that share the memory of the node or the log buffer that they were found in.
+//! Keys and values returned by reads: bytes that share the memory of the node or log buffer that holds them.
 
 use bytes::Bytes;
 use std::ops::Deref;
 
-/// A value. Derefs to `[u8]`; a clone costs a counter, not a copy.
+/// A value. Derefs to `[u8]`. A clone increments a reference count and copies nothing.
 ///
-/// A value may keep alive the node that it came from (4 KiB or so). To keep many small ones for
-/// long, copy them: `value.to_vec()`.
+/// A value can keep the whole node alive that it came from (about 4 KiB). To keep many small values for a long
+/// time, copy them: `value.to_vec()`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Value(pub(crate) Bytes);
 
-/// A key, as a range gives it out. Like a [`Value`].
+/// A key returned by a range. Behaves like a [`Value`].
 pub type Key = Value;
 
 impl Deref for Value {

@@ -1,8 +1,8 @@
-//! What a test does to files behind the store's back: silent damage, and devices that lie.
+//! Damage that a test does to files behind the store's back: silent corruption, and devices that lie.
 //!
-//! Invariant: a helper that touches a file or a name makes it durable as it is then seen, so that damage is never
-//! undone by [`Simulated::power_loss`]. Helpers are not operations: no plan counts them, and they work when the
-//! power is off.
+//! Invariant: a helper that changes a file or a name makes it durable as it is then seen, so that
+//! [`Simulated::power_loss`] never undoes the damage. Helpers are not operations: no plan counts them, and they
+//! work when the power is off.
 
 use super::content::Content;
 use super::directory::NameChange;
@@ -16,7 +16,7 @@ impl Simulated {
     /// Flips bit `bit` (0 to 7) of byte `byte` of the file.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Invalid`] where there is no such byte or bit.
+    /// [`Error::NotFound`]; [`Error::Invalid`] if there is no such byte or bit.
     pub fn flip_bit(&self, name: &str, byte: u64, bit: u32) -> Result<()> {
         let mut state = self.state.lock();
         let number = state.named(name)?;
@@ -36,7 +36,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Cuts the file to `len` bytes, or grows it with zeros.
+    /// Cuts the file to `len` bytes, or extends it with zeros.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -50,7 +50,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// All bytes of the file, as a read would see them now. Files of the size of memory and more are not for this.
+    /// Returns the whole content of the file, as a read would see it now. Not suitable for files of the size of
+    /// memory or more.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -63,11 +64,11 @@ impl Simulated {
         Ok(bytes)
     }
 
-    /// Gives the file this content, creating it if need be. Those that have it open see it. Makes the directory
-    /// durable.
+    /// Sets the content of the file, and creates it if necessary. Open handles see the new content. Makes the
+    /// directory durable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a name that is none.
+    /// [`Error::Invalid`] for an invalid name.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let mut content = Content::default();
         content.write(0, bytes);
@@ -87,7 +88,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Removes the file and makes the directory durable. Those that have it open keep it.
+    /// Removes the file, and makes the directory durable. Open handles keep the file.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -98,10 +99,10 @@ impl Simulated {
         Ok(())
     }
 
-    /// Renames the file, replacing one of that name, and makes the directory durable.
+    /// Renames the file, replacing a file of that name, and makes the directory durable.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Invalid`] for a name that is none.
+    /// [`Error::NotFound`]; [`Error::Invalid`] for an invalid name.
     pub fn rename_file(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
         let mut state = self.state.lock();
@@ -110,10 +111,11 @@ impl Simulated {
         Ok(())
     }
 
-    /// Gives the file `to` the content of `from` as it is now, creating `to` if need be. Makes the directory durable.
+    /// Copies the current content of `from` to `to`, and creates `to` if necessary. Makes the directory
+    /// durable.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Invalid`] for a name that is none.
+    /// [`Error::NotFound`]; [`Error::Invalid`] for an invalid name.
     pub fn copy_file(&self, from: &str, to: &str) -> Result<()> {
         let content = {
             let state = self.state.lock();
@@ -123,22 +125,23 @@ impl Simulated {
         self.put(to, content)
     }
 
-    /// The `nth` write (from 1) that `filter` matches is acknowledged, but lands `by` bytes from where it should, in
-    /// the same file. The filter's kinds do not matter: only writes are counted.
+    /// Plans a lie: the `nth` write (from 1) that `filter` matches is acknowledged, but lands `by` bytes away
+    /// from its offset, in the same file. The filter's kinds do not matter: only writes are counted.
     pub fn misdirect_nth_write(&self, filter: impl Into<Filter>, nth: u64, by: i64) {
         let mut state = self.state.lock();
         state.plans.add_lie(filter.into(), nth, Action::Misdirect(by), OperationKind::Write);
     }
 
-    /// The `nth` write (from 1) that `filter` matches is acknowledged, but never happens (though the file grows as it
-    /// would). The filter's kinds do not matter: only writes are counted.
+    /// Plans a lie: the `nth` write (from 1) that `filter` matches is acknowledged, but never happens (though
+    /// the file grows as it would). The filter's kinds do not matter: only writes are counted.
     pub fn lose_nth_write(&self, filter: impl Into<Filter>, nth: u64) {
         let mut state = self.state.lock();
         state.plans.add_lie(filter.into(), nth, Action::Lose, OperationKind::Write);
     }
 
-    /// The `nth` read (from 1) that `filter` matches gives a buffer with flipped bits; what is stored is well, and a
-    /// read of the same bytes again would be right. The filter's kinds do not matter: only reads are counted.
+    /// Plans a lie: the `nth` read (from 1) that `filter` matches returns a buffer with flipped bits. The
+    /// stored data is intact, and reading the same bytes again would be right. The filter's kinds do not
+    /// matter: only reads are counted.
     pub fn corrupt_nth_read(&self, filter: impl Into<Filter>, nth: u64) {
         let mut state = self.state.lock();
         state.plans.add_lie(filter.into(), nth, Action::CorruptRead, OperationKind::Read);

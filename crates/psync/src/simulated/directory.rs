@@ -1,13 +1,13 @@
-//! The names of the simulated volume: as seen, as durable, and the operations in between.
+//! The names in a simulated volume: as seen, as durable, and the operations in between.
 //!
 //! Invariants:
 //! 1. applying all of `pending` in order to `durable` gives `seen`;
-//! 2. a pending operation says which file it moved, so that it does nothing where an earlier one, on which it
-//!    depends, was lost: a rename or removal is done wholly or not at all.
+//! 2. a pending operation records which file it moved. It does nothing if an earlier one on which it depends
+//!    was lost: a rename or removal is done completely or not at all.
 
 use std::collections::BTreeMap;
 
-/// A file's number: never used twice in a volume or its images.
+/// A file's number. Never reused in a volume or its images.
 pub(super) type Number = u64;
 
 /// A name created, changed or removed, not durable yet.
@@ -65,7 +65,7 @@ impl Directory {
         self.pending.len()
     }
 
-    /// The directory if only those pending operations were kept of whose index `kept` says so.
+    /// The directory as it would be if only the pending operations selected by `kept` had happened.
     pub(super) fn after_loss(&self, mut kept: impl FnMut(usize) -> bool) -> Self {
         let mut names = self.durable.clone();
         for (index, change) in self.pending.iter().enumerate() {

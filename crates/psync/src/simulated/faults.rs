@@ -1,10 +1,10 @@
-//! What a test can make go wrong, and when.
+//! Faults that a test can plan, and when they happen.
 //!
 //! Invariants:
-//! 1. every operation is shown to every plan exactly once, in the order in which the volume does them;
+//! 1. every operation is shown to every plan exactly once, in the order in which the volume performs them;
 //! 2. a plan that fires once fires exactly at the n-th operation that its filter matches.
 
-/// What a simulated volume can be asked to do. Every member of a set is a `Read` or `Write` of its own.
+/// The operations of a simulated volume. Every member of a set is a `Read` or `Write` of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
@@ -12,7 +12,8 @@ pub enum OperationKind {
     Read,
     /// One member of a set given to [`Device::write`](crate::Device::write).
     Write,
-    /// [`Window::store`](crate::Window::store). A fault refuses it; only the power can go in the midst of it.
+    /// [`Window::store`](crate::Window::store). A fault makes it refuse the store; only a power failure can
+    /// happen in the middle of one.
     Store,
     /// [`Device::sync`](crate::Device::sync), or [`Device::sync_part`](crate::Device::sync_part).
     Sync,
@@ -55,13 +56,14 @@ impl Filter {
         Self { kinds: Some(kinds.into_iter().collect()), prefix: None }
     }
 
-    /// Operations that change something or make it durable: the points at which a loss of power makes a difference.
+    /// Operations that change something or make it durable: those at which a power failure makes a difference.
     pub fn changes() -> Self {
         use OperationKind::{Open, Release, Remove, Rename, Resize, Store, Sync, SyncDirectory, Write};
         Self::kinds([Write, Store, Sync, Resize, Release, Open, Remove, Rename, SyncDirectory])
     }
 
-    /// Of those, only operations on files whose name begins with `prefix`. Operations without a file never match then.
+    /// Restricts the filter to files whose name starts with `prefix`. Operations without a file then never
+    /// match.
     #[must_use]
     pub fn file(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
@@ -87,18 +89,20 @@ impl From<OperationKind> for Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The device fails it (EIO, [`Error::Io`](crate::Error::Io)). Of a write set an arbitrary part reached the file.
-    /// A failed sync leaves the file's dirty pages clean without being durable; of a part, those that it is in.
+    /// The device fails the operation (EIO, [`Error::Io`](crate::Error::Io)). An arbitrary part of a failed
+    /// write set reaches the file. A failed sync marks the file's dirty pages clean without making them
+    /// durable; a failed `sync_part`, those pages that the part is in.
     Error,
     /// A read or write moves only a part ([`Error::Short`](crate::Error::Short)). Anything else fails as with `Error`.
     Short,
-    /// [`Error::Full`](crate::Error::Full), whatever the capacity. Of a write set an arbitrary part reached the file.
+    /// [`Error::Full`](crate::Error::Full), whatever the capacity. An arbitrary part of a failed write set
+    /// reaches the file.
     NoSpace,
-    /// The power goes: this fails, though a part of it may have been done, and so does everything after it.
+    /// The power fails: this operation fails, though it may have been done in part, and so do all later ones.
     PowerOff,
 }
 
-/// Whether a fault goes away.
+/// Whether a fault is temporary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// Only the n-th operation fails.
@@ -128,7 +132,7 @@ struct Plan {
     repeat: Repeat,
 }
 
-/// All plans of a volume, and how many operations they have seen.
+/// All plans of a volume, and the number of operations they have seen.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     plans: Vec<Plan>,
@@ -142,7 +146,7 @@ impl Plans {
         self.plans.push(Plan { filter, nth, seen: 0, action, repeat });
     }
 
-    /// Filters of write lies count writes only, of read lies reads only.
+    /// Filters of write lies count only writes; those of read lies only reads.
     pub(super) fn add_lie(&mut self, filter: Filter, nth: u64, action: Action, kind: OperationKind) {
         let filter = Filter { kinds: Some(vec![kind]), ..filter };
         self.add(filter, nth, action, Repeat::Once);
@@ -152,7 +156,7 @@ impl Plans {
         self.plans.clear();
     }
 
-    /// Counts one operation and says what goes wrong with it.
+    /// Counts one operation, and returns what goes wrong with it.
     pub(super) fn count(&mut self, kind: OperationKind, file: Option<&str>) -> Option<Action> {
         self.operations += 1;
         let mut action = None;

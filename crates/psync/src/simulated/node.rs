@@ -1,10 +1,12 @@
-//! One simulated file: what reads see, what surely survives power loss, and the changes between the two.
+//! One simulated file: what reads see, what certainly survives a power failure, and the changes between the
+//! two.
 //!
 //! Invariants:
-//! 1. `seen` is what the changes since the file began make of it, in order;
-//! 2. `durable` changes only in a sync (or where a test asks for it);
-//! 3. without a failed sync, `durable` with all of `unsynced` applied is `seen`. After one it need not be: pages that
-//!    the failed sync dropped are seen but no longer listed, and nothing but writing them again makes them durable.
+//! 1. `seen` results from all changes since the file was created, in order;
+//! 2. `durable` changes only in a sync (or on request of a test);
+//! 3. without a failed sync, `durable` with all of `unsynced` applied equals `seen`. After a failed sync it may
+//!    not: pages that the sync dropped are seen but no longer listed, and only writing them again makes them
+//!    durable.
 
 use super::content::{Content, PAGE};
 use rand::Rng;
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What happened to a file and is not durable yet.
+/// A change of a file that is not durable yet.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Write { offset: u64, data: Arc<[u8]> },
@@ -29,7 +31,7 @@ impl Change {
         }
     }
 
-    /// Whether this takes bytes of `range` away, so that what is there after it cannot be durable before it is.
+    /// Whether this takes bytes of `range` away, so that later content there cannot be durable before this is.
     fn takes_from(&self, range: &Range<u64>) -> bool {
         match self {
             Self::Write { .. } => false,
@@ -38,14 +40,15 @@ impl Change {
         }
     }
 
-    /// What is left of this, listed before `cut`, when `cut` is durable: nothing that would bring back what was taken away.
+    /// The rest of this change, listed before `cut`, once `cut` is durable: nothing that would bring back what
+    /// was removed.
     fn before(self, cut: &Self) -> Option<Self> {
         let Self::Write { offset, data } = self else { return Some(self) };
         let data = match cut {
             Self::Resize { len } if *len <= offset => return None,
             Self::Resize { len } => data.get(..(len - offset) as usize).map_or(data.clone(), Arc::from),
             Self::Release { range } => {
-                // Zeros, since its length is still to come.
+                // Zeros, since its length is applied later.
                 let taken = within(offset, &data, range);
                 let mut data = data.to_vec();
                 data[taken].fill(0);
@@ -57,7 +60,7 @@ impl Change {
     }
 }
 
-/// A file, whatever its name.
+/// A file, independent of its name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     pub(super) seen: Arc<Content>,
@@ -66,7 +69,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A file that is durable as it is.
+    /// A file that is durable in its current state.
     pub(super) fn settled(content: Arc<Content>) -> Self {
         Self { seen: Arc::clone(&content), durable: content, unsynced: Vec::new() }
     }
@@ -76,9 +79,9 @@ impl Node {
         self.unsynced.push(change);
     }
 
-    /// All that is listed of `range` becomes durable, and of the other changes those that its content rests upon; they go through the
-    /// file system's journal, so those of their kind before them as well. What else is listed stays so, and the durable length is at
-    /// least the end of what was written in the range.
+    /// Makes all listed changes in `range` durable, and those other changes that its content depends on. The
+    /// latter go through the file system's journal, so earlier ones of their kind are included. Everything else
+    /// stays listed. The durable length becomes at least the end of what was written in the range.
     pub(super) fn sync(&mut self, range: &Range<u64>) {
         if self.unsynced.is_empty() {
             return;
@@ -109,8 +112,8 @@ impl Node {
         self.unsynced = left;
     }
 
-    /// A sync of `range` that fails the way Linux fails it: every dirty page of it is marked clean, whether it reached the device
-    /// or not, so that no later sync tries again.
+    /// A sync of `range` that fails as on Linux: every dirty page of it is marked clean, whether or not it
+    /// reached the device, so that no later sync tries again.
     pub(super) fn fail_sync(&mut self, range: &Range<u64>, random: &mut impl Rng) {
         if self.unsynced.is_empty() {
             return;
@@ -144,7 +147,7 @@ impl Node {
     }
 }
 
-/// The part of `data` at `offset` that is in `range`; an empty one has its place nevertheless.
+/// The part of `data` at `offset` that is in `range`. An empty part still has a position.
 fn within(offset: u64, data: &[u8], range: &Range<u64>) -> Range<usize> {
     let len = data.len() as u64;
     let start = range.start.saturating_sub(offset).min(len);
@@ -152,7 +155,7 @@ fn within(offset: u64, data: &[u8], range: &Range<u64>) -> Range<usize> {
     start as usize..end.max(start) as usize
 }
 
-/// `data` at `offset`, cut where multiples of `unit` are.
+/// `data` at `offset`, split at multiples of `unit`.
 pub(super) fn pieces(offset: u64, data: &[u8], unit: u64) -> impl Iterator<Item = (u64, &[u8])> {
     let mut at = offset;
     let end = offset + data.len() as u64;

@@ -1,12 +1,12 @@
-//! What is left after power loss.
+//! Computes what is left after a power failure.
 //!
 //! Invariants:
-//! 1. the answer depends on the state and the seed alone;
+//! 1. the result depends only on the state and the seed;
 //! 2. what was durable is there, unless an unsynced change to the same sectors reached the device;
-//! 3. a sector is atomic: it is found as it was at one moment between the last sync and the loss, and different
-//!    sectors may be from different moments, so that writes are torn, lost and reordered;
+//! 3. a sector is atomic: it is found as it was at one moment between the last sync and the power failure.
+//!    Different sectors may be from different moments, so writes are torn, lost and reordered;
 //! 4. resizes and releases go through the file system's journal: a prefix of them is kept;
-//! 5. the length is one that the kept changes allow; what of it never reached the device reads as zeros.
+//! 5. the length is one that the kept changes allow; parts that never reached the device read as zeros.
 
 use super::content::Content;
 use super::node::{Change, Node, pieces};
@@ -16,19 +16,19 @@ use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that a device writes wholly or not at all.
+/// The unit that a device writes completely or not at all, in bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// How bad it is, drawn once for an image.
+/// How severe the loss is, drawn once per image.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Severity {
-    /// The device had everything already.
+    /// Everything had already reached the device.
     KeepAll,
-    /// Nothing unsynced got there.
+    /// No unsynced change reached the device.
     LoseAll,
-    /// All but the last few changes got there; those are torn.
+    /// All but the last few changes reached the device; those are torn.
     TearLast(usize),
-    /// Every change has its own fate, kept with this chance in a hundred when not torn.
+    /// Each change has its own fate. If not torn, it is kept with this probability in percent.
     Mixed(u32),
 }
 
@@ -36,11 +36,11 @@ pub(super) enum Severity {
 enum Fate {
     Kept,
     Lost,
-    /// Each sector is kept with this chance in a hundred.
+    /// Each sector is kept with this probability in percent.
     Torn(u32),
 }
 
-/// A generator for one purpose: `parts` tell apart uses of the same seed.
+/// A random generator for one purpose. `parts` distinguishes uses of the same seed.
 pub(super) fn random(parts: [u64; 3]) -> StdRng {
     let mut seed = [0; 32];
     for (bytes, part) in seed.chunks_exact_mut(8).zip(parts) {
@@ -84,7 +84,7 @@ impl Severity {
     }
 }
 
-/// The file as it is found.
+/// The file as found after the power failure.
 pub(super) fn after_loss(node: &Node, severity: Severity, random: &mut impl Rng) -> Arc<Content> {
     let changes = &node.unsynced;
     if changes.is_empty() || matches!(severity, Severity::LoseAll) {
@@ -101,7 +101,7 @@ pub(super) fn after_loss(node: &Node, severity: Severity, random: &mut impl Rng)
         Severity::TearLast(last) => random.random_range(count.saturating_sub(last)..=count),
         _ => random.random_range(0..=count),
     };
-    // By sector, the last write that the device took to it.
+    // By sector, the last write to it that reached the device.
     let mut moment: HashMap<u64, usize> = HashMap::new();
     for (index, change) in changes.iter().enumerate() {
         let Change::Write { offset, data } = change else { continue };

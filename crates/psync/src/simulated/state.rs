@@ -1,9 +1,9 @@
-//! Everything behind a simulated volume's lock: nodes, names, open files, space, and sets being carried out.
+//! The state behind a simulated volume's lock: nodes, names, open files, space, and sets in progress.
 //!
 //! Invariants:
-//! 1. `used` is the sum of the pages seen in nodes that are live, which are those that have a name or are open;
-//! 2. a node without either stays only while power loss could bring its name back;
-//! 3. ids of open files and numbers of nodes are never used twice, images included;
+//! 1. `used` is the sum of the seen pages of all live nodes, which are those that have a name or are open;
+//! 2. a node that is not live is kept only while a power failure could bring its name back;
+//! 3. ids of open files and numbers of nodes are never reused, images included;
 //! 4. once the power is off, nothing changes any more.
 
 use super::content::PAGE;
@@ -24,7 +24,7 @@ const EIO: i32 = 5;
 #[derive(Clone, Debug)]
 pub(super) struct Handle {
     pub(super) number: Number,
-    /// As it was opened: a rename does not change it.
+    /// The name under which the file was opened. A rename does not change it.
     pub(super) name: String,
     pub(super) access: Access,
 }
@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) alignment: usize,
     pub(super) pio_max: usize,
     pub(super) capacity: u64,
-    /// Whether there are windows here, and which parts of files have one.
+    /// Whether windows are available, and which parts of files have one.
     pub(super) windows: bool,
     pub(super) mapped: HashMap<FileId, Range<u64>>,
     pub(super) stores: u64,
@@ -62,7 +62,7 @@ pub(super) struct State {
 /// Whether a node counts as used space.
 type Live = bool;
 
-/// How the failure of an operation is told.
+/// How an operation's failure is reported.
 fn failure(fault: Fault, operation: &'static str, file: &str, offset: Option<u64>) -> Error {
     let source = match fault {
         Fault::Error | Fault::Short => io::Error::from_raw_os_error(EIO),
@@ -96,12 +96,12 @@ impl State {
         }
     }
 
-    /// Bytes of space taken.
+    /// Bytes of space in use.
     pub(super) fn used_bytes(&self) -> u64 {
         self.used * PAGE
     }
 
-    /// Chance for what happens now.
+    /// The random generator for the running volume.
     fn chance(&self) -> StdRng {
         random([self.seed, self.plans.operations, 0])
     }
@@ -161,8 +161,8 @@ impl State {
         Ok(self.plans.count(kind, named.then_some(file)))
     }
 
-    /// Counts an operation other than a read or write. One that fails leaves everything as it was, or, where the
-    /// power went off, may have been done after all: then `Ok(Some(error))` says to do it first.
+    /// Counts an operation other than a read or write. If it fails, nothing is changed; but if the power goes
+    /// off, it may have been done after all: then `Ok(Some(error))` tells the caller to do it first.
     pub(super) fn begin(
         &mut self,
         kind: OperationKind,
@@ -193,7 +193,7 @@ impl State {
         }
     }
 
-    /// Refuses to take `range` from a file that has a window there.
+    /// Refuses to take `range` from a file if it has a window there.
     pub(super) fn check_unmapped(&self, file: FileId, range: &Range<u64>) -> Result<()> {
         match self.mapped.get(&file) {
             Some(mapped) if range.start < mapped.end && mapped.start < range.end => {
@@ -214,7 +214,7 @@ impl State {
         self.nodes.get(&number).map(|(node, _)| node)
     }
 
-    /// Does what `edit` says to a node and keeps count of the space.
+    /// Applies `edit` to a node, and updates the space in use.
     pub(super) fn edit(&mut self, number: Number, edit: impl FnOnce(&mut Node)) {
         if let Some((node, live)) = self.nodes.get_mut(&number) {
             let before = node.seen.page_count();
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    /// Makes a file without a name.
+    /// Creates a file without a name.
     pub(super) fn add_node(&mut self, node: Node) -> Number {
         let number = self.next_number;
         self.next_number += 1;
@@ -239,7 +239,7 @@ impl State {
         number.ok_or_else(|| Error::NotFound { file: name.to_owned() })
     }
 
-    /// Lets go of a file that nobody can reach any more.
+    /// Frees a file that can no longer be reached.
     pub(super) fn reap(&mut self, number: Number) {
         let reached = self.directory.seen.values().any(|other| *other == number)
             || self.open.values().any(|handle| handle.number == number);
@@ -285,7 +285,7 @@ impl State {
         }
     }
 
-    /// Makes what is in `range` of the file durable, and nothing else, if it is not to be all.
+    /// Makes the content of `range` of the file durable, and nothing else unless the range is the whole file.
     pub(super) fn sync(&mut self, handle: &Handle, range: Range<u64>) -> Result<()> {
         let action = self.count(OperationKind::Sync, "sync", &handle.name, true)?;
         self.counters.syncs += 1;
@@ -318,12 +318,12 @@ impl State {
         Ok(())
     }
 
-    /// Writes what chance says of `data`: all, nothing, or some of its sectors.
+    /// Writes a random part of `data`: all, nothing, or some of its sectors.
     fn write_some(&mut self, handle: &Handle, offset: u64, data: &[u8], chance: &mut impl Rng) {
         let share = [0, 0, 100, 100, 50][chance.random_range(0..5)];
         for (at, part) in pieces(offset, data, SECTOR) {
             if chance.random_range(0..100) < share {
-                // No space is no news for a write that fails anyway.
+                // Lack of space does not matter for a write that fails anyway.
                 let _ = self.write_bytes(handle, at, part);
             }
         }
@@ -381,7 +381,7 @@ impl State {
         outcome
     }
 
-    /// The file grows as a write would make it grow, though the bytes go elsewhere.
+    /// The file grows as the write would make it grow, though the bytes go elsewhere.
     fn pretend(&mut self, handle: &Handle, offset: u64, data: &[u8]) {
         self.edit(handle.number, |node| {
             let len = offset + data.len() as u64;
@@ -391,10 +391,10 @@ impl State {
         });
     }
 
-    /// A store to a window of the file, which a fault refuses.
+    /// A store to a window of the file. A fault makes it refuse the store.
     ///
     /// # Panics
-    /// Where a processor would not find the page: a real process is killed by SIGBUS.
+    /// If a processor would not find the page: a real process would be killed by SIGBUS.
     pub(super) fn store(&mut self, handle: &Handle, offset: u64, data: &[u8]) -> Result<bool> {
         let action = self.count(OperationKind::Store, "store", &handle.name, true)?;
         let end = offset + data.len() as u64;
@@ -410,7 +410,7 @@ impl State {
             return Ok(false);
         }
         self.off = true;
-        // Copying stops anywhere, and what was copied is written back anyhow.
+        // Copying may stop anywhere; what was copied is written back regardless.
         let mut chance = self.chance();
         let copied = &data[..chance.random_range(0..=data.len())];
         self.write_some(handle, offset, copied, &mut chance);
@@ -448,7 +448,8 @@ impl State {
             } else if matches!(action, Some(Action::CorruptRead)) {
                 let mut chance = self.chance();
                 for _ in 0..chance.random_range(1..=8) {
-                    // Distinct bits are not promised, a difference is: an odd number of flips of one byte's bit 0.
+                    // The flipped bits need not be distinct, but the result must differ: flip bit 0 of one byte
+                    // an odd number of times.
                     let at = chance.random_range(0..expected);
                     read.buffer[at] ^= 1 << chance.random_range(1..8);
                 }
@@ -459,7 +460,7 @@ impl State {
     }
 }
 
-/// How much of `len` bytes a short transfer moves: less than all, whole sectors where there are several.
+/// How much of `len` bytes a short transfer moves: less than all; whole sectors if there are several.
 fn short(len: usize, chance: &mut impl Rng) -> usize {
     let found = chance.random_range(0..len);
     if len > SECTOR as usize { found - found % SECTOR as usize } else { found }

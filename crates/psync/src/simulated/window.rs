@@ -1,7 +1,8 @@
-//! A window of a simulated file: each store is a change of its own, as unsynced as a write, so that power loss loses, tears and
-//! reorders them by sectors, as finely as no page cache would.
+//! A window of a simulated file. Each store is a change of its own, as unsynced as a write, so that a power
+//! failure loses, tears and reorders stores by sector, more finely than any page cache would.
 //!
-//! Invariant: a store changes bytes and nothing else. Whatever a processor could not do ends the test, as SIGBUS would end a process.
+//! Invariant: a store changes only bytes. Whatever a processor could not do ends the test, as SIGBUS would end
+//! a process.
 
 use super::state::{Handle, State};
 use crate::window::check;
@@ -17,8 +18,8 @@ struct SimulatedWindow {
     range: Range<u64>,
 }
 
-/// The window of `range` of the file; `None` without [`Simulated::with_windows`](super::Simulated::with_windows), and where the file has
-/// a hole.
+/// The window of `range` of the file; `None` without
+/// [`Simulated::with_windows`](super::Simulated::with_windows), or if the file has a hole there.
 pub(super) fn window(
     state: &Arc<Mutex<State>>,
     file: FileId,

@@ -1,4 +1,5 @@
-//! Cleansing of all blocks, or of those from a key on: for [`Database::compact`](crate::Database::compact), and where ingestion begins.
+//! Cleanses all blocks, or those from a given key on: for [`Database::compact`](crate::Database::compact), and
+//! at the start of an ingestion.
 
 use crate::budget::Need;
 use crate::engine::Engine;
@@ -15,13 +16,13 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl Engine {
-    /// Memory that a cleansing takes now, at most: no more than log areas have is on its way to the leaves.
+    /// The maximum memory for cleansing now: no more data is on its way to the leaves than log areas hold.
     pub fn cleansing_max(&self) -> Need {
         let logged = self.state.load().version.logs.totals().bytes;
         self.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
-    /// Brings all changes of log areas to their leaves. The space that this sets free goes back as soon as nobody writes.
+    /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
     pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.work(self.cleansing_max());
         let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
@@ -37,7 +38,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Cleanses some blocks at and above `from`; says where to go on.
+    /// Cleanses some blocks at and above `from`. Returns where to continue.
     pub fn cleanse_some(
         &self,
         writer: &mut Writer,

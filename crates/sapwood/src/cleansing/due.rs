@@ -1,11 +1,13 @@
-//! Cleansing of what a flush has found due, when its queue is in the trees. When the next one is frozen that begins to come to the trees
-//! beside it, on a thread of its own.
+//! Cleanses what a flush found due, after its queue is in the trees. If the next queue is frozen meanwhile, it
+//! is appended ahead on another thread.
 //!
-//! While hardly anybody writes it is in no hurry: the next flush is far away, and those who read, if there are any, use the device too.
+//! While hardly anyone writes, this takes its time: the next flush is far away, and readers, if any, use the
+//! device too.
 //!
 //! Invariants:
-//! 1. The next frozen queue, when it has gone ahead as far as it can, and closing wait for one portion at most.
-//! 2. Whatever was begun beside it is over when it is.
+//! 1. The next frozen queue, once it has been appended ahead as far as possible, and closing wait for at most
+//!    one portion.
+//! 2. Everything that was started beside the cleansing has ended when it ends.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -26,19 +28,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// While hardly anybody writes, but somebody reads or writes, it rests between two portions for so many times as long as one took.
+/// While hardly anyone writes, but someone reads or writes, rest this many times as long as a portion took
+/// before the next one.
 const RESTS: u32 = 4;
 
 impl Engine {
-    /// Cleanses what a flush has found due, until the next queue is frozen or the database is to be closed. What is left of them is what is not done, after an
-    /// error too.
+    /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
+    /// also with an error, `due` holds the blocks that are left.
     pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
         self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[Due], Writer)>).0
     }
 
-    /// The same, but when the next queue is frozen goes on until what `goes_ahead` of that, with a writer of its own and beside the blocks that are left then, has come to
-    /// its end. Says what that is, if it was begun and did not panic, and how long it was waited for when nothing was due any more. What was read ahead into `buffers` is gone then; their
-    /// memory is for who keeps them.
+    /// Like `cleanse_due`. But when the next queue is frozen, it starts `goes_ahead` with a writer of its own
+    /// and the blocks left then, and continues cleansing until that ends. Returns the result of `goes_ahead`,
+    /// if it was started and did not panic, and how long this thread waited for it with nothing left to
+    /// cleanse. Data read ahead into `buffers` is dropped at the end; their memory stays with the owner.
     pub fn cleanse_due_beside<'e, T: Send>(
         &'e self,
         writer: &mut Writer,
@@ -46,7 +50,7 @@ impl Engine {
         buffers: &mut Option<StageBuffers<'e>>,
         mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
     ) -> (Result<()>, Option<(T, Duration)>) {
-        // A flush has somebody who waits for it, and others have time.
+        // During a flush other work waits, so portions may be large. Other callers have time.
         let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
         if !self.flush.in_background() || due.is_empty() {
             return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
@@ -59,7 +63,7 @@ impl Engine {
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
             let work = move || sweep_ahead(stage, &self.pager, all, version, limit);
-            // Without a thread nothing is read ahead.
+            // If no thread can be started, nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
             let mut begun: Option<ScopedJoinHandle<'_, T>> = None;
@@ -67,7 +71,7 @@ impl Engine {
                 if let Some(goes_ahead) = goes_ahead.take() {
                     let another = writer.beside();
                     let thread = std::thread::Builder::new().name("sapwood-append".into());
-                    // Without a thread it has time.
+                    // If no thread can be started, this is done later.
                     begun = thread.spawn_scoped(scope, move || goes_ahead(left, another)).ok();
                 }
                 begun.as_ref().is_none_or(ScopedJoinHandle::is_finished)
@@ -76,13 +80,13 @@ impl Engine {
             let end = begun.and_then(|begun| begun.join().ok());
             let waited = began.elapsed();
             drop(open);
-            // If it panicked, nothing was read ahead.
+            // If the reader panicked, nothing was read ahead.
             reader.map(ScopedJoinHandle::join);
             (result, end.map(|end| (end, waited)))
         })
     }
 
-    /// When a queue is frozen, it asks before each portion whether that is to come first.
+    /// Cleanses portion by portion. Once a queue is frozen, asks before each portion whether to stop for it.
     fn cleanse_in_turn<'d>(
         &self,
         writer: &mut Writer,
@@ -91,7 +95,7 @@ impl Engine {
         mut comes_first: impl FnMut(&Writer, &'d [Due]) -> bool,
     ) -> Result<()> {
         self.pace.expect(due.iter().map(|due| due.leaves).sum());
-        // Of a portion; less while there is little space.
+        // Per portion; less while there is little space.
         let mut limit = most;
         let seen = || (self.pager.waited_for(), self.visible());
         let mut before = seen();
@@ -103,7 +107,7 @@ impl Engine {
             let began = Instant::now();
             let undone = *due;
             *due = match self.cleanse_portion(writer, undone, limit) {
-                // What dies with a small one makes room for the next.
+                // What dies with a small portion makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
                     self.make_room();
                     limit = *PORTION.start();
@@ -125,7 +129,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Cleanses the first blocks of those that are due, which writes about `limit` bytes at most. Says which are left.
+    /// Cleanses the first of the due blocks, writing at most about `limit` bytes. Returns the blocks that are
+    /// left.
     pub fn cleanse_portion<'d>(
         &self,
         writer: &mut Writer,
@@ -143,7 +148,7 @@ impl Engine {
             && bytes < budget
         {
             due = rest;
-            // It may have been cleansed meanwhile.
+            // The block may have been cleansed meanwhile.
             if let Some(Block { id, .. }) = view.block_at(&next.low)?
                 && let Some(area) = view.log(id)
                 && blocks.last().is_none_or(|last| last.block != id)

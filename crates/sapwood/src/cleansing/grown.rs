@@ -1,12 +1,15 @@
-//! Cleansing of what has become long while the database grew. New records take no other's place in a log area, so that it costs no space, and while writers are at work areas
-//! are let grow with them ([`crate::advisor`]); but whoever scans reads their pieces, and their tables take memory. So when nobody writes, blocks are cleansed that have new records
-//! in their log areas for a quarter of their leaves, as much as areas of changes have at most: that is what bringing them to the leaves would have cost in any case.
+//! Cleanses log areas that became long while the database grew. A new record in a log area replaces no other
+//! record, so it costs no space, and while writers are active such areas are allowed to grow
+//! ([`crate::advisor`]). But scans must read their pieces, and their tables take memory. So when nobody writes,
+//! blocks are cleansed whose log areas hold new records for a quarter of their leaves. That is as much as areas
+//! of changes may have at most, so moving them to the leaves at that point would have been necessary anyway.
 //!
-//! It is a walk through all blocks in key order, some at a time, and rests beside readers. It is begun when much is new, and then not again before as much has come since.
+//! It walks through all blocks in key order, some at a time, and rests while others read. A walk begins when
+//! there is much that is new, and the next one only when as much has come again.
 //!
-//! While a snapshot holds much that is no longer current it does not go on: each old copy would be kept.
+//! The walk pauses while a snapshot holds much that is no longer current, because every old copy would be kept.
 //!
-//! Invariant: a frozen queue, and closing, wait for one portion at most.
+//! Invariant: a frozen queue, and closing, wait for at most one portion.
 
 use crate::budget::{Need, Work};
 use crate::engine::Engine;
@@ -19,24 +22,24 @@ use crate::tree::view::TreeView;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// New records in a log area that are worth its cleansing, in percent of the leaves.
+/// A log area with this much new records, in percent of the leaves, is worth cleansing.
 const WORTH: u64 = 25;
-/// Of what lives, new records in log areas that are worth a walk.
+/// A walk is worthwhile when new records in log areas exceed this fraction (1/16) of live data.
 const MUCH: u64 = 16;
-/// Blocks that are looked at together.
+/// Blocks examined together.
 const SOME: usize = 32;
 
-/// Of the segments, and a few more: what older versions may hold besides while it goes on.
+/// The walk pauses if older versions hold more than this fraction (1/8) of the segments, plus a few.
 const HELD: usize = 8;
 const FEW_SLOTS: usize = 8;
 
-/// How far a walk has come.
+/// The progress of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     at: Option<Mark>,
-    /// Bytes of new records that the last walk has left in log areas.
+    /// Bytes of new records that the last walk left in log areas.
     left: u64,
-    /// How long its last portion was at work, without what it waited for the writer and rested.
+    /// How long the last portion worked, without waiting for the writer and without rests.
     took: Duration,
 }
 
@@ -52,12 +55,13 @@ impl Growth {
 }
 
 impl Engine {
-    /// Cleanses some of the blocks that have grown, with memory that the first of them takes. Says whether there is more to do now.
+    /// Cleanses some of the grown blocks, with memory reserved by the first of them. Returns whether there is
+    /// more to do now.
     pub fn cleanse_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
         let version = Arc::clone(&self.state.load().version);
         let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
-        // What a disk refuses, to read or to write, is not asked for again and again.
+        // If the disk refuses to read or write, do not try again and again.
         let done = self.cleanse_next_grown(version, growth, work);
         done.inspect_err(|_| *growth = Growth { left: fresh, ..Growth::default() })
     }
@@ -72,7 +76,7 @@ impl Engine {
         if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {
             return Ok(false);
         }
-        // A snapshot would keep the old copies of all that is cleansed.
+        // A snapshot would keep the old copies of everything that is cleansed.
         let segments = version.segments.count();
         if self.slots.used() > segments + segments / HELD + FEW_SLOTS {
             return Ok(false);
@@ -101,11 +105,11 @@ impl Engine {
         let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
         let at = undone.unwrap_or_else(|| beyond(keyspace, next));
         if at.0 == keyspace && at.1.is_empty() && left.is_empty() {
-            // Behind the last keyspace that there can be.
+            // After the last keyspace that can exist.
             growth.left = fresh;
             return Ok(false);
         }
-        // The last of all ends the walk when it is looked for.
+        // The walk ends when the next keyspace is looked for and there is none.
         growth.at = Some(at);
         Ok(left.is_empty())
     }

@@ -1,5 +1,5 @@
-//! Cleansing of blocks that scans have paid for, and merging of their layers: a portion of those that are listed. When, is in [`crate::idle`]; what is paid, in
-//! [`crate::store::rent`].
+//! Cleanses blocks that scans have paid for, or merges their layers: one portion of the listed blocks.
+//! [`crate::idle`] decides when; [`crate::store::rent`] defines what is paid.
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Cleanses or merges the first of the listed blocks, one portion of them, as far as they have paid for it. After an error other than a
-    /// full disk writes are refused.
+    /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. Any error other than
+    /// a full disk poisons the engine.
     pub fn cleanse_listed_or_poison(
         &self,
         writer: &mut Writer,

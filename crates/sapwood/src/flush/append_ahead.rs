@@ -1,20 +1,24 @@
-//! Appending ahead: while what the flush before has found due is still cleansed, and the device is busy, the next frozen queue is routed to
-//! its blocks on another thread, with a writer of its own. What only gets log pieces, which is nearly all, is written then; what is
-//! claimed by the cleansing, or goes to leaves, follows when that has stopped, in the same attempt.
+//! Appending ahead: while the previous flush still cleanses what was due and the device is busy, another thread
+//! with its own writer routes the next frozen queue to its blocks. Changes that only need log pieces, which are
+//! nearly all, are written at once. Changes to blocks claimed by the cleansing, or that go to leaves, follow in
+//! the same attempt when the cleansing has stopped.
 //!
 //! ```text
 //! flush N     … portion │ portion │ portion │ over
 //! queue N+1      ╰ appended to blocks that are not due ╯╰ the rest, sync, publish │ portion …
 //!                                                        flush N+1
 //! ```
-//! Published edits and this attempt do not touch one another, because (1) ids, slots and numbers of segments come from one place
-//! ([`crate::store::data_file`]); (2) a block keeps its range at least as long as nobody writes it anew, and who cleanses writes only the blocks that
-//! are due anew, and perhaps a neighbour. So it is enough to look, before anything else is done, whether all blocks that have got log pieces still add up
-//! to what they did, and none of them has become the place of what was passed by. If not, the attempt comes to nothing, and the flush begins anew.
+//! Edits published meanwhile and this attempt do not conflict, for two reasons. (1) Ids, slots and segment
+//! numbers come from one place ([`crate::store::data_file`]). (2) A block keeps its key range as long as nobody
+//! rewrites it, and cleansing rewrites only the blocks that are due, and perhaps a neighbour. So before the
+//! attempt is continued, it is enough to check that all blocks that got log pieces are still as they were, and
+//! that no skipped change now belongs to one of them. If the check fails, the attempt is discarded and the
+//! flush starts over.
 //!
 //! Invariants:
-//! 1. What goes ahead is not visible, and nothing of what it writes is in the way of others, until the flush of its queue publishes it.
-//! 2. One at a time, and only of a queue of which nothing is in the trees.
+//! 1. Work done ahead is invisible, and nothing that it writes gets in the way of others, until the flush of
+//!    its queue publishes it.
+//! 2. Only one queue is appended ahead at a time, and only one of which nothing is in the trees yet.
 
 use crate::budget::Work;
 use crate::engine::{Engine, Frozen, Panicked};
@@ -33,33 +37,33 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Chunks of changes that go to the blocks of one version (count). What others replace meanwhile, a good part of the mapping table with each portion, would
-/// be in memory as long as it is not let go.
+/// Chunks of changes that are routed with the same version (count). While a version is held, it keeps in memory
+/// what others replace meanwhile: a good part of the mapping table with each portion.
 const CHUNKS: usize = 1;
 
-/// Changes after which it looks whether it is to give up.
+/// Number of changes after which the thread checks whether to give up.
 const LOOKS: u64 = 1024;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Ahead<'e> {
     pub frozen: Arc<Frozen>,
     pub attempt: Attempt<'e>,
-    /// Where the changes are that are still to be routed.
+    /// The parts of the queue that were skipped and must still be routed.
     pub passed: Vec<Part>,
     pub sample: Sample,
-    /// Changes that are in log pieces, bytes of their keys and values, and blocks that have got some.
+    /// Changes in log pieces, the bytes of their keys and values, and the number of blocks that got some.
     pub changes: u64,
     pub bytes: u64,
     pub appended: u64,
     /// Where the sweep was before.
     pub place: Place,
-    /// Its memory.
+    /// The memory reserved for it.
     pub work: Work<'e>,
 }
 
 impl Engine {
-    /// Routes the next frozen queue, beside a flush that has left these blocks to be cleansed. `None` if it is better done later. If that is for want of space, the flush will
-    /// find out itself.
+    /// Routes the next frozen queue, beside a flush that still has the blocks `left` to cleanse. Returns `None`
+    /// if it is better done later. If the reason is lack of space, the flush will find out itself.
     pub fn append_ahead<'e>(
         &'e self,
         sweep: &mut Sweep,
@@ -73,7 +77,8 @@ impl Engine {
         let Some(frozen) = frozen.filter(|frozen| frozen.resume.lock().is_none() && !is_short) else {
             return Ok(None);
         };
-        // A queue of several portions is none that a part of may come before the rest.
+        // A queue that needs several portions must go to the trees in order; no part of it may come before the
+        // rest.
         if self.flush.in_portions.load(Relaxed) {
             return Ok(None);
         }
@@ -107,7 +112,7 @@ impl Engine {
             let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
             aside.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
-        // It holds nothing back.
+        // Nothing is held back for leaves, so no memory is needed for that.
         let work = self.work(self.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
         let mut attempt = Attempt::begin(base, &self.pager, Box::new(writer));
@@ -154,7 +159,7 @@ impl Engine {
         if is_given_up.get() {
             return Ok(None);
         }
-        // So that nobody has to wait for it when all is ready.
+        // Done now, so that nobody has to wait for it when everything else is ready.
         self.begin_log(frozen.wal_low)?;
         let passed = aside.passed;
         Ok(Some(Ahead { frozen, attempt, passed, sample, changes, bytes, appended, place, work }))
@@ -162,13 +167,13 @@ impl Engine {
 }
 
 impl Ahead<'_> {
-    /// Whether what was appended may come to this version, and what was passed by go to other blocks.
+    /// Whether the attempt still fits this version, and the skipped changes go to other blocks.
     pub fn still_fits(&self, version: &Version) -> Result<bool> {
         Ok(self.attempt.still_fits(version) && goes_elsewhere(&self.attempt, &self.passed, version)?)
     }
 }
 
-/// Whether what was passed by goes to blocks that an attempt has not appended to.
+/// Whether all skipped changes go to blocks that the attempt has not appended to.
 pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &Version) -> Result<bool> {
     for Part { from: (keyspace, from), to } in passed {
         let view = TreeView { pager: attempt.pager(), version, keyspace: *keyspace };
@@ -185,7 +190,7 @@ pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &V
     Ok(true)
 }
 
-/// The newest version of each key of a queue in these parts.
+/// The newest version of each key in these parts of a queue.
 pub(super) fn changes_in<'q>(queue: &'q Opq, parts: Vec<Part>) -> impl Iterator<Item = OperationRef<'q>> {
     let follow = |parts: &[Part]| parts[0].to.as_ref().is_some_and(|to| *to <= parts[1].from);
     debug_assert!(parts.windows(2).all(follow), "no key comes twice: {parts:?}");

@@ -1,8 +1,8 @@
-//! What flushes, and those who wait for them, know of one another: whether one is at work, how many have ended and failed, what one leaves
-//! to the next, and what all of them have done.
+//! State shared by flushes and the threads that wait for them: whether a flush is running, how many have ended
+//! or failed, what one flush leaves to the next, and counters.
 //!
-//! Invariant: whoever changes what somebody may wait for does it under `inner`, or takes that lock afterwards to tell
-//! ([`FlushControl::notify`]); so nobody sleeps on what has happened.
+//! Invariant: a thread that changes something another may wait for does so under `inner`, or takes that lock
+//! afterwards to notify ([`FlushControl::notify`]). So no thread sleeps through a change.
 
 use super::shortage::Shortage;
 use crate::advisor::Advisor;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Wakes the flushing thread, and those who wait for it.
+/// Wakes the flush thread, and the threads that wait for it.
 pub(crate) struct FlushControl {
     in_background: bool,
     pub(super) inner: Mutex<Control>,
@@ -22,19 +22,20 @@ pub(crate) struct FlushControl {
     /// Which blocks are cleansed next, and when.
     pub(super) sweep: Mutex<Sweep>,
     pub(super) advisor: Mutex<Advisor>,
-    /// Whether the last flush had several portions, as the next one will have then.
+    /// Whether the last flush had several portions. Then the next one is expected to as well.
     pub(super) in_portions: AtomicBool,
-    /// Thousandths of the last queue's bytes that came to the trees: the newest version of each key.
+    /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
+    /// each key.
     pub(super) newest: AtomicU64,
-    /// Threads that wait for the flush to end, or to write nodes themselves.
+    /// Number of threads that wait for the flush to end, or to write nodes themselves.
     waiting: AtomicUsize,
-    /// Nanoseconds that whoever was at work has rested.
+    /// Total nanoseconds that working threads have rested.
     rested: AtomicU64,
     pub shortage: Shortage,
     pub counters: Counters,
 }
 
-/// Somebody waits, until this is dropped.
+/// Registers the current thread as waiting, until dropped.
 pub(crate) struct Waits<'a>(&'a AtomicUsize);
 
 impl Drop for Waits<'_> {
@@ -46,25 +47,25 @@ impl Drop for Waits<'_> {
 #[derive(Default)]
 pub(super) struct Control {
     pub stop: bool,
-    /// Somebody asks for a flush, and is not to wait for a pause to end.
+    /// A flush was requested, and must not wait for a pause to end.
     pub asked: bool,
-    /// A flush is at work, perhaps when its queue is in the trees already.
+    /// A flush is running; its queue may already be in the trees.
     pub at_work: bool,
-    /// Counts flushes that are over with all that belongs to them, and have succeeded.
+    /// Number of flushes that have ended successfully, including the cleansing after them.
     pub ended: u64,
-    /// Counts failed tries, so that whoever waits sees a new one.
+    /// Number of failed attempts, so that a waiting thread notices a new one.
     pub failures: u64,
     pub failure: Option<Error>,
 }
 
-/// What flushes have done, and cleansing.
+/// Counters of flushes and cleansing.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub flushes: AtomicU64,
     pub portions: AtomicU64,
     pub collected_bytes: AtomicU64,
     pub changes: AtomicU64,
-    /// Of these, appended beside the end of the flush before.
+    /// The part of `changes` that was appended beside the end of the previous flush.
     pub changes_ahead: AtomicU64,
     pub change_bytes: AtomicU64,
     pub blocks_appended: AtomicU64,
@@ -76,13 +77,13 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// These blocks are cleansed because of the rent that was paid for them.
+    /// Counts blocks that were cleansed because of the rent paid for them.
     pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
         self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
         self.settle(rents, paid);
     }
 
-    /// The layers of these blocks are merged because of it.
+    /// Counts blocks whose layers were merged because of the rent paid for them.
     pub fn merged_for_scans(&self, rents: &Rents, paid: &[Paid]) {
         self.blocks_merged_for_scans.fetch_add(paid.len() as u64, Relaxed);
         self.settle(rents, paid);
@@ -127,7 +128,7 @@ impl FlushControl {
         self.in_background
     }
 
-    /// Tells whoever takes his time that somebody waits for him.
+    /// Registers the caller as waiting, so that work in progress does not take its time.
     pub fn waits(&self) -> Waits<'_> {
         self.waiting.fetch_add(1, Relaxed);
         Waits(&self.waiting)
@@ -138,7 +139,7 @@ impl FlushControl {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether nobody waits, so that what is at work may take its time.
+    /// Whether no thread waits, so that work in progress may take its time.
     pub fn has_time(&self) -> bool {
         self.waiting.load(Relaxed) == 0
     }
@@ -158,8 +159,8 @@ impl FlushControl {
         self.changed.notify_all();
     }
 
-    /// Waits for so long, or until somebody tells of something, or closes; not if there `is_work` already. Who makes some takes the lock to tell of it,
-    /// afterwards.
+    /// Sleeps for `time`, or until notified or stopped. Does not sleep if `is_work` returns true. A thread that
+    /// creates work takes the lock afterwards to notify, so no wakeup is lost.
     pub fn sleep(&self, time: Duration, is_work: impl FnOnce() -> bool) {
         let mut control = self.inner.lock();
         if !control.stop && !is_work() {
@@ -167,30 +168,30 @@ impl FlushControl {
         }
     }
 
-    /// Whoever is at work has rested for so long.
+    /// A working thread has rested for `time`.
     pub fn rested(&self, time: Duration) {
         self.rested.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// How long all have rested so far.
+    /// The total time rested so far.
     pub fn time_rested(&self) -> Duration {
         Duration::from_nanos(self.rested.load(Relaxed))
     }
 
-    /// Ends a pause.
+    /// Requests a flush, which ends a pause.
     pub(super) fn ask(&self) {
         self.inner.lock().asked = true;
         self.changed.notify_all();
     }
 
-    /// A flush is at work.
+    /// A flush begins.
     pub(super) fn begin(&self) {
         let mut control = self.inner.lock();
         control.at_work = true;
         control.asked = false;
     }
 
-    /// It is over, or has failed.
+    /// The flush has ended, or has failed.
     pub(super) fn end(&self, failure: Option<&Error>) {
         let mut control = self.inner.lock();
         control.at_work = false;
@@ -203,7 +204,7 @@ impl FlushControl {
         }
     }
 
-    /// How many flushes will have ended when the one that is at work is over.
+    /// The value that `ended` will have when the running flush, if any, has ended.
     pub(super) fn begun(&self) -> u64 {
         let control = self.inner.lock();
         control.ended + u64::from(control.at_work)

@@ -1,11 +1,12 @@
-//! What a flush leaves to the next one, if that follows at once: what of its queue is in log pieces already, and the buffers that were read ahead into.
+//! What a flush hands on to the next one if that follows at once: the part of its queue that is already in log
+//! pieces, and the read-ahead buffers.
 //!
-//! Invariant: whoever flushes again and again lets go of it when nothing is to be flushed, or a flush has failed.
+//! Invariant: the flush thread drops it when there is nothing to flush, or when a flush has failed.
 
 use super::append_ahead::Ahead;
 use crate::stage_buffers::StageBuffers;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct HandedOn<'e> {
     pub ahead: Option<Ahead<'e>>,
@@ -13,7 +14,7 @@ pub(crate) struct HandedOn<'e> {
 }
 
 impl HandedOn<'_> {
-    /// Whether there is something to let go of.
+    /// Whether there is anything to drop.
     pub fn is_some(&self) -> bool {
         self.ahead.is_some() || self.buffers.is_some()
     }

@@ -1,12 +1,13 @@
-//! The way of a frozen queue to the trees, portion by portion, each an edit of its own.
+//! Applies a frozen queue to the trees, portion by portion, each as an edit of its own.
 //!
-//! Portions bound how much space the new copies take before the old ones die. Nothing is undone after a crash: a portion
-//! is published or it never happened, and the log still holds all of it.
+//! Portions bound the space that new copies take before the old ones die. A crash needs no undo: a portion is
+//! either published or it never happened, and the log still holds the whole queue.
 //!
-//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable. Otherwise a power loss could leave a
-//! part of a batch in the trees whose other part the log has lost. A queue that goes to the trees with one edit needs no such thing: the edit
-//! is there after a crash, and then all of the queue is, or it is not, and then the log ends where it ends, as if nothing had been flushed. The
-//! log's file is removed then, mostly before the operating system has written any of it: such a load writes each byte once.
+//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable.
+//! Otherwise a power loss could leave one part of a batch in the trees after the log has lost the other part. A
+//! queue applied with a single edit does not need this. If the edit survives a crash, the whole queue does; if
+//! not, the log ends where it ends, as if nothing had been flushed. The log file is then removed, usually
+//! before the operating system has written any of it, so such a load writes each byte once.
 
 use super::append_ahead::{Ahead, changes_in};
 use super::queue_log::SyncLog;
@@ -35,14 +36,14 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Default)]
 struct Portion {
     changes: u64,
-    /// Of their keys and values.
+    /// Bytes of their keys and values.
     bytes: u64,
-    /// Where the next one begins; `None`: it was all.
+    /// Where the next portion begins; `None` if this was the last one.
     next: Option<(KeyspaceId, Bytes)>,
 }
 
 impl Engine {
-    /// Takes the queue to the trees. The last portion waits until all `is_ready` for it.
+    /// Applies the queue to the trees. The last portion first waits for `is_ready`.
     pub(super) fn flush_portions(
         &self,
         at_work: &mut WriterAtWork<'_>,
@@ -53,7 +54,7 @@ impl Engine {
         is_ready: Wait<'_>,
     ) -> Result<()> {
         let (writer, work) = at_work.parts()?;
-        // A flush that was interrupted has published something.
+        // An interrupted flush has already published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let mut is_ready = Some(is_ready);
         loop {
@@ -69,7 +70,7 @@ impl Engine {
                 }
                 ahead => ahead,
             };
-            // There may be space for a small one where there is none for this.
+            // If there is no space for a large portion, there may be for a small one.
             let is_large = budget > portion(live) || ahead.is_some();
             let place = ahead.as_ref().map_or_else(|| sweep.place(), |ahead| ahead.place.clone());
             let (attempt, parts, mut sample, begun, _work) = match ahead {
@@ -79,7 +80,7 @@ impl Engine {
                     (attempt, passed, sample, Portion { changes, bytes, next: None }, Some(work))
                 }
                 None => {
-                    // What went ahead may have come to nothing, and its memory is given back.
+                    // Work done ahead may have been discarded; its memory has then been given back.
                     work.needs(self.flushing(frozen.queue.bytes()));
                     let from = frozen.resume.lock().clone().unwrap_or_default();
                     let attempt = Attempt::begin(base, &self.pager, &mut *writer);
@@ -108,8 +109,9 @@ impl Engine {
             };
             let base = attempt.base();
             let base_high = base.wal_high;
-            // What is in this portion the trees will have when the next is looked at, so each has a sample of its own. In the end little is more than
-            // nothing: of long records there are never many.
+            // Before the next portion is sampled, the trees have this portion's changes, so each portion has a
+            // sample of its own. At the end of the queue a small sample is better than none: there are never
+            // many long records.
             if (sample.is_enough() || next.is_none())
                 && let Ok(Some(fresh)) = sample.fresh(&self.pager, base)
             {
@@ -133,7 +135,7 @@ impl Engine {
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(wait) => wait()?,
                 SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
-                // A smaller portion may come in the place of this one.
+                // A smaller portion may replace this one.
                 SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
                 SyncLog::Done => {}
             }
@@ -156,21 +158,22 @@ impl Engine {
             *frozen.resume.lock() = next;
             self.flush.shortage.eased();
             match self.tidy_up(writer, Patience::AtWork) {
-                // Perhaps there is space for what waits.
+                // There may be space for what is waiting.
                 Err(error) if error.is_disk_full() => self.make_room(),
                 tidied => tidied?,
             }
         }
     }
 
-    /// There was no space for a large portion: a smaller one comes in its place, with the same blocks.
+    /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
     fn try_smaller_portion(&self, sweep: &mut Sweep, place: Place) {
         sweep.back_to(place);
         self.flush.shortage.be_careful();
         self.make_room();
     }
 
-    /// Takes changes from the front of the queue to the trees, as many as the budget of rewritten bytes allows, and a limit of written ones, to those that a portion that was begun has.
+    /// Applies changes from the front of the queue, in addition to those already in the begun portion. Stops at
+    /// the budget of rewritten bytes, or at the limit of written bytes.
     fn fill_portion<'q>(
         &self,
         attempt: &mut Attempt<'_>,
@@ -182,7 +185,7 @@ impl Engine {
         let nodes = self.nodes_max();
         let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
-        // A tree is touched once in an attempt.
+        // An attempt touches each tree only once.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
@@ -192,7 +195,7 @@ impl Engine {
             let leaf_len = self.shares.node_len.leaf;
             let grounds = Grounds { sweep, sample, fresh, leaf_len, ahead: None };
             let routed = route(attempt, keyspace, changes, grounds, limits)?;
-            // More than was foreseen, where areas of many tiny pieces have become full at the same time.
+            // More than foreseen, if areas of many tiny pieces become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;

@@ -1,7 +1,8 @@
-//! The log that a frozen queue came from: durable before a part of the queue is, and removed when all of it is in the trees; and the generation
-//! behind it, which is begun durably before the log begins there.
+//! The log of a frozen queue. It becomes durable before a part of the queue does, and is removed when the whole
+//! queue is in the trees. The log generation after it is durably begun before the manifest says that the log
+//! starts there.
 //!
-//! Invariant: after a sync that failed writes are refused, whatever becomes of the flush.
+//! Invariant: after a failed sync, writes are refused, whatever happens to the flush.
 
 use crate::beside::Wait;
 use crate::commit::Log;
@@ -9,28 +10,28 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The sync of the log that a frozen queue came from.
+/// The state of the sync of the frozen queue's log.
 pub(super) enum SyncLog<'a> {
-    /// On its way, and to be waited for.
+    /// In progress; must be waited for.
     Begun(Wait<'a>),
-    /// Only before a portion that is not all.
+    /// Needed only before a portion that is not the whole queue.
     IfNeeded,
     Done,
 }
 
 impl Engine {
-    /// Whether the log of the frozen queue is to be synced beside the first portion: others will follow, or commits are durable one by one,
-    /// and the next of them would have to wait for it.
+    /// Whether to sync the frozen queue's log beside the first portion. True if more portions will follow, or
+    /// if commits are durable one by one: the next such commit would have to wait for this sync.
     pub(super) fn is_log_synced_early(&self, wal_low: u64) -> bool {
         let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
         self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
     }
 
-    /// Makes the log durable that the frozen queue came from.
+    /// Makes the log of the frozen queue durable.
     pub(super) fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
         for old in unsynced.into_iter().filter(|old| old.generation() < wal_low) {
-            // Whatever becomes of the flush: no other sync would tell of this any more.
+            // Poison, whatever happens to the flush: no later sync would report this failure again.
             old.sync().inspect_err(|error| self.poison(error))?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(old.generation());
@@ -39,12 +40,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the generation begun that follows the frozen queue's log, before the manifest says that the log begins there. Whoever froze the
-    /// queue only wrote its header, since everybody waited for him.
+    /// Durably begins the generation after the frozen queue's log, before the manifest says that the log starts
+    /// there. The thread that froze the queue only wrote the header, because all writers waited for it.
     pub(super) fn begin_log(&self, generation: u64) -> Result<()> {
         let guard = self.log.lock();
         let Some(log) = guard.as_ref() else {
-            // While it is replayed there is none yet, and what is noted is begun. But who closes the database has taken it, and nobody can know.
+            // During replay there is no log yet, and every noted generation has begun. But if the database is
+            // being closed, the log has been taken away, and this cannot be known.
             let is_begun = self.state.load().version.wal_high >= generation;
             return if is_begun { Ok(()) } else { Err(Error::Closed) };
         };
@@ -58,10 +60,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes generations of the log that are no longer needed.
+    /// Removes log generations that are no longer needed.
     pub(super) fn shorten_log(&self, low: u64) {
         let Some(old) = self.log.lock().as_mut().map(|log| log.wal.take_below(low)) else { return };
-        // Nobody waits for the log meanwhile: what goes may have many pages that are not written.
+        // Without the log lock: the files may have many unwritten pages, so removing them can take long.
         let (left, result) = old.remove(&*self.volume);
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);

@@ -1,30 +1,32 @@
-//! What flushes do while the disk is full: they try a little at a time and pause in between, so that what does not fit is not written again
-//! and again; what has fitted stays. A portion that found space doubles the next, so that the end of a shortage is soon felt.
+//! How flushes behave while the disk is full. They write a small portion and pause between attempts, so that
+//! data that does not fit is not written again and again; portions that fit stay. Each portion that found space
+//! doubles the next one, so that flushing speeds up soon after the shortage ends.
 //!
 //! Invariants:
-//! 1. There is a try at least every [`PAUSE_MAX`], at once for whoever asks for a flush, and a last one before a writer is refused.
-//! 2. After a whole flush nothing is limited; but for a while no portion is larger than a small database's.
+//! 1. There is an attempt at least every [`PAUSE_MAX`], at once when a flush is requested, and once more before
+//!    a writer is refused.
+//! 2. After a complete flush there is no limit. But for a while, no portion is larger than a small database's.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Bytes that the first portion after a full disk writes, about.
+/// Approximate bytes that the first portion after a full disk writes.
 const LIMIT_MIN: u64 = 256 << 10;
-/// Between two tries in the background: twice as long each time.
+/// The first pause between attempts in the background. It doubles each time.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
-/// In the foreground commits try: whenever the active queue has filled by a 64th of what it may hold.
+/// In the foreground, commits try again each time the active queue has filled by another 64th of its capacity.
 const TRIES_A_QUEUE: usize = 64;
 
-/// Flushes that take no large portions after one for which there was no space.
+/// Number of flushes that avoid large portions after one for which there was no space.
 const CAREFUL: u64 = 100;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Shortage {
     now: Mutex<Option<Short>>,
-    /// So many flushes are careful still.
+    /// Number of further flushes that must avoid large portions.
     careful: AtomicU64,
 }
 
@@ -33,19 +35,19 @@ struct Short {
     /// Bytes that a portion may write.
     limit: u64,
     pause: Duration,
-    /// How full the active queue was at the last try.
+    /// Bytes in the active queue at the last attempt.
     fill: usize,
 }
 
 impl Shortage {
-    /// A flush found the disk full, while the active queue was so full.
+    /// A flush found the disk full. The active queue then held `fill` bytes.
     pub fn failed(&self, fill: usize) {
         let mut now = self.now.lock();
         let pause = now.map_or(PAUSE, |short| (2 * short.pause).min(PAUSE_MAX));
         *now = Some(Short { limit: LIMIT_MIN, pause, fill });
     }
 
-    /// There was space for a portion.
+    /// A portion found space.
     pub fn eased(&self) {
         if let Some(short) = &mut *self.now.lock() {
             short.limit = short.limit.saturating_mul(2);
@@ -53,33 +55,34 @@ impl Shortage {
         }
     }
 
-    /// There was space for everything.
+    /// A whole flush found space.
     pub fn over(&self) {
         *self.now.lock() = None;
         let _ = self.careful.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
     }
 
-    /// There was no space for a large portion, but perhaps there is for a small one.
+    /// There was no space for a large portion, though there may be for a small one.
     pub fn be_careful(&self) {
         self.careful.store(CAREFUL, Relaxed);
     }
 
-    /// Whether portions are to be small.
+    /// Whether portions must be small.
     pub fn is_careful(&self) -> bool {
         self.careful.load(Relaxed) > 0
     }
 
-    /// Bytes that a portion may write, about: what is begun is finished.
+    /// Approximate bytes that a portion may write. What has been started is finished.
     pub fn limit(&self) -> u64 {
         self.now.lock().map_or(u64::MAX, |short| short.limit)
     }
 
-    /// How long to wait after a try that failed.
+    /// How long to pause after a failed attempt.
     pub fn pause(&self) -> Duration {
         self.now.lock().map_or(Duration::ZERO, |short| short.pause)
     }
 
-    /// Whether a commit in the foreground is to try, now that the active queue is so full of so much.
+    /// Whether a commit in the foreground should try again, with `fill` of `capacity` bytes in the active
+    /// queue.
     pub fn is_worth_a_try(&self, fill: usize, capacity: usize) -> bool {
         self.now.lock().is_none_or(|short| fill < short.fill || fill - short.fill >= capacity / TRIES_A_QUEUE)
     }

@@ -1,11 +1,11 @@
-//! What a flush tells of itself when it is over: one event each (`tracing`, target `sapwood::flush`, level DEBUG), for whoever wonders why
-//! writers wait, or where the bytes come from. A picture of all of them is worth more than sums: faults of pacing and of memory showed in no
-//! other way.
+//! Reports each flush as one trace event when it ends (`tracing`, target `sapwood::flush`, level DEBUG). It
+//! explains why writers wait, and where written bytes come from. The series of events shows more than sums do:
+//! faults of pacing and memory showed up in no other way.
 //!
 //! ```text
 //! queue frozen ──append──▶ in the trees ──collect, cleanse what is due──▶ over        in_trees_ms, took_ms
 //! ```
-//! Invariant: where nobody listens it costs nothing but the question whether somebody does.
+//! Invariant: if nobody listens, the only cost is checking whether somebody does.
 
 use crate::engine::Engine;
 use crate::tree::sweep::Lengths;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "sapwood::flush";
 
-/// What a flush has to tell so far; `None` where nobody listens.
+/// The data collected for the event. `None` if nobody listens.
 pub(super) struct Told(Option<Begun>);
 
 struct Begun {
     at: Instant,
     in_trees: Duration,
-    /// The counters as they were.
+    /// The counters when the flush began.
     before: [u64; COUNTED],
 }
 
@@ -54,7 +54,7 @@ impl Told {
         }
     }
 
-    /// The flush is over, and of so many blocks that were due some are left.
+    /// The flush has ended. `due` blocks were due, and `left` of them have not been cleansed.
     pub fn end(self, engine: &Engine, lengths: Lengths, due: usize, left: usize) {
         let Some(Begun { at, in_trees, before }) = self.0 else { return };
         let now = counted(engine);

@@ -1,6 +1,6 @@
-//! Whose turn it is: what the background thread does until it is told to stop, and how long others wait for a flush.
+//! The flush thread's main loop, and how other threads wait for a flush.
 //!
-//! Invariant: without a background thread whoever waits flushes.
+//! Invariant: without a background thread, the thread that waits runs the flush itself.
 
 use super::control::Control;
 use super::handed_on::HandedOn;
@@ -12,7 +12,7 @@ use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
 impl Engine {
-    /// What the background thread does until it is told to stop.
+    /// The main loop of the flush thread. Returns when told to stop.
     pub fn flush_loop(&self) {
         let _panicked = Panicked::watch(self, "the flushing thread");
         let mut idle = Idle::default();
@@ -26,7 +26,7 @@ impl Engine {
                         MutexGuard::unlocked(&mut control, || handed_on = HandedOn::default());
                         continue;
                     }
-                    // However often it is woken in between.
+                    // Recomputed after each wakeup, however often the thread is woken.
                     let left = idle.left(self.keeps_something());
                     if left.is_zero() {
                         MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
@@ -41,7 +41,7 @@ impl Engine {
             if let Err(error) = self.flush_and_hand_on(&mut handed_on) {
                 handed_on = HandedOn::default();
                 if error.is_disk_full() {
-                    // Until there is space there may be no next queue.
+                    // There may be no next queue until there is space.
                     self.give_back_spare(Duration::ZERO);
                     self.pause_for_space();
                 }
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// Waits after a flush that found the disk full, unless somebody asks for another.
+    /// Waits after a flush that found the disk full. Ends early if anyone asks for a flush.
     fn pause_for_space(&self) {
         let until = Instant::now() + self.flush.shortage.pause();
         let mut control = self.flush.inner.lock();
@@ -59,13 +59,13 @@ impl Engine {
         }
     }
 
-    /// Waits until no queue is frozen. An error if the flush failed since.
+    /// Waits until no queue is frozen. Returns an error if a flush failed meanwhile.
     pub fn wait_for_flush(&self) -> Result<()> {
         self.wait_until(|_| self.state.load().frozen.is_none())
     }
 
-    /// Waits until there is room in the active queue, or may be. Not until no queue is frozen: that may be another one when whoever waits has his turn, which somebody
-    /// who did not wait has filled.
+    /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
+    /// the time the waiter runs, other writers may have filled and frozen another one.
     pub fn wait_for_a_queue(&self) -> Result<()> {
         self.wait_until(|_| {
             let state = self.state.load();
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Takes everything that was committed to the trees.
+    /// Applies all commits so far to the trees.
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
@@ -119,10 +119,10 @@ impl Engine {
         }
     }
 
-    /// Freezes the active queue, and waits until it is in the trees and what is due is cleansed.
+    /// Freezes the active queue, and waits until it is in the trees and what is due has been cleansed.
     fn freeze_and_wait(&self, mut guard: MutexGuard<'_, Option<Log>>) -> Result<()> {
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        // No queue is frozen, and nobody else can freeze one: the next flush that begins is that of this queue.
+        // No queue is frozen, and nobody else can freeze one, so the next flush to begin is that of this queue.
         let end = self.flush.begun() + 1;
         self.freeze(log)?;
         drop(guard);

@@ -1,6 +1,7 @@
-//! The ordered map inside the operation queue: it only grows, one thread at a time inserts, any number read without a
-//! lock, and readers wait for nobody. Keys and values lie in memory that is never moved and is given up as a whole. Above them is a tree of small nodes
-//! that hold four bytes of each key and four bytes that say where it is.
+//! The ordered map inside the operation queue. It only grows; one thread at a time inserts; any number of
+//! threads read without a lock and never wait. Keys and values lie in memory that is never moved and is freed
+//! as a whole. Above them is a tree of small nodes, which hold four bytes of each key and a four-byte position
+//! of its entry.
 //!
 //! ```text
 //! inner node   12 · 40 · 7a        in order, never added to: a longer one takes its place
@@ -9,15 +10,17 @@
 //!               │      │      │
 //! entries      …                     as they came (`entry.rs`)
 //! ```
-//! An insertion waits for one cache line in the most cases, the head of a leaf: the upper levels are few and stay in the cache, and to a leaf an
-//! entry is appended, at whatever place of it, without a look at what is there. Sorting is for those who want order, and for a leaf that is full and
-//! becomes two. (The operation queue of the PIO B-tree is sorted late, too, as a whole. The skip list that stood here before waited for ten to fifteen
-//! lines; see docs/notebook.md.)
+//! An insertion usually waits for a single cache line, the head of a leaf: the upper levels are small and stay
+//! in the cache, and the entry is appended to the leaf without looking at what is there. Entries are sorted
+//! only for ordered reads, and when a full leaf is split. (The operation queue of the PIO B-tree is also sorted
+//! late, but as a whole. The skip list that was here before waited for ten to fifteen lines; see
+//! docs/notebook.md.)
 //!
 //! Invariants:
-//! 1. Leaves have ranges that follow on: all entries from where one begins (`low`) to where the next one does, and nothing else.
-//! 2. Whoever sees an entry sees all of it: it is written before its place is told.
-//! 3. A change of the tree becomes visible with one store: all that leads to it is new (`grow.rs`).
+//! 1. Leaves have adjacent ranges: each holds exactly the entries from its own start (`low`) up to the start of
+//!    the next.
+//! 2. A reader that sees an entry sees all of it: the entry is written before its position is published.
+//! 3. A change of the tree becomes visible with one store: everything that leads to it is new (`grow.rs`).
 
 mod ahead;
 mod entry;
@@ -43,43 +46,43 @@ pub(crate) use tests::pages_of;
 /// Entries that are sorted and inserted together.
 const ROUND: usize = 1024;
 
-/// Entries that a walk has on their way into the cache.
+/// Entries that a walk prefetches into the cache.
 const AHEAD: usize = 6;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Map {
     table: Table,
-    /// Place of the root, and levels above the leaves.
+    /// The position of the root, and the number of levels above the leaves.
     root: AtomicU64,
-    /// Bytes of all that was taken.
+    /// Bytes of all memory taken.
     memory: AtomicUsize,
-    /// Bytes of them that wait to be used, in whole small chunks.
+    /// Unused part of `memory`, in bytes, rounded down to whole small chunks.
     waiting: AtomicUsize,
     writer: Mutex<Writer>,
 }
 
 struct Writer {
     memory: Memory,
-    /// Nodes that nobody can reach: leaves, inner nodes. A kind never becomes the other.
+    /// Unreachable nodes, for reuse: leaves and inner nodes. One kind is never reused as the other.
     idle: [Vec<Place>; 2],
-    /// Entries that are in the tree.
+    /// Number of entries in the tree.
     count: usize,
-    /// Changes of the tree, beyond slots that were added.
+    /// Number of structural changes, not counting added slots.
     changes: u64,
     /// The last leaf and the last entry: where sorted input goes.
     last_leaf: Place,
     last: Place,
-    /// Written, not yet in the tree: at most [`ROUND`], 16 KiB.
+    /// Written but not yet in the tree: at most [`ROUND`], 16 KiB.
     round: Vec<Fresh>,
 }
 
-/// An entry that is in no leaf yet.
+/// An entry that is not yet in a leaf.
 #[derive(Clone, Copy)]
 struct Fresh {
     entry: Place,
 }
 
-/// One that shares memory with nobody.
+/// A map that shares no spare memory.
 #[cfg(test)]
 impl Default for Map {
     fn default() -> Self {
@@ -88,7 +91,7 @@ impl Default for Map {
 }
 
 impl Map {
-    /// An empty one, which takes what others have left there, and leaves there what it has when it is gone.
+    /// An empty map. It takes memory from `spare`, and leaves its own memory there when it is dropped.
     pub fn new(spare: &Arc<Spare>) -> Self {
         Self {
             table: Table::default(),
@@ -107,14 +110,14 @@ impl Map {
         }
     }
 
-    /// Bytes of memory that the map takes.
+    /// Bytes of memory that the map has taken.
     pub fn memory(&self) -> usize {
         self.memory.load(Relaxed)
     }
 
-    /// As [`Map::memory`], less what was taken in advance.
+    /// Like [`Map::memory`], without the memory taken in advance.
     pub fn fill(&self) -> usize {
-        // Beside who inserts, the second may be that of a chunk more.
+        // During an insertion, `waiting` may include a chunk that `memory` does not include yet.
         self.memory().saturating_sub(self.waiting.load(Relaxed))
     }
 
@@ -122,7 +125,7 @@ impl Map {
         self.waiting.store(writer.memory.left() / CHUNK * CHUNK, Relaxed);
     }
 
-    /// The root, and the levels above the leaves.
+    /// The root, and the number of levels above the leaves.
     #[inline]
     fn root(&self) -> Option<(Place, usize)> {
         let root = self.root.load(Acquire);
@@ -142,7 +145,7 @@ impl Map {
         self.root().is_none()
     }
 
-    /// The entries at and behind `key`, in order. What is inserted meanwhile may be left out.
+    /// The entries at and after `key`, in order. Concurrent insertions may be missed.
     pub fn from(&self, key: Key<'_>) -> Walk<'_> {
         let mut page = self.page(Goal::At(key));
         if let Some(page) = &mut page {
@@ -158,12 +161,13 @@ impl Map {
         Walk { map: self, page: self.page(Goal::First) }
     }
 
-    /// The entries before `key` (none: all), the last one first. What is inserted meanwhile may be left out.
+    /// The entries before `key` (or all, if `None`), in descending order. Concurrent insertions may be missed.
     pub fn back_from(&self, key: Option<Key<'_>>) -> WalkBack<'_> {
         WalkBack { map: self, page: self.page_before(key) }
     }
 
-    /// The leaf that has what is before `key`, and no more of it. But for the first one each has something: the entry that it begins with.
+    /// The last leaf with an entry before `key`, cut off at `key`. Every leaf except the first has at least the
+    /// entry that it begins with.
     fn page_before(&self, key: Option<Key<'_>>) -> Option<Page<'_>> {
         let mut page = self.page(key.map_or(Goal::Last, Goal::Before))?;
         if let Some(key) = key {
@@ -173,14 +177,14 @@ impl Map {
         Some(page)
     }
 
-    /// The first entry at or behind `key`.
+    /// The first entry at or after `key`.
     pub fn at_or_after(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let page = self.page(Goal::At(key))?;
         page.entry(self, page.before(self, key)).or(page.upper)
     }
 
-    /// Inserts entries, in any order; none with the same key may be there or among them. Threads take turns. Readers see
-    /// them one after the other.
+    /// Inserts entries in any order. No key may exist already or occur twice. Threads take turns. Readers see
+    /// the entries appear one after the other.
     pub fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
         let writer = &mut *self.writer.lock();
         let mut entries = entries.into_iter().fuse();
@@ -195,7 +199,7 @@ impl Map {
             }
             self.tell_waiting(writer);
             self.insert_round(writer);
-            // Nodes take memory, too.
+            // Nodes take memory too.
             self.tell_waiting(writer);
         }
     }
@@ -218,7 +222,7 @@ impl<'a> Iterator for Walk<'a> {
             if let Some(entry) = page.next(map) {
                 return Some(entry);
             }
-            // The next leaf may have become two meanwhile; this is where it begins all the same.
+            // The next leaf may have been split meanwhile; its first part still begins at this key.
             self.page = page.upper.and_then(|upper| map.page(Goal::At(upper.key())));
             self.page.iter().for_each(|page| page.prefetch(map, AHEAD));
         }
@@ -240,7 +244,7 @@ impl<'a> Iterator for WalkBack<'a> {
             return Some(entry);
         }
         self.page = self.map.page_before(Some(page.first(self.map).key()));
-        // Nothing before the first entry of a leaf: that was the first one.
+        // If there is nothing before the leaf's first entry, that entry was the map's first.
         self.page.as_mut()?.next_back(self.map)
     }
 }

@@ -1,8 +1,10 @@
-//! OPQ, the operation queue: changes wait here, in memory and in key order, until a flush takes them to the trees as
-//! one sorted batch. (PIO B-tree, VLDB 2011, section 3.2. Theirs is an array that is sorted now and then; this is an
-//! ordered map that is read without locks, with a version for each change, since readers look into it all the time.)
+//! OPQ, the operation queue: holds changes in memory, in key order, until a flush applies them to the trees as
+//! one sorted batch. (PIO B-tree, VLDB 2011, section 3.2. There it is an array that is sorted now and then.
+//! Here it is an ordered map with lock-free reads and a version per change, since readers search it all the
+//! time.)
 //!
-//! A queue is *active* (the one committer adds to it), then *frozen* (nobody does, the flush reads it), then gone.
+//! A queue is first *active* (the committer adds to it), then *frozen* (nobody adds, the flush reads it), then
+//! dropped.
 //!
 //! Invariants:
 //! 1. Entries are in order of keyspace, key, and then newest first: the entry that a reader at sequence number `s`
@@ -17,10 +19,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a queue says about a key: a value, or `None` for "removed".
+/// What a queue holds for a key: a value, or `None` for "removed".
 pub(crate) type Change = Option<Bytes>;
 
-/// Versions of a key, about a leaf of them, that a walk passes over before it seeks the place behind them: a counter may have a million.
+/// How many versions of a key (about a leaf of them) a walk passes over before it searches for the position
+/// behind them. A counter may have a million versions.
 const PASSED_MAX: usize = 29;
 
 /// The operation queue.
@@ -33,13 +36,13 @@ pub(crate) struct Opq {
 }
 
 impl Opq {
-    /// An empty one, whose memory is what others have left there as far as it goes.
+    /// An empty queue, which uses memory from `spare` as far as there is any.
     pub fn new(spare: &Arc<Spare>) -> Self {
         Self { entries: Map::new(spare), count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Adds changes, the first with sequence number `first_seq`. Called by one thread at a time, with growing sequence
-    /// numbers. Until all are in, readers at these numbers may miss some.
+    /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending
+    /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
     pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
         let (mut seq, mut bytes) = (first_seq, 0);
         self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
@@ -48,17 +51,17 @@ impl Opq {
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             (place, value)
         }));
-        // Nobody else adds to them.
+        // There is no other writer, so load and store suffice.
         self.bytes.store(self.bytes() + bytes as u64, Relaxed);
         self.count.store(self.count() + (seq - first_seq), Relaxed);
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory taken.
     pub fn memory(&self) -> usize {
         self.entries.memory()
     }
 
-    /// As [`Opq::memory`], less what was taken in advance: what tells whether the queue is full.
+    /// Like [`Opq::memory`], without the memory taken in advance. Decides whether the queue is full.
     pub fn fill(&self) -> usize {
         self.entries.fill()
     }
@@ -68,7 +71,7 @@ impl Opq {
         self.bytes.load(Relaxed)
     }
 
-    /// Changes in it, all versions of a key counted.
+    /// Number of changes, counting all versions of a key.
     pub fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
@@ -77,15 +80,15 @@ impl Opq {
         self.entries.is_empty()
     }
 
-    /// What the queue says about the key to a reader at `seq`; `None` if nothing. It is remembered that somebody asked.
+    /// What a reader at `seq` sees for the key; `None` if the queue has nothing. Marks the entry as asked for.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
         let entry = self.entries.get((keyspace, key, seq))?;
         entry.ask();
         Some(entry.value().map(Bytes::copy_from_slice))
     }
 
-    /// Appends to `out` up to `max` keys at or after `from` with what a reader at `seq` sees of them, removals
-    /// included. Returns false when the keyspace has no more.
+    /// Appends to `out` up to `max` keys at or after `from`, with what a reader at `seq` sees of them,
+    /// including removals. Returns false if the keyspace has no more.
     pub fn chunk(
         &self,
         keyspace: KeyspaceId,
@@ -118,7 +121,8 @@ impl Opq {
             }
             passed += 1;
             if passed == PASSED_MAX {
-                // What is newer than the reader ends where he sees something, what is older where the key does.
+                // Skip versions that are too new for the reader by seeking to `seq`; skip older ones by seeking
+                // to the end of the key.
                 entries = self.entries.from((keyspace, at.1, if seen { SeqNo::MIN } else { seq }));
                 passed = 0;
             }
@@ -126,7 +130,7 @@ impl Opq {
         false
     }
 
-    /// As [`Opq::chunk`], downwards from `from`.
+    /// Like [`Opq::chunk`], in descending order from `from`.
     pub fn chunk_back(
         &self,
         keyspace: KeyspaceId,
@@ -135,7 +139,7 @@ impl Opq {
         max: usize,
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
-        // The oldest version of a key is the last one of it.
+        // Within a key, the oldest version comes last.
         let successor;
         let before = match from {
             Bound::Unbounded => {
@@ -155,7 +159,8 @@ impl Opq {
                 return false;
             }
             let is_of_it = |entry: &Entry<'_>| (entry.key().0, entry.key().1) == (keyspace, key);
-            // What the reader sees of a key is the newest version of its time, so the last that one comes to.
+            // The reader sees the newest version up to `seq`. Walking from old to new, that is the last one
+            // that qualifies.
             let (mut seen, mut passed) = ((version <= seq).then_some(oldest), 0);
             while let Some(newer) = entries.next_if(is_of_it) {
                 if newer.key().2 <= seq {
@@ -178,13 +183,13 @@ impl Opq {
         false
     }
 
-    /// All keys at and above `from` (or from the beginning) with their newest change, in order, as they lie in the queue: what a
-    /// flush applies. The queue must be frozen.
+    /// All keys at and above `from` (or from the beginning), in order, each with its newest change, borrowed
+    /// from the queue. This is what a flush applies. The queue must be frozen.
     pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = OperationRef<'_>> + '_ {
         self.newest_and_asked(from).map(|(newest, _)| newest)
     }
 
-    /// As [`Opq::newest`], and whether somebody has asked for the key.
+    /// Like [`Opq::newest`], with whether a reader has asked for the key.
     pub fn newest_and_asked(
         &self,
         from: Option<(KeyspaceId, Bytes)>,
@@ -195,7 +200,7 @@ impl Opq {
             let newest = entries.next()?;
             let (keyspace, key, _) = newest.key();
             let mut is_asked = newest.is_asked();
-            // Older versions of the key follow.
+            // The older versions of the key follow.
             while let Some(older) = entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key))
             {
                 is_asked |= older.is_asked();

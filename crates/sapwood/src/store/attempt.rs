@@ -1,5 +1,5 @@
-//! One attempt to bring the store from a version to the next: new nodes go to the writer, and an edit says what they
-//! replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
+//! An attempt to bring the store from one version to the next: it writes new nodes, and its edit says what
+//! they replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
 //!
 //! ```text
 //! begin ──write, relocate, free──▶ … ──seal, finish──▶ (sync data, commit edit) ──committed──▶ done
@@ -27,13 +27,13 @@ use std::collections::HashMap;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
-/// How often an attempt tells how far it has come, in bytes.
+/// How many bytes an attempt writes between two reports of its progress.
 const STEP: u64 = 256 << 10;
 
-/// What a node's bytes are known by, wherever they lie: how many they are, and what they add up to.
+/// What identifies a node's bytes wherever they are stored: their length and checksum.
 type Bytes = (u32, u32);
 
-/// Those of a node in a version. Who writes a node anew gives it another epoch, so that they add up to something else.
+/// Length and checksum of a node in a version. A rewritten node has another epoch, and so another checksum.
 fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
     version.table.address(id).map(|Address { len, crc, .. }| (len, crc))
 }
@@ -44,7 +44,7 @@ pub(crate) struct Attempt<'a> {
     pager: &'a Pager,
     writer: Box<dyn DerefMut<Target = Writer> + Send + 'a>,
     mark: Option<Mark>,
-    /// Ids that it has taken, and those that its edit frees.
+    /// Ids that the attempt has taken, and ids that its edit frees.
     taken: Vec<NodeId>,
     freed: Vec<NodeId>,
     edit: Edit,
@@ -54,32 +54,32 @@ pub(crate) struct Attempt<'a> {
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
-    /// Is told now and then how many bytes more are written.
+    /// Called now and then with the number of bytes written since the last call.
     told: &'a (dyn Fn(u64) + Sync),
-    /// Blocks that have got log pieces, and what they were then.
+    /// Blocks that got log pieces, with their length and checksum at that time.
     appended: HashMap<NodeId, Option<Bytes>>,
-    /// Of each layer in the edit.
+    /// The keyspace of each layer in the edit.
     keyspaces: Vec<KeyspaceId>,
 }
 
-/// A piece of a layer that is to be appended.
+/// A piece of a layer to be appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
-    /// Above all keys of the piece before, and not above any of its own; not looked at in the first.
+    /// Above all keys of the piece before, and not above any of its own; ignored for the first piece.
     pub fence: &'a [u8],
-    /// Its changes among those of the layer.
+    /// Range of its changes among those of the layer.
     pub changes: Range<usize>,
 }
 
-/// What an attempt has brought to the device.
+/// What an attempt has written.
 pub(crate) struct Sealed {
     pub edit: Edit,
-    /// Segments that it begins.
+    /// Segments that the attempt begins.
     pub begun: Vec<Arc<Segment>>,
 }
 
 impl<'a> Attempt<'a> {
-    /// With a writer that is lent, or one of its own.
+    /// Begins an attempt with a borrowed writer, or one of its own.
     pub fn begin(
         base: Arc<Version>,
         pager: &'a Pager,
@@ -108,31 +108,33 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// From now on `told` is told how many bytes of nodes more are written, each time these are [`STEP`] or so, and in the end.
+    /// From now on calls `told` with the number of bytes of nodes written since the last call, about every
+    /// [`STEP`] bytes and at the end.
     pub fn telling(mut self, told: &'a (dyn Fn(u64) + Sync)) -> Self {
         self.told = told;
         self
     }
 
-    /// Goes on at another version, if all that it has written is new: log pieces of blocks that are [as they were](Attempt::still_fits), and no more.
+    /// Moves to another base version. Allowed if the attempt has only written new nodes: log pieces of blocks
+    /// that are [as they were](Attempt::still_fits).
     pub fn go_on_at(&mut self, version: Arc<Version>) {
         debug_assert!(self.edit.emptied.is_empty() && self.edit.freed.is_empty(), "nothing was replaced");
-        // An id that somebody else has set free meanwhile was another node's in the version before.
+        // An id that somebody else has freed meanwhile was another node's in the version before.
         self.replaced.clear();
         self.base = version;
     }
 
-    /// Whether the blocks that have got log pieces are in this version what they were when they got them.
+    /// Whether all blocks that got log pieces are in this version what they were then.
     pub fn still_fits(&self, version: &Version) -> bool {
         self.appended.iter().all(|(block, bytes)| bytes_of(version, *block) == *bytes)
     }
 
-    /// Whether a block has got log pieces.
+    /// Whether the block got log pieces in this attempt.
     pub fn has_appended_to(&self, block: NodeId) -> bool {
         self.appended.contains_key(&block)
     }
 
-    /// The version that this attempt begins at.
+    /// The version that the attempt starts from.
     pub fn base(&self) -> &Arc<Version> {
         &self.base
     }
@@ -151,19 +153,19 @@ impl<'a> Attempt<'a> {
         self.edit.set.len()
     }
 
-    /// Whether no more should be written, because the edit has become long.
+    /// Whether the edit has become so long that no more should be written.
     pub fn is_long(&self) -> bool {
         self.edit.nodes_len() > (EDIT_MAX / 4) as u64
     }
 
-    /// An id for a node that is new.
+    /// An id for a new node.
     pub fn allocate(&mut self) -> NodeId {
         let id = self.writer.file().take_id();
         self.taken.push(id);
         id
     }
 
-    /// Writes a node anew, of the first `count` entries.
+    /// Writes a node with the first `count` entries under this id.
     pub fn write(
         &mut self,
         id: NodeId,
@@ -187,7 +189,7 @@ impl<'a> Attempt<'a> {
         position.map(|_| ())
     }
 
-    /// Appends changes, which ascend by key, to a block's log area: a layer of these pieces.
+    /// Appends changes, which ascend by key, to a block's log area, as one layer of these pieces.
     pub fn append_layer(
         &mut self,
         block: NodeId,
@@ -219,7 +221,8 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Gives up the layers of a block's log area, of which these changes are all that counts: they are one layer now, of these pieces.
+    /// Replaces all layers of a block's log area by one of these pieces; `changes` is the newest change of
+    /// each key.
     pub fn merge_layers(
         &mut self,
         (block, area): (NodeId, &LogArea),
@@ -235,19 +238,20 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// So many in a hundred of the changes to a keyspace in new layers are records that its tree did not have, probably.
+    /// Sets the percentage of new records, which the tree probably did not have, in all new layers, by
+    /// keyspace.
     pub fn set_fresh(&mut self, percent: impl Fn(KeyspaceId) -> u64) {
         for ((_, layer), keyspace) in self.edit.layers.iter_mut().zip(&self.keyspaces) {
             layer.fresh = percent(*keyspace).min(100) as u32;
         }
     }
 
-    /// Whether the block has a log area in the version that the attempt is at, or gets one.
+    /// Whether the block has a log area in the base version, or gets one in this attempt.
     pub fn has_log(&self, block: NodeId) -> bool {
         self.appended.contains_key(&block) || self.base.logs.get(block).is_some()
     }
 
-    /// Gives up all log pieces of a block, whose changes the leaves have now.
+    /// Frees all log pieces of a block, whose changes are in the leaves now.
     pub fn empty_log(&mut self, block: NodeId) {
         let base = Arc::clone(&self.base);
         let Some(area) = base.logs.get(block) else { return };
@@ -255,10 +259,10 @@ impl<'a> Attempt<'a> {
         area.pieces().for_each(|piece| self.free(piece));
     }
 
-    /// Writes a node as it is to a new place.
+    /// Copies a node unchanged to a new place.
     pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
         let position = self.append(id, node.bytes(), node.crc())?;
-        // The one that is there has memory of its own; the given one may lie in what was read ahead.
+        // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.
         if let Some(cached) = self.replace(id) {
             self.pager.admit(position, cached);
             self.admitted.push(position);
@@ -281,36 +285,36 @@ impl<'a> Attempt<'a> {
         Ok(position)
     }
 
-    /// Notes that the node's old place is about to die. Gives the node, if it is in the cache.
+    /// Notes that the node's old address is about to die. Returns the node if it is in the cache.
     fn replace(&mut self, id: NodeId) -> Option<Node> {
         let old = self.base.table.address(id)?;
         self.replaced.push(old.position);
         self.pager.cached(old)
     }
 
-    /// Gives a node up.
+    /// Frees a node.
     pub fn free(&mut self, id: NodeId) {
         self.replace(id);
         self.edit.freed.push(id);
     }
 
-    /// Notes a tree's new root.
+    /// Sets a tree's new root.
     pub fn set_tree(&mut self, id: KeyspaceId, tree: Tree) {
         self.edit.trees.push((id, tree));
     }
 
-    /// For what else the edit is to say.
+    /// For anything else that the edit is to say.
     pub fn edit_mut(&mut self) -> &mut Edit {
         &mut self.edit
     }
 
-    /// Nothing more is written. Gives the edit and what goes with it; the nodes are on their way to the device.
+    /// Ends the writing. Returns the edit and the segments begun; the nodes are on their way to the device.
     pub fn seal(&mut self) -> Result<Sealed> {
         let written = self.writer.seal()?;
         self.tell();
         let mut edit = std::mem::take(&mut self.edit);
         self.freed.clone_from(&edit.freed);
-        // One that was free twice would be taken twice.
+        // An id that is freed twice would be handed out twice.
         self.freed.sort_unstable();
         self.freed.dedup();
         debug_assert_eq!(self.freed.len(), edit.freed.len(), "a node is set free once");
@@ -325,7 +329,7 @@ impl<'a> Attempt<'a> {
         self.writer.finish()
     }
 
-    /// The edit is durable and published.
+    /// To be called when the edit is durable and published.
     pub fn committed(mut self) {
         self.mark = None;
         self.writer.file().give_back_ids(self.freed.drain(..));

@@ -1,62 +1,70 @@
-//! The border between nodes and records in the cache's memory: how much of it each side may have. It follows the workload.
+//! Divides the cache's memory between nodes and records. The border between the two follows the workload.
 //!
 //! ```text
 //! capacity ═ nodes ╪ records        a ghost of a node comes back ──▶ │ ◀── a ghost of a record comes back
 //! ```
-//! Each side remembers as ghosts what it let go last, and as much of it as fits into the same number of bytes. When one comes
-//! back, these bytes would have saved a read; so the border moves a little towards the other side, and rests where both would gain
-//! the same. (The idea is ARC's: Megiddo and Modha, FAST 2003; there for recency against frequency.) As long as nobody asks for records, or for none that is not too long
-//! for the records' side, nodes take its memory, however old the ghosts are that come back: flushes come to all blocks in turn, and who goes round in a circle
-//! gains nothing from a little more memory, and everything from enough.
+//! Each side remembers what it evicted last as ghosts: as much of it as fits into the same number of bytes.
+//! When a ghost comes back, these bytes would have saved a read. So the border then moves a little towards
+//! the other side, and rests where both sides would gain the same. (The idea is ARC's: Megiddo and Modha,
+//! FAST 2003; there for recency against frequency.) As long as nobody asks for records, or only for records
+//! that are too long for the records' side, nodes take its memory however old the ghosts are that come back:
+//! flushes visit all blocks in turn, and a cyclic access pattern gains nothing from a little more memory, and
+//! everything from enough.
 //!
-//! What is learned so is what each side wants, and it outlives capacities that are too small for both. Both sides keep what they want as long as there is enough. Of less, nodes give
-//! first, down to their part: what they lose a few reads bring again, leaf by leaf, where records come one by one. So a queue that grows and goes does not empty the records' side each time.
+//! What is learned this way is how much each side wants. It outlives capacities that are too small for both.
+//! Both sides keep what they want as long as there is enough. If there is less, nodes give first, down to
+//! their part: a few reads bring back what they lose, leaf by leaf, whereas records come back one by one. So
+//! a queue that grows and shrinks does not empty the records' side each time.
 //!
 //! Invariants:
 //! 1. Both sides together have the capacity, and neither has less than its least share of it.
-//! 2. A capacity that changes leaves alone what records want: they have the same on its way down and up again.
+//! 2. A change of the capacity does not change what records want: they have the same on its way down and up
+//!    again.
 //! 3. Divisions are made one after the other, in the order in which the border moves.
-//! 4. It is divided anew when the capacity changes, and when votes move the border; those that ask for what there is not do nothing.
+//! 4. The capacity is divided anew when it changes, and when votes move the border. Votes for memory that
+//!    does not exist do nothing.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// How far the border moves for one ghost, in bytes, and how much is moved at a time.
+/// How far one vote moves the border, in bytes, and how many bytes are moved at a time.
 const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
 const LEAST: u64 = 16;
-/// Down to this share of a capacity that is too small for both nodes give of theirs, if they want as much. Inner nodes need it.
+/// When the capacity is too small for both sides, nodes give memory to records down to this share, if they
+/// want as much. Inner nodes need it.
 const NODES: u64 = 4;
-/// Ghosts count that fit into this share of what records may take; those of a bucket into this share of the bucket.
+/// Ghosts count that fit into this share of the records' memory; a bucket's ghosts, into this share of the
+/// bucket.
 pub(crate) const WINDOW: u64 = 8;
 
-/// What records may have of a capacity who want so much.
+/// The records' memory of this capacity if they want `records` bytes.
 fn within(capacity: u64, records: u64) -> u64 {
     records.clamp(capacity / LEAST, capacity - capacity / LEAST)
 }
 
-/// How a capacity is divided from now on, in bytes.
+/// A division of the capacity, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub nodes: u64,
     pub records: u64,
-    /// What records could have until now.
+    /// The records' memory until now.
     pub records_before: u64,
 }
 
-/// What speaks for more memory on one side.
+/// A reason for more memory on one side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Vote {
-    /// A node had to be read that would still be here with so many bytes more.
+    /// A node had to be read that would still be cached with `age` bytes more.
     NodeCameBack { age: u64 },
-    /// A node had to be read for a record that would still be here with a little more.
+    /// A node had to be read for a record that would still be cached with a little more memory.
     RecordCameBack,
-    /// Records have memory, and nobody asks for any, or none came that fits there.
+    /// Records have memory, but nobody asks for any, or only for records that do not fit.
     RecordsUnused,
 }
 
-/// What each side would have if there were enough for both, in bytes.
+/// The memory that each side would have if there were enough for both, in bytes.
 #[derive(Debug, Default)]
 struct Wanted {
     nodes: u64,
@@ -64,17 +72,17 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// What records are to have of a capacity: the same on its way down and up again.
+    /// The records' memory of this capacity: the same on its way down and up again.
     fn records_of(&mut self, capacity: u64) -> u64 {
         if self.nodes + self.records == 0 {
             self.records = capacity / 2;
         }
-        // More than both want is the nodes'.
+        // What neither side wants goes to nodes.
         self.nodes = self.nodes.max(capacity.saturating_sub(self.records));
         self.records.min(capacity - self.nodes.min(capacity / NODES))
     }
 
-    /// Records have got so much from nodes.
+    /// Moves `by` bytes from nodes to records.
     fn moved(&mut self, by: i64) {
         self.records = self.records.saturating_add_signed(by);
         self.nodes = self.nodes.saturating_add_signed(-by);
@@ -84,17 +92,17 @@ impl Wanted {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Border {
-    /// Whoever holds it divides.
+    /// Held by the thread that divides.
     wanted: Mutex<Wanted>,
     capacity: AtomicU64,
-    /// What records may take of that; changed by whoever divides.
+    /// The records' memory; changed by the thread that divides.
     records: AtomicU64,
-    /// Bytes that records (below zero: nodes) should have more.
+    /// Bytes that records should get from nodes; negative: nodes from records.
     lean: AtomicI64,
 }
 
 impl Border {
-    /// Bytes that both sides may have.
+    /// Memory of both sides, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Relaxed)
     }
@@ -107,7 +115,7 @@ impl Border {
         divide(self.division(capacity, records));
     }
 
-    /// One vote more. When there are enough of them, the border moves.
+    /// Counts a vote. Enough votes move the border.
     pub fn vote(&self, vote: Vote, divide: impl FnOnce(Division)) {
         let by = match vote {
             Vote::NodeCameBack { age } if age > self.records.load(Relaxed) / WINDOW => return,
@@ -115,14 +123,14 @@ impl Border {
             Vote::RecordCameBack => LEAN,
         };
         let lean = self.lean.fetch_add(by, Relaxed) + by;
-        // Who finds another one at it leaves it to the next.
+        // If another thread is dividing, the next vote does it.
         if lean.abs() >= STEP
             && let Some(mut wanted) = self.wanted.try_lock()
         {
             let lean = self.lean.swap(0, Relaxed);
             let (capacity, before) = (self.capacity(), self.records.load(Relaxed));
             let records = within(capacity, before.saturating_add_signed(lean));
-            // Where one side has all that it may have, it goes on to be asked for.
+            // If one side has all that it may have, votes go on but do nothing.
             if records != before {
                 wanted.moved(records as i64 - before as i64);
                 divide(self.division(capacity, records));
@@ -130,7 +138,7 @@ impl Border {
         }
     }
 
-    /// Gives records so much; called by whoever divides.
+    /// Sets the records' memory; called by the thread that divides.
     fn division(&self, capacity: u64, records: u64) -> Division {
         let records_before = self.records.swap(records, Relaxed);
         Division { nodes: capacity - records, records, records_before }

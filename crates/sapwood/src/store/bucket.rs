@@ -1,5 +1,5 @@
-//! A bucket of the record cache: 4 KiB of memory that hold as many records as fit, whose keys have the same hash in the bits
-//! that chose the bucket.
+//! A bucket of the record cache: 4 KiB of memory with as many records as fit, whose keys have the same hash
+//! in the bits that choose the bucket.
 //!
 //! ```text
 //! offset size
@@ -12,12 +12,12 @@
 //!      …    …  free
 //!  -used    …  records, newest first, each:  keyspace (4)  klen (2)  key  value
 //! ```
-//! No pointer, no allocation: a record costs ten bytes beside key and value, and the bucket can be given back to the operating
-//! system as it is.
+//! No pointer, no allocation: a record costs ten bytes besides key and value, and the bucket can be given
+//! back to the operating system as it is.
 //!
-//! Who has to go is decided by SIEVE (Zhang et al., NSDI 2024): the hand moves from old to new, spares once whoever was asked
-//! for, and takes the first that was not. *Ghosts* tell what a little more memory would have been good for: they are the records
-//! that went last.
+//! SIEVE chooses the victim of an eviction (Zhang et al., NSDI 2024): the hand moves from old to new, spares
+//! a record once if it was asked for, and evicts the first that was not. *Ghosts*, the records that were
+//! evicted last, tell what a little more memory would have been good for.
 //!
 //! Invariants:
 //! 1. The slots' lengths sum up to `used`, and slots and records do not overlap.
@@ -32,12 +32,12 @@ const GHOSTS_AT: usize = 8;
 const GHOSTS: usize = 8;
 const SLOTS_AT: usize = GHOSTS_AT + 4 * GHOSTS;
 const SLOT: usize = 4;
-/// Before a record's key.
+/// Bytes before a record's key.
 const PREFIX: usize = 6;
 const ASKED: u16 = 1 << 15;
-/// The longest record, its ten bytes included, so that three fit.
+/// Greatest length of a record, its ten bytes included: three of them fit a bucket.
 const RECORD_MAX: usize = (BUCKET - SLOTS_AT) / 3;
-/// Ghosts count as long as no more than so many bytes of records went after them.
+/// A ghost counts as long as at most this many bytes of records were evicted after it.
 const GHOST_BYTES: usize = BUCKET / WINDOW as usize;
 
 /// Whether a record is short enough to be cached.
@@ -45,7 +45,7 @@ pub(crate) fn fits(key: &[u8], value: &[u8]) -> bool {
     SLOT + PREFIX + key.len() + value.len() <= RECORD_MAX
 }
 
-/// A record in a bucket.
+/// Position of a record in a bucket.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     index: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Place {
     len: usize,
 }
 
-/// What a record is called, and what is kept of its hash.
+/// A record's key, and what is kept of its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Name<'a> {
     pub tag: u16,
@@ -61,7 +61,7 @@ pub(crate) struct Name<'a> {
     pub key: &'a [u8],
 }
 
-/// See the module. A bucket of zeros is an empty one.
+/// See the module. A bucket of zeros is empty.
 pub(crate) struct Bucket<'a>(pub &'a mut [u8]);
 
 impl Bucket<'_> {
@@ -73,7 +73,7 @@ impl Bucket<'_> {
         self.0[at..at + 2].copy_from_slice(&value.to_le_bytes());
     }
 
-    /// Records in it.
+    /// Number of records.
     pub fn count(&self) -> usize {
         usize::from(self.get(0))
     }
@@ -82,7 +82,7 @@ impl Bucket<'_> {
         usize::from(self.get(4))
     }
 
-    /// Length and mark of a slot.
+    /// Length of a slot's record, and whether it was asked for.
     fn slot(&self, index: usize) -> (usize, bool) {
         let len = self.get(SLOTS_AT + SLOT * index + 2);
         (usize::from(len & !ASKED), len & ASKED > 0)
@@ -102,7 +102,7 @@ impl Bucket<'_> {
         (KeyspaceId(keyspace), key, value)
     }
 
-    /// Where the record is, if it is there.
+    /// Position of a record, if it is in the bucket.
     pub fn find(&self, name: Name<'_>) -> Option<Place> {
         let mut start = BUCKET;
         for index in 0..self.count() {
@@ -119,13 +119,13 @@ impl Bucket<'_> {
         None
     }
 
-    /// The value of a record, which somebody has asked for.
+    /// The value of a record; marks the record as asked for.
     pub fn ask(&mut self, place: Place) -> &[u8] {
         self.mark(place.index, true);
         self.record(place).2
     }
 
-    /// Gives a record another value, if that is as long as the one before; otherwise says no.
+    /// Replaces a record's value by one of the same length; returns false if the length differs.
     pub fn overwrite(&mut self, place: Place, value: &[u8]) -> bool {
         let old = self.record(place).2.len();
         let end = place.start + place.len;
@@ -135,7 +135,7 @@ impl Bucket<'_> {
         old == value.len()
     }
 
-    /// Takes a record out.
+    /// Removes a record.
     pub fn remove(&mut self, Place { index, start, len }: Place) {
         let (count, used) = (self.count(), self.used());
         self.0.copy_within(BUCKET - used..start, BUCKET - used + len);
@@ -148,7 +148,7 @@ impl Bucket<'_> {
         }
     }
 
-    /// Takes out whom the hand finds. There must be one.
+    /// Evicts the record that the hand finds. The bucket must not be empty.
     fn evict(&mut self) {
         let count = self.count();
         let mut index = usize::from(self.get(2));
@@ -175,7 +175,7 @@ impl Bucket<'_> {
         self.set(6, ((next + 1) % GHOSTS) as u16);
     }
 
-    /// Whether a record with this tag was among the last that went; it is forgotten by that.
+    /// Whether a record with this tag was among the last evicted; forgets the ghost.
     pub fn take_ghost(&mut self, tag: u16) -> bool {
         let next = usize::from(self.get(6));
         let mut bytes = 0;
@@ -186,7 +186,7 @@ impl Bucket<'_> {
                 return false;
             }
             if self.get(at) == tag {
-                // Its length goes on to count.
+                // The length still counts for older ghosts.
                 self.set(at, !tag);
                 return true;
             }
@@ -195,7 +195,8 @@ impl Bucket<'_> {
         false
     }
 
-    /// Adds a record, which [`fits`] and is not there, as the newest. Others go until there is room.
+    /// Adds a record, which [`fits`] and is not in the bucket yet, as the newest. Evicts others until there
+    /// is room.
     pub fn insert(&mut self, name: Name<'_>, value: &[u8], asked: bool) {
         let len = PREFIX + name.key.len() + value.len();
         while SLOTS_AT + SLOT * (self.count() + 1) + self.used() + len > BUCKET {
@@ -215,7 +216,7 @@ impl Bucket<'_> {
         self.set(4, (used + len) as u16);
     }
 
-    /// Whether those of another bucket fit beside those of this one.
+    /// Whether the records of another bucket fit in addition.
     pub fn has_room_for(&self, other: &Bucket<'_>) -> bool {
         SLOTS_AT + SLOT * (self.count() + other.count()) + self.used() + other.used() <= BUCKET
     }
@@ -231,7 +232,7 @@ impl Bucket<'_> {
         })
     }
 
-    /// Makes it an empty bucket.
+    /// Empties the bucket.
     pub fn clear(&mut self) {
         self.0[..SLOTS_AT].fill(0);
     }

@@ -1,19 +1,22 @@
-//! What is kept in memory of what was read: whole nodes, under their positions, and single records ([`RecordCache`]). Both live on
-//! one capacity, which is divided as the workload needs it ([`border`](crate::store::border)): what one side let go and has to read
-//! again speaks for it.
+//! The cache: nodes under their positions, and single records ([`RecordCache`]). Both share one capacity,
+//! which is divided as the workload needs it ([`border`](crate::store::border)): a side that has to read
+//! again what it evicted gets more.
 //!
 //! ```text
-//! capacity ═ nodes: inner nodes, leaves that come again, what scans come to ╪ records: what was asked for singly
+//! capacity ═ nodes: inner nodes, leaves that come again, nodes of short scans ╪ records: those that were asked for singly
 //! ```
-//! Every record that is asked for singly is kept, so that the leaf where it was found can go. A leaf or log piece that had to be
-//! read for it is not cached once the nodes' side is full, unless it comes again before as many bytes of others have as all of
-//! the cache could hold: then it is not worse than what is there.
+//! Every record that is asked for singly is kept, so that its leaf can go. Once the nodes' side is full, a
+//! leaf or log piece that had to be read for such a record is not cached, unless it is read again before as
+//! many bytes of other nodes have become ghosts as the whole cache could hold: then it is no worse than the
+//! nodes in the cache.
 //!
 //! Invariants:
-//! 1. Nodes are under positions, which are never used twice: nothing is stale. (For records see [`RecordCache`].)
-//! 2. Both together stay within the capacity.
-//! 3. The nodes' memory ([`Frames`]) is allowed what the nodes' side and work may have, from the moment on when that changes: nobody else knows where the border is. It is told
-//!    when the nodes' side has made room, so that what has to go goes at once.
+//! 1. Nodes are stored under positions, which are never reused: nothing is stale. (For records see
+//!    [`RecordCache`].)
+//! 2. Both sides together stay within the capacity.
+//! 3. The nodes' memory ([`Frames`]) is limited to what the nodes' side and the work in progress may have,
+//!    and this limit changes with the border: only this module knows where that is. The limit is set after
+//!    the nodes' side has made room, so that surplus memory is given back at once.
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;
@@ -28,7 +31,7 @@ use quick_cache::sync::Cache as NodeCache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Memory that a cached node takes besides its bytes: the cache's entry and the allocation.
+/// Memory of a cached node besides its bytes: the cache's entry and the allocation.
 const OVERHEAD: usize = 160;
 
 fn memory_of(node: &Node) -> u64 {
@@ -44,7 +47,7 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
     }
 }
 
-/// Makes ghosts of what is evicted, and notes that something was.
+/// Turns evicted nodes into ghosts, and notes that the nodes' side is full.
 #[derive(Clone)]
 struct Haunting {
     ghosts: Arc<Ghosts>,
@@ -52,7 +55,7 @@ struct Haunting {
 }
 
 impl Lifecycle<Position, Node> for Haunting {
-    /// One that is dropped when the cache is no longer locked.
+    /// An evicted node, dropped after the cache is unlocked.
     type RequestState = Option<Node>;
 
     fn begin_request(&self) -> Self::RequestState {
@@ -73,16 +76,16 @@ pub(crate) struct Cache {
     nodes: Nodes,
     frames: Arc<Frames>,
     ghosts: Arc<Ghosts>,
-    /// Whether the nodes' side has had to let one go since it had room.
+    /// Whether the nodes' side has evicted a node since it last had room.
     is_full: Arc<AtomicBool>,
     records: RecordCache,
     border: Border,
-    /// Bytes of nodes that work may have besides; changed by whoever divides.
+    /// Bytes of nodes that work in progress may have in addition; changed by the thread that divides.
     at_work: AtomicU64,
 }
 
 impl Cache {
-    /// Nodes that come here have their memory from `frames`.
+    /// Nodes that are put here should have their memory from `frames`.
     pub fn new(capacity: u64, frames: Arc<Frames>) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
         let ghosts = Arc::new(Ghosts::new(entries * 4));
@@ -101,18 +104,18 @@ impl Cache {
         cache
     }
 
-    /// Bytes that are held: of nodes, and set aside for records.
+    /// Bytes of cached nodes, and bytes reserved for records.
     pub fn bytes(&self) -> (u64, u64) {
         (self.nodes.weight(), self.records.capacity())
     }
 
-    /// Bytes that may be held.
+    /// Bytes that both sides may hold.
     #[cfg(test)]
     pub fn capacity(&self) -> u64 {
         self.border.capacity()
     }
 
-    /// Changes how much may be held, and how many bytes of nodes work may have besides.
+    /// Changes the capacity, and how many bytes of nodes work in progress may have in addition.
     pub fn set_capacity(&self, bytes: u64, at_work: u64) {
         self.border.set_capacity(bytes, |division| {
             self.at_work.store(at_work, Relaxed);
@@ -120,7 +123,7 @@ impl Cache {
         });
     }
 
-    /// The side that shrinks goes first.
+    /// The side that shrinks is changed first.
     fn divide(&self, Division { nodes, records, records_before }: Division) {
         if records < records_before {
             self.records.set_capacity(records);
@@ -135,27 +138,27 @@ impl Cache {
         }
     }
 
-    /// Something speaks for more memory on one side.
+    /// Counts a vote for more memory on one side.
     fn vote(&self, vote: Vote) {
         self.border.vote(vote, |division| self.divide(division));
     }
 
-    /// The node, if it is here.
+    /// The node, if it is cached.
     pub fn get(&self, position: Position) -> Option<Node> {
         self.nodes.get(&position)
     }
 
-    /// Whether the node is here. Does not count as a use.
+    /// Whether the node is cached. Does not count as a use.
     fn holds(&self, position: Position) -> bool {
         self.nodes.contains_key(&position)
     }
 
-    /// Puts a node here.
+    /// Caches a node.
     pub fn insert(&self, position: Position, node: Node) {
         self.nodes.insert(position, node);
     }
 
-    /// Takes a node away. Says whether it was here.
+    /// Removes a node. Returns whether it was cached.
     pub fn remove(&self, position: Position) -> bool {
         let was_here = self.nodes.remove(&position).is_some();
         if was_here {
@@ -164,19 +167,19 @@ impl Cache {
         was_here
     }
 
-    /// A reader had to read a node. Says whether it comes again soon.
+    /// Notes that a reader had to read a node. Returns whether it is read again soon enough to be cached.
     pub fn missed(&self, position: Position) -> bool {
         let Some(age) = self.ghosts.take(position) else { return false };
         self.vote(if self.records.is_idle() { Vote::RecordsUnused } else { Vote::NodeCameBack { age } });
         age <= self.border.capacity()
     }
 
-    /// A reader had to read this node for something in it.
+    /// Offers a node that a reader had to read for something in it.
     pub fn offer(&self, position: Position, node: &Node) {
         if self.missed(position) {
             self.insert(position, node.clone());
-            // So that it is spared when it is the oldest of those that came once. The map's own memory of whom it let go
-            // shrinks with every change of its capacity, and ours are frequent.
+            // So that it is spared when it is the oldest of the nodes used once. The map's own memory of
+            // evicted nodes shrinks with every change of its capacity, and ours are frequent.
             let _ = self.nodes.get(&position);
         } else if node.name().is_inner() || !self.is_full.load(Relaxed) {
             self.insert(position, node.clone());
@@ -185,19 +188,20 @@ impl Cache {
         }
     }
 
-    /// The tree's record, for a reader of a state with this number.
+    /// The tree's record, for a reader of the state with this number.
     pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
         self.records.get(number, keyspace, key)
     }
 
-    /// Keeps a record that a reader of a state with this number has found in a leaf or log piece; if it is too long, the node.
+    /// Keeps a record that a reader of the state with this number has found in a leaf or log piece; the whole
+    /// node, if the record is too long.
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
         match self.records.put(number, node.name().keyspace, key, value) {
-            // With more memory for records the node would not have been read, if it was.
+            // If the node had to be read, more memory for records would have saved that.
             Kept::Again if !self.holds(position) => self.vote(Vote::RecordCameBack),
             Kept::TooLong if !self.holds(position) => {
                 self.insert(position, node.clone());
-                // Memory for records that nobody has.
+                // Records have memory that nobody uses.
                 if self.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
                 }
@@ -206,7 +210,7 @@ impl Cache {
         }
     }
 
-    /// The records.
+    /// The record cache.
     pub fn records(&self) -> &RecordCache {
         &self.records
     }
@@ -284,7 +288,7 @@ mod tests {
         assert!(records < CAPACITY / 8 && nodes > CAPACITY * 3 / 4, "{records} and {nodes} of {CAPACITY}");
     }
 
-    /// Flushes come to all blocks in turn. Of those who go round in a circle nobody comes back soon.
+    /// Flushes visit all blocks in turn: in such a cyclic pattern no node comes back soon.
     #[test]
     fn nodes_get_it_when_flushes_need_them_and_nobody_asks_for_records() {
         for is_read in [true, false] {
@@ -337,7 +341,7 @@ mod tests {
         again.iter().for_each(|id| cache.offer(Position(id * 4096), &leaf(*id)));
         insert(10_000..14_000);
         let here = again.iter().filter(|id| cache.holds(Position(**id * 4096))).count();
-        // Of some nobody knows any more that they went; without the memory of the others it is none.
+        // The ghosts of some are overwritten; without the memory of the others none would be here.
         assert!(here > 25, "{here} of {}", again.len());
     }
 

@@ -1,8 +1,9 @@
-//! A checkpoint: what would bring an empty version to one that there was, edit by edit, each made when it is asked for.
+//! A checkpoint: the edits that turn an empty version into a given one, each made on demand.
 //!
 //! Invariants:
-//! 1. All edits together make the version, whatever has become of it meanwhile: tables are values.
-//! 2. It keeps no segment from dying: it has their numbers only, and reads nothing where they are. Of the tables it keeps what it has not told.
+//! 1. All edits together make the version as it was when the checkpoint began: tables are values.
+//! 2. It keeps no segment alive: it has only their numbers, and reads no node. Of the tables it keeps what it
+//!    has not returned yet.
 
 use crate::node::NodeId;
 use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
@@ -11,8 +12,8 @@ use crate::store::mapping_table::Address;
 use crate::store::version::Version;
 use std::sync::Arc;
 
-/// Addresses in one edit of a checkpoint, which takes 64 KiB of memory on the way to the manifest. One of log areas ends after the area with
-/// which it is as long; with the hashes of that, it can be 1 MiB and more.
+/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. An edit of
+/// log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
 
 /// See the module.
@@ -29,7 +30,8 @@ impl Checkpoint {
         Self::in_portions(version, PORTION)
     }
 
-    /// In portions of so many addresses, or of log areas until they take at least as much (an area is in one portion, whole): together they are as long as the mapping table.
+    /// A checkpoint in edits of `portion` addresses each, or of log areas until they are at least as long (an
+    /// area is not divided). All edits together are as long as the mapping table.
     pub fn in_portions(version: &Version, portion: usize) -> Self {
         let mut first = Edit {
             wal_low: Some(version.wal_low),
@@ -43,7 +45,7 @@ impl Checkpoint {
             first.segments.push((entry.segment.number, entry.segment.slot));
             first.used.push((entry.segment.number, entry.used));
         }
-        // Dead segments may go only when all addresses are known.
+        // Dead segments may be dropped only when all addresses are set.
         let last = Edit { open_segment: Some(version.open_segment), ..Edit::default() };
         Self {
             portion,
@@ -64,7 +66,7 @@ impl Checkpoint {
         while edit.nodes_len() < self.portion as u64 * NODE_IN_EDIT
             && let Some((block, area)) = self.areas.next()
         {
-            // In all together it is what it was in each.
+            // Each layer gets the percentage of the whole area, so that their sum stays the same.
             let fresh = area.fresh_percent();
             for (row, hashes) in area.rows().zip(area.hashes()) {
                 let (pieces, count) = (row.pieces.len() as u32, hashes.len() as u32);

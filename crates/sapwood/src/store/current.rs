@@ -1,4 +1,4 @@
-//! `CURRENT`: the file that makes a directory a database, and says which manifest counts.
+//! `CURRENT`: the file that makes a directory a database, and names the valid manifest.
 //!
 //! ```text
 //! offset size
@@ -10,9 +10,9 @@
 //!     44    8  bytes that the manifest has at least: as many as at the last proper close
 //!     52    4  CRC-32C of bytes 0..52
 //! ```
-//! It is replaced as a whole: written beside, synced, renamed, directory synced. A database is created by everything
-//! else first and this file last. Newer formats keep magic, version and checksum where they are, so that a newer
-//! database is told from a damaged one.
+//! It is replaced as a whole: written to a temporary file, synced, renamed, directory synced. A new
+//! database's `CURRENT` is created after all its other files. Newer formats keep magic, version and checksum
+//! where they are, so that a newer database can be told from a damaged one.
 
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
@@ -49,7 +49,7 @@ impl Current {
         out
     }
 
-    /// Reads what `encode` wrote; `path` is for messages.
+    /// Decodes what `encode` wrote; `path` is for messages.
     pub fn decode(bytes: &[u8], path: &str) -> Result<Self> {
         let corrupt = |offset, what: &str, expected: String, found: String| {
             Err(Error::corrupt(FILE, offset, what, expected, found))
@@ -102,7 +102,8 @@ impl Current {
         Ok(Self { database: DatabaseId(database), manifest, span, manifest_len })
     }
 
-    /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned` if it may or may not have happened.
+    /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned`: it may or may not have
+    /// happened.
     pub fn store(&self, volume: &dyn Volume) -> Result<()> {
         let access = Access { write: true, create: true, ..Access::default() };
         let file = volume.open(TEMPORARY, access)?;
@@ -112,7 +113,7 @@ impl Current {
             .and_then(|()| volume.sync(file));
         volume.close(file)?;
         written?;
-        // From here on nobody knows which file counts, if something fails.
+        // If something fails from here on, it is unknown which file is valid.
         volume.rename(TEMPORARY, FILE).and_then(|()| volume.sync_directory()).map_err(Error::undecided)
     }
 }

@@ -1,9 +1,10 @@
-//! What all who write to the data file draw from, so that two who write beside one another take nothing twice: its slots, the numbers of
-//! segments, and the ids of nodes.
+//! What all writers of the data file share, so that two writers at the same time take nothing twice: slots,
+//! segment numbers, and node ids.
 //!
 //! Invariants:
-//! 1. An id is free only if the current version has no node of that id, and no attempt that is under way has taken it; as long as anything is written.
-//! 2. A number is taken once, also by an attempt that comes to nothing: positions are never used twice.
+//! 1. As long as the database accepts writes: an id is free only if the current version has no node with that
+//!    id, and no attempt in progress has taken it.
+//! 2. A number is taken once, even by an attempt that is aborted: positions are never used twice.
 
 use crate::node::NodeId;
 use crate::store::mapping_table::MappingTable;
@@ -18,19 +19,19 @@ pub(crate) struct DataFile {
     slots: Arc<Slots>,
     next_number: AtomicU64,
     ids: Mutex<Ids>,
-    /// Bytes written to it since it was opened.
+    /// Bytes written since the file was opened.
     bytes_written: AtomicU64,
 }
 
 struct Ids {
-    /// Ids below this one have been given out at some time.
+    /// Ids below this one were handed out at some time.
     next: u64,
-    /// Ids below `next` that are free, as a stack.
+    /// Free ids below `next`, as a stack.
     free: Vec<NodeId>,
 }
 
 impl Ids {
-    /// Those that a table does not have.
+    /// The ids that the table does not have are free.
     fn beside(table: &MappingTable) -> Self {
         let (mut next, mut free) = (0, Vec::new());
         for (id, _) in table.iter() {
@@ -43,7 +44,7 @@ impl Ids {
 }
 
 impl DataFile {
-    /// That of a database which is at this version, and whose segments have their slots from `slots`.
+    /// The data file of a database at this version, whose segments have their slots from `slots`.
     pub fn new(version: &Version, slots: Arc<Slots>) -> Self {
         let last = version.segments.last().map_or(0, |last| last.segment.number);
         Self {
@@ -54,7 +55,7 @@ impl DataFile {
         }
     }
 
-    /// A segment, in a slot that was free.
+    /// Begins a segment in a free slot.
     pub fn begin_segment(&self) -> Arc<Segment> {
         Segment::new(self.next_number.fetch_add(1, Relaxed), self.slots.take(), &self.slots)
     }
@@ -64,7 +65,7 @@ impl DataFile {
         self.next_number.load(Relaxed)
     }
 
-    /// An id for a node that is new.
+    /// Takes an id for a new node.
     pub fn take_id(&self) -> NodeId {
         let mut ids = self.ids.lock();
         ids.free.pop().unwrap_or_else(|| {
@@ -73,17 +74,18 @@ impl DataFile {
         })
     }
 
-    /// These are free now: an edit has freed them, or an attempt has not used them. The first is the first to be taken again.
+    /// Frees ids that an edit has freed, or that an aborted attempt has taken. The first will be taken again
+    /// first.
     pub fn give_back_ids(&self, ids: impl DoubleEndedIterator<Item = NodeId>) {
         self.ids.lock().free.extend(ids.rev());
     }
 
-    /// So many bytes more are written to it.
+    /// Counts written bytes.
     pub fn wrote(&self, bytes: u64) {
         self.bytes_written.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes written since it was opened, by attempts that came to nothing, too.
+    /// Bytes written since the file was opened, including those of aborted attempts.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Relaxed)
     }

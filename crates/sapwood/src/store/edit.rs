@@ -26,7 +26,7 @@ use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, Position};
 use crate::store::version::Tree;
 
-/// See the module. Absent fields do not change.
+/// See the module. Absent fields do not change anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub wal_low: Option<u64>,
@@ -36,35 +36,36 @@ pub(crate) struct Edit {
     pub trees: Vec<(KeyspaceId, Tree)>,
     /// Segments begun: number and slot.
     pub segments: Vec<(u64, u32)>,
-    /// Segments by number, and how many of their bytes are used now.
+    /// Used bytes of segments, by segment number.
     pub used: Vec<(u64, u64)>,
     pub set: Vec<(NodeId, Address)>,
     pub freed: Vec<NodeId>,
-    /// Blocks whose log areas are emptied, before anything else happens to log areas.
+    /// Blocks whose log areas are emptied, before the new layers are added.
     pub emptied: Vec<NodeId>,
-    /// New layers of log areas, and the blocks that they belong to.
+    /// New layers of log areas, with their blocks.
     pub layers: Vec<(NodeId, NewLayer)>,
-    /// Their pieces, layer after layer.
+    /// Pieces of the new layers, layer after layer.
     pub pieces: Vec<NodeId>,
-    /// The fences of these, but of each layer's first piece, as [`Fences`].
+    /// Fences of the new layers, without that of each layer's first piece, as [`Fences`].
     pub fences: Vec<u8>,
-    /// Hashes of the keys in them, layer after layer.
+    /// Hashes of the keys in the new layers, layer after layer.
     pub hashes: Vec<KeyHash>,
 }
 
-/// How much of the other lists belongs to a layer.
+/// The size of a new layer: how much of the other lists belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewLayer {
     pub pieces: u32,
-    /// Changes in it ...
+    /// Changes in the layer ...
     pub count: u32,
     /// ... how many of them are removals,
     pub removals: u32,
-    /// ... and how many in a hundred, probably, records that the trees did not have.
+    /// ... and the percentage of records that the trees probably did not have.
     pub fresh: u32,
 }
 
-/// Bytes that a node takes in an edit, what it takes more if it is a log piece, without its fence, and what a layer takes without pieces and hashes, at most.
+/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence; and of a layer
+/// without pieces and hashes.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
 const LAYER_IN_EDIT: u64 = 25;
@@ -73,7 +74,7 @@ const LAYER_IN_EDIT: u64 = 25;
 pub(crate) const NAME_LEN_MAX: usize = 255;
 
 impl Edit {
-    /// Bytes that nodes and log pieces take in the payload, at most.
+    /// Most bytes that nodes and log pieces take in the payload.
     pub fn nodes_len(&self) -> u64 {
         self.set.len() as u64 * NODE_IN_EDIT
             + self.layers.len() as u64 * LAYER_IN_EDIT
@@ -141,7 +142,7 @@ impl Edit {
         }
     }
 
-    /// Reads what `encode` wrote. The error says which section is wrong.
+    /// Decodes what `encode` wrote. The error names the bad section.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let mut edit = Self::default();
         let mut reader = Reader::new(bytes);
@@ -194,7 +195,7 @@ impl Edit {
                     changes += u64::from(layer.count);
                     self.layers.push((block, layer));
                 }
-                // Compared before anything is reserved for them.
+                // Checked before memory is reserved for them.
                 if pieces > reader.remaining() as u64 {
                     return Err("number of log pieces");
                 }

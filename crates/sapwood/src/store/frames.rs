@@ -1,16 +1,19 @@
-//! Memory of nodes: frames of half a page and of one to sixteen pages, which every thread takes from and gives back to. An allocator keeps what one
-//! thread frees for that thread, or has it between nodes that live; so a cache that many threads fill, one after the other, takes
-//! far more than its size. These frames are used again by whoever needs one next: what the cache lets go, a flush reads into, and the cache has it again.
-//! So idle ones keep their memory as long as cache and flush may have it. What is beyond that goes back to the operating system: many at a time, since each
-//! such call interrupts every thread of the process. Nobody waits for the lists meanwhile.
-//! Here is how a frame is held; which of them are idle, and which have memory, is in [`lists`].
+//! Memory of nodes: frames of half a page and of one to sixteen pages, shared by all threads. A general
+//! allocator keeps freed memory for the thread that freed it, or has it scattered between live nodes; so a
+//! cache that many threads fill, one after the other, takes far more than its size. Any thread can reuse a
+//! frame: the flush reads into frames that the cache evicted, and the cache gets them again. So idle frames
+//! keep their memory as long as cache and flush may have it. Surplus memory goes back to the operating
+//! system, many frames at a time, since each such call interrupts every thread of the process; the lists are
+//! not locked meanwhile. This file is about a frame in use; [`lists`] tracks which frames are idle and which
+//! have memory.
 //!
 //! Invariants:
-//! 1. A frame is in use by one [`Bytes`] and its clones, and goes back to the lists when the last of them is dropped; or it is the lists', or in the hands of
-//!    the thread that gives its memory back.
+//! 1. A frame is in use by one [`Bytes`] and its clones, and goes back to the lists when the last of them is
+//!    dropped; or it is in the lists, or in the hands of the thread that gives its memory back.
 //! 2. A frame in use is not written to.
 //! 3. Slabs live as long as any of their frames is in use.
-//! 4. Pages in use and idle, as they are counted whenever nobody has the lock, are together no more than the owner allows ([`Frames::allow`]) and `spare` ones, whatever classes they are of; or so many are in use that no more
+//! 4. Whenever the lock is free, pages in use and idle are together no more than the owner allows
+//!    ([`Frames::allow`]) and the `spare` ones, whatever their classes; or so many are in use that no more
 //!    than the spare ones are idle.
 
 mod lists;
@@ -21,15 +24,16 @@ use parking_lot::Mutex;
 use std::ptr;
 use std::sync::Arc;
 
-/// What frames are made of.
+/// Unit of a frame's length, in bytes.
 const PAGE: usize = 4096;
-/// What nodes of blocks need, which stay in the cache for long and so would keep what lies around them in an allocator's arena.
+/// For the nodes of blocks, which stay in the cache for long and would pin the memory around them in an
+/// allocator's arena.
 const HALF: usize = PAGE / 2;
-/// Shorter nodes, and longer ones than sixteen pages, are few: both are left to the allocator.
+/// Shorter nodes, and nodes longer than sixteen pages, are few: both are left to the allocator.
 const SHORTEST: usize = PAGE / 4;
 const PAGES_MAX: usize = 16;
 
-/// Bytes of the frame for `len` bytes, if they get one.
+/// Bytes of the frame for a node of `len` bytes; `None` if it gets no frame.
 fn frame_for(len: usize) -> Option<usize> {
     let pages = len.next_multiple_of(PAGE);
     match len {
@@ -52,7 +56,7 @@ pub(crate) struct Frames {
 /// A frame in use.
 struct Frame {
     place: Place,
-    /// Whether it is a half.
+    /// Whether it is half a page.
     half: bool,
     len: usize,
     frames: Arc<Frames>,
@@ -63,8 +67,9 @@ unsafe impl Sync for Frame {}
 
 impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the frame is ours until we drop it (invariant 1), its slab lives as long (we hold `frames`), `len` bytes were
-        // written before the frame was shared, and nobody writes to it since (invariant 2).
+        // SAFETY: the frame is ours until we drop it (invariant 1), its slab lives as long (we hold
+        // `frames`), `len` bytes were written before the frame was shared, and nobody writes to it since
+        // (invariant 2).
         unsafe { std::slice::from_raw_parts(self.place.start.as_ptr(), self.len) }
     }
 }
@@ -77,19 +82,19 @@ impl Drop for Frame {
 }
 
 impl Frames {
-    /// `spare` bytes are kept for the next who comes, whatever is allowed.
+    /// Keeps `spare` bytes idle for the next takers, whatever is allowed.
     pub fn new(spare: usize) -> Arc<Self> {
         let inner = Lists { spare: (spare / PAGE).max(PAGES_MAX), ..Lists::default() };
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// So many bytes may have memory, in use or idle, until another number is told. Told when those who have to make room have done so: then what has to go goes
-    /// at once.
+    /// Allows so many bytes of memory, in use or idle. To be called after those who have to make room have
+    /// done so: then surplus memory is given back at once.
     pub fn allow(&self, bytes: u64) {
         self.change(|inner| inner.allowed = bytes as usize / PAGE);
     }
 
-    /// Changes the lists. What is idle too much then goes.
+    /// Changes the lists, and then gives surplus memory back.
     fn change<T>(&self, change: impl FnOnce(&mut Lists) -> T) -> T {
         let (changed, going) = {
             let mut inner = self.inner.lock();
@@ -103,7 +108,7 @@ impl Frames {
         changed
     }
 
-    /// A copy of a node's bytes.
+    /// Copies a node's bytes into a frame.
     pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Bytes {
         let Some(len) = frame_for(bytes.len()) else { return Bytes::copy_from_slice(bytes) };
         let half = len == HALF;

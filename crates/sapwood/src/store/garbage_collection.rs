@@ -1,7 +1,8 @@
-//! Garbage collection: keeps the space that is written within a share of the space that is live, by copying what still
-//! lives out of the poorest segments. (The node validation manager of the AS B-tree, JISE 2014, section 3.4.)
+//! Garbage collection: bounds the used space by the live space, by copying the live nodes out of the segments
+//! that have the smallest share of them. (The node validation manager of the AS B-tree, JISE 2014, section
+//! 3.4.)
 //!
-//! Choosing and doing are apart: [`victims`] is a pure function.
+//! Choosing and copying are separate: [`victims`] is a pure function.
 
 use crate::error::Result;
 use crate::node::NodeId;
@@ -11,27 +12,28 @@ use crate::store::pager::Gather;
 use crate::store::version::Version;
 use std::collections::HashSet;
 
-/// Bytes of dead space in a hundred live ones that are left when nobody writes.
+/// Dead bytes allowed per hundred live ones when nobody writes.
 const AT_REST: u64 = 8;
-/// Bytes in use per hundred of leaves, if they are more than that: where log areas are short there is as much room for what is dead. Leaves that die one by one, as those of
-/// long records do, would otherwise be copied many times.
+/// Used bytes allowed per hundred bytes of leaves, if that is more: where log areas are short, dead nodes may
+/// take their room. Leaves that die one by one, as those of long records do, would otherwise be copied many
+/// times.
 const BESIDE_LEAVES: u64 = 116;
 const BESIDE_LEAVES_IN_A_HURRY: u64 = 121;
-/// Dead bytes below this much are not worth a collection.
+/// Fewer dead bytes than these are not worth a collection.
 const SLACK: u64 = 2 << 20;
 
-/// How long what is dead may wait.
+/// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Nobody writes.
     AtRest,
-    /// Flushes come one after the other.
+    /// Flushes follow one another.
     AtWork,
-    /// Others wait for whoever would collect.
+    /// Other threads wait for the one that would collect.
     InAHurry,
 }
 
-/// What the choice looks at.
+/// A segment to choose from, and its used and live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub segment: u64,
@@ -39,11 +41,13 @@ pub(crate) struct Candidate {
     pub live: u64,
 }
 
-/// How many bytes of segments a database with so many live bytes may have, so many of them log pieces.
+/// Bytes that the segments of a database may have in all, with so many live bytes, of which `logged` are log
+/// pieces.
 pub(crate) fn allowance(live: u64, logged: u64, patience: Patience) -> u64 {
     let dead = (live / 100 * AT_REST).max(SLACK);
     let beside_leaves = |percent| live.saturating_sub(logged) / 100 * percent;
-    // The sweep leaves segments behind that will die whole: who collects them before copies what was about to die.
+    // The sweep leaves segments behind that will die whole: an early collection copies nodes that were about
+    // to die.
     match patience {
         Patience::AtRest => live + dead,
         Patience::AtWork => (live + 2 * dead).max(beside_leaves(BESIDE_LEAVES)),
@@ -51,18 +55,18 @@ pub(crate) fn allowance(live: u64, logged: u64, patience: Patience) -> u64 {
     }
 }
 
-/// The same of a version.
+/// The allowance of a version.
 pub(crate) fn allowance_of(version: &Version, patience: Patience) -> u64 {
     allowance(version.live_bytes(), version.logs.totals().bytes, patience)
 }
 
-/// How many bytes a version has beyond that.
+/// Bytes that a version has beyond its allowance.
 pub(crate) fn excess(version: &Version, patience: Patience) -> u64 {
     version.used_bytes().saturating_sub(allowance_of(version, patience))
 }
 
-/// Segments to empty now, poorest first: as many as make the space `excess` bytes less, but no more than `budget`
-/// live bytes of them (one at least), and none that is wholly alive.
+/// Segments to empty now, poorest first: as many as reduce the space by `excess` bytes, but with at most
+/// `budget` live bytes together (or a single segment), and none that is wholly alive.
 pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) -> Vec<u64> {
     // By live share, in thousandths, then oldest first.
     candidates.sort_by_key(|c| (c.live * 1000 / c.used.max(1), c.segment));
@@ -79,7 +83,7 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) 
     chosen
 }
 
-/// Segments of `version` that should be emptied now; never the one that is being written.
+/// Segments of `version` to empty now; never the open one.
 pub(crate) fn choose(version: &Version, patience: Patience, budget: u64) -> Vec<u64> {
     let excess = excess(version, patience);
     if excess == 0 {
@@ -94,8 +98,8 @@ pub(crate) fn choose(version: &Version, patience: Patience, budget: u64) -> Vec<
     victims(candidates, excess, budget)
 }
 
-/// Copies the live nodes of the segments, in the order in which they lie there, so that they die with the attempt's
-/// edit.
+/// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
+/// attempt's edit.
 pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()> {
     let base = std::sync::Arc::clone(attempt.base());
     let chosen: HashSet<u64> = segments.iter().copied().collect();

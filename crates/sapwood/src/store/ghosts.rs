@@ -1,27 +1,28 @@
-//! Ghosts of nodes: which nodes the cache let go, or was not given, a short while ago. They tell two things: whether a node that
-//! has to be read is worth its memory (it comes again), and what more memory for nodes would have been good for.
+//! Ghosts of nodes: remembers which nodes the cache evicted, or did not take, a short while ago. A ghost
+//! tells two things: whether a node that has to be read is worth its memory (it comes again), and what more
+//! memory for nodes would have been good for.
 //!
-//! A table without locks in which a node's place is chosen by its position; who comes later takes the place of who was there.
-//! Time is counted in bytes of nodes that became ghosts: a node that comes back after `n` bytes would still be there if the
-//! cache had `n` bytes more.
+//! A lock-free table in which a hash of the node's position chooses its slot; a new ghost overwrites the old
+//! one there. Time is counted in bytes of nodes that became ghosts: a node that comes back after `n` bytes
+//! would still be cached if the cache had `n` bytes more.
 
 use crate::store::mapping_table::Position;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What time is counted in: bytes.
+/// Unit of time, in bytes.
 const TICK: u64 = 256;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
-    /// 32 bits of the position's hash, 32 bits of the time (in ticks) when it became a ghost; 0: nobody.
+    /// 32 bits of the position's hash, and 32 bits of the time (in ticks) when it became a ghost; 0: empty.
     slots: Box<[AtomicU64]>,
-    /// In bytes.
+    /// The current time, in bytes.
     now: AtomicU64,
 }
 
 impl Ghosts {
-    /// Room for so many.
+    /// Room for `count` ghosts.
     pub fn new(count: usize) -> Self {
         let slots = (0..count.next_power_of_two()).map(|_| AtomicU64::new(0)).collect();
         Self { slots, now: AtomicU64::new(TICK) }
@@ -35,14 +36,14 @@ impl Ghosts {
         (slot, hash << 32)
     }
 
-    /// A node of so many bytes becomes a ghost.
+    /// Makes a ghost of a node of so many bytes.
     pub fn add(&self, position: Position, bytes: u64) {
         let now = self.now.fetch_add(bytes, Relaxed) + bytes;
         let (slot, tag) = self.place(position);
         slot.store(tag | (now / TICK) & u64::from(u32::MAX), Relaxed);
     }
 
-    /// Takes a ghost away, and says how many bytes of others came after it; `None` if it is not there.
+    /// Removes a ghost, and returns how many bytes of others came after it; `None` if there is none.
     pub fn take(&self, position: Position) -> Option<u64> {
         let (slot, tag) = self.place(position);
         let found = slot.load(Relaxed);

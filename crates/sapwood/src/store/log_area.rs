@@ -1,24 +1,26 @@
-//! Log areas: a block, which is a node of level 1 with its leaves, gathers changes in *log pieces* instead of having its
-//! leaves rewritten at every flush. (d-IPL B+-tree: sibling leaves share a log area of dynamic size. Here the pieces need
-//! not lie beside the leaves: they are nodes like all others, found through the mapping table, and psync reads them
-//! together, which is what makes the scattered fragments of BFTL affordable.)
+//! Log areas: a block, which is a node of level 1 with its leaves, collects changes in *log pieces*, so that
+//! its leaves need not be rewritten at every flush. (d-IPL B+-tree: sibling leaves share a log area of
+//! dynamic size. Here the pieces need not lie beside the leaves: they are nodes like all others, found
+//! through the mapping table, and psync reads them together, which is what makes the scattered fragments of
+//! BFTL affordable.)
 //!
 //! ```text
 //! level-1 node 17 ──▶ leaf 3, leaf 9, leaf 4 …                                    what the log pieces do not speak of
 //!      └─ log area ─▶ [layer: pieces 40 41 42] [layer: 60] [layer: 77 78] …       oldest to newest; the newest that has a key counts
 //!                             ▲  a…  g…  q…      fences: a key is in the piece below whose fence it is not
 //! ```
-//! What a flush appends is a *layer*: pieces of some 4 KiB ([`crate::tree::route`]), one after the other in the file, each with a checksum of its own, whose keys ascend from
-//! piece to piece. So a get reads the one piece that may have its key, and a scan those that its range touches. The layer is
-//! named by a maplet, and the piece follows from the fences, of which the manifest keeps a copy.
+//! A flush appends a *layer*: pieces of some 4 KiB ([`crate::tree::route`]), one after the other in the file,
+//! each with a checksum of its own, whose keys ascend from piece to piece. So a get reads the one piece that
+//! may have its key, and a scan those that its range touches. A maplet names the layer, and the fences, of
+//! which the manifest keeps a copy, name the piece.
 //!
-//! Layers are never changed, and versions share them: who appends copies the short list of *bundles*, and the
-//! last bundle if that is small, for small layers are bundled, up to 8 with one maplet and one piece of memory. So where a flush has much for each block nothing
-//! is copied, and where it has little, as in a database that is many times larger than memory, layers need no allocations of their own,
-//! and a get has few maplets to look into.
+//! Layers are immutable, and versions share them. Appending copies the short list of *bundles*, and the last
+//! bundle if it is small: small layers are bundled, up to 8 with one maplet and one allocation. So if a flush
+//! has many changes for each block nothing is copied; if it has few, as in a database that is many times
+//! larger than memory, layers need no allocations of their own, and a get has few maplets to look into.
 //!
-//! Here is the area of one block. What it is made of: a [`layer`], as it comes, and its [`fences`]; the [`row`] that the memory has of it, and the [`bundle`] of some; and
-//! what it is found in, the [`map`] of all areas.
+//! This file is the area of one block. A [`layer`] is what a flush appends, with its [`fences`]; a [`row`] is
+//! the layer in memory, a [`bundle`] holds several rows, and the [`map`] finds the area of a block.
 //!
 //! Invariants:
 //! 1. A change in a piece hides what older pieces and the leaves say about its key.
@@ -41,7 +43,7 @@ use bundle::Bundle;
 use row::Row;
 use std::sync::OnceLock;
 
-/// Most layers that a block gathers: a scan has to merge them.
+/// Most layers of a log area: a scan has to merge them.
 pub(crate) const LAYERS_MAX: usize = 64;
 
 /// The log area of one block; never empty.
@@ -51,26 +53,28 @@ pub(crate) struct LogArea {
     bundles: Box<[Bundle]>,
     size: Size,
     rent: Rent,
-    /// Bytes of the block's leaves, which stay as they are as long as it has this area; counted by the first who asks.
+    /// Bytes of the block's leaves, which do not change as long as the block has this area; counted on first
+    /// use.
     leaves: OnceLock<u64>,
 }
 
-/// How long pieces are.
+/// Length of pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub bytes: u64,
-    /// Those of records that are new, probably, and so take no other's place: while they lie here they cost no space.
+    /// Bytes of records that are probably new. They hide no older record, so they cost no space while they
+    /// are here.
     pub fresh: u64,
 }
 
 impl LogArea {
-    /// An area of one layer, whose pieces are so long together, with keys of these hashes.
+    /// An area of one layer. `size`: of all its pieces together; `hashes`: of its keys.
     fn new(layer: Layer<'_>, size: Size, hashes: &[KeyHash]) -> Self {
         let bundles = [Bundle::of(layer, hashes)].into();
         Self { bundles, size, rent: Rent::default(), leaves: OnceLock::new() }
     }
 
-    /// This area and such a layer more.
+    /// This area with one more layer.
     fn with(&self, layer: Layer<'_>, size: Size, hashes: &[KeyHash]) -> Self {
         let (kept, last) = match self.bundles.split_last() {
             Some((last, kept)) if last.takes(hashes.len()) => (kept, last.with(layer, hashes)),
@@ -106,23 +110,24 @@ impl LogArea {
         self.size.bytes
     }
 
-    /// Bytes of the pieces' records that no leaf has, probably.
+    /// Bytes of the pieces' records that probably no leaf has.
     pub fn fresh(&self) -> u64 {
         self.size.fresh
     }
 
-    /// The same in a hundred of all, as an edit has it. Rounded, as where that is read: it would become less with each opening.
+    /// The same in percent of all bytes, for an edit. Rounded, as when it is read: otherwise it would shrink
+    /// each time the database is opened.
     pub fn fresh_percent(&self) -> u32 {
         let bytes = self.bytes().max(1);
         ((self.fresh() * 100 + bytes / 2) / bytes).min(100) as u32
     }
 
-    /// Bytes of the block's leaves; counted by the first who asks.
+    /// Bytes of the block's leaves; `count` is called on first use.
     pub fn leaf_bytes(&self, count: impl FnOnce() -> u64) -> u64 {
         *self.leaves.get_or_init(count)
     }
 
-    /// Removals in the pieces.
+    /// Number of removals in the pieces.
     pub fn removals(&self) -> u64 {
         self.rows().map(|row| u64::from(row.removals)).sum()
     }
@@ -132,7 +137,7 @@ impl LogArea {
         &self.rent
     }
 
-    /// Pieces that may have a key, newest first.
+    /// Pieces that may have a key, newest first: one for each layer that the maplets name.
     pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = NodeId> {
         let hash = KeyHash::of(key);
         self.bundles.iter().rev().flat_map(move |bundle| {
@@ -141,7 +146,7 @@ impl LogArea {
         })
     }
 
-    /// The hashes of the keys in a layer each, oldest first.
+    /// The hashes of the keys, layer by layer, oldest first.
     pub fn hashes(&self) -> impl Iterator<Item = Vec<KeyHash>> {
         self.bundles.iter().flat_map(|bundle| {
             let mut layers = vec![Vec::new(); bundle.len()];
@@ -150,7 +155,7 @@ impl LogArea {
         })
     }
 
-    /// Whether these are the pieces' hashes. The pieces that were read are given, oldest layer first.
+    /// Whether the area's hashes are those of its pieces. `nodes`: the pieces, oldest layer first.
     pub fn agrees_with(&self, nodes: &[Node]) -> bool {
         let mut rest = nodes;
         self.bundles.iter().all(|bundle| {
@@ -169,7 +174,7 @@ impl LogArea {
         self.bundles.iter().map(|bundle| bundle.changes() as u64).sum()
     }
 
-    /// Bytes of memory, without bundles; with an entry in a chunk.
+    /// Bytes of memory of this area without its bundles, including its entry in a chunk.
     fn memory(&self) -> usize {
         16 + 16 + size_of::<Self>() + 2 * 12 + size_of_val(&*self.bundles)
     }

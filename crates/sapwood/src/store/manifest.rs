@@ -1,15 +1,16 @@
-//! The manifest: the log of edits, whose sum is the current version. One record makes a whole flush, collection or
-//! rotation of the log happen, atomically.
+//! The manifest: the log of edits, whose sum is the current version. One record makes a whole flush,
+//! collection or rotation of the log happen, atomically.
 //!
-//! The file begins with a checkpoint (a few edits of one epoch, chained) and grows until another checkpoint is cheaper to keep. That is written to the [`next`] file, a part with
-//! each edit, while this one goes on to count.
+//! The file begins with a checkpoint (a few edits of one epoch, chained) and grows until another checkpoint
+//! is cheaper to keep. The new checkpoint is written to the [`next`] file, a part with each edit, while this
+//! file stays valid.
 //!
 //! Invariants:
 //! 1. An edit is durable before the version that it makes is published.
-//! 2. After a failed write (a full disk aside) or sync no further edit is accepted, whoever waited for his turn with it: what the file holds is unknown, and which one
-//!    counts may be.
-//! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is damaged; if not,
-//!    the last edit was cut off by a power loss before it was acknowledged.
+//! 2. After a failed write (a full disk aside) or sync no further edit is accepted, also from threads that
+//!    were waiting for their turn: what the file holds is unknown, and perhaps which file is valid.
+//! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is
+//!    damaged; if not, the last edit was cut off by a power loss before it was acknowledged.
 
 mod format;
 mod next;
@@ -31,13 +32,15 @@ use next::Next;
 use psync::{Access, FileId, Volume, Write};
 use std::sync::Arc;
 
-/// A manifest shorter than this is not worth a checkpoint; in unit tests short ones are, so that these see what goes on beside a checkpoint.
+/// A shorter manifest is not worth a checkpoint. Small in unit tests, so that they see what happens beside a
+/// checkpoint.
 const CHECKPOINT_MIN: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
-/// Bytes of the next checkpoint that are written with each edit, and how many times as many as the edit has: the manifest does not become much longer before it is
-/// replaced, and nobody waits for a whole one, which can be a hundredth of the data.
+/// Bytes of the next checkpoint that are written with each edit, and at least how many times the edit's own
+/// length. So the manifest does not become much longer before it is replaced, and nobody waits for a whole
+/// checkpoint, which can be a hundredth of the data.
 const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
 const STEPS_OF_EDIT: u64 = 4;
-/// A file that is so many times as long as its checkpoint is replaced before the database is closed.
+/// A file this many times as long as its checkpoint is replaced before the database is closed.
 const LONG_DUE: u64 = 4;
 
 pub(crate) fn file_name(number: u64) -> String {
@@ -50,7 +53,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     (file_name(number) == name).then_some(number)
 }
 
-/// A manifest's file, to whose end records go.
+/// A manifest's file, to which records are appended.
 struct Output {
     volume: Arc<dyn Volume>,
     current: Current,
@@ -85,7 +88,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // All that counts is synced; a file that cannot be closed is nobody's loss.
+        // Everything that counts is synced; failing to close the file loses nothing.
         let _ = self.volume.close(self.file);
     }
 }
@@ -95,20 +98,20 @@ pub(crate) struct Manifest {
     output: Output,
     /// Length of the checkpoint that the file began with.
     checkpoint_len: u64,
-    /// The one that is to replace this one.
+    /// The manifest that is to replace this one, while it is written.
     next: Option<Next>,
-    /// Why nobody knows what is in the files.
+    /// Set after a failure that leaves the files' contents unknown.
     failed: Option<Error>,
-    /// How long the file was when there was no space for the next one.
+    /// Length of the file when there was no space for the next one.
     refused_at: u64,
     /// Bytes of the last edit.
     edit_len: u64,
-    /// Bytes that were written to others since the database was opened.
+    /// Bytes written to other manifest files since the database was opened.
     before: u64,
 }
 
 impl Manifest {
-    /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the one that counts.
+    /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the valid one.
     pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
         let mut next = Next::begin(volume, current, version, 0)?;
         next.go_on(u64::MAX, None)?;
@@ -116,7 +119,7 @@ impl Manifest {
         Ok(Self::of(output, checkpoint_len))
     }
 
-    /// Goes on with a manifest that was read to its end.
+    /// Continues a manifest that was read to its end.
     pub fn resume(volume: Arc<dyn Volume>, current: Current, replayed: &Replayed) -> Result<Self> {
         let output = Output::open(volume, current, Access::default(), replayed.len)?;
         Ok(Self::of(output, replayed.checkpoint_len))
@@ -142,8 +145,8 @@ impl Manifest {
         let before = output.len;
         if let Err(error) = output.put(epoch, false, edit) {
             if error.is_disk_full() {
-                // The record may be there nevertheless, and would count after a crash, while the nodes that it speaks of
-                // are about to be overwritten by the next attempt. So it has to go, durably.
+                // The record may be there nevertheless. It would count after a crash, while the nodes that it
+                // names are about to be overwritten by the next attempt. So it has to go, durably.
                 let cut = output.volume.resize(output.file, before).and_then(|()| output.sync());
                 cut.map_err(Error::undecided)?;
             }
@@ -153,7 +156,8 @@ impl Manifest {
         output.sync().map_err(Error::undecided)
     }
 
-    /// What is done as long as everybody knows what is in the files. Who waited for the manifest while somebody else failed with it does not know of that otherwise.
+    /// Does `work` unless an earlier failure left the files' contents unknown. A thread that waited for the
+    /// manifest while another failed learns of it only here.
     fn unless_failed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -167,13 +171,15 @@ impl Manifest {
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
     fn is_checkpoint_due(&self) -> bool {
-        // Twice as long: so edits are written once more as part of a checkpoint, and outdated ones take no more space than the table
-        // itself. Without space the old file goes on for a good while before another is begun.
+        // At twice the length edits are rewritten once more as part of a checkpoint, and outdated ones take
+        // no more space than the table itself. After a full disk the file grows by a quarter before another
+        // checkpoint is begun.
         self.output.len > CHECKPOINT_MIN.max(2 * self.checkpoint_len).max(self.refused_at / 4 * 5)
     }
 
-    /// After an edit that has made `version`, which is the current version: sees to it that the file is replaced by a new one that begins with a
-    /// checkpoint, when that is due, a part of it at a time. On an error before the switch the old file goes on to count.
+    /// Called after the edit that made `version`, the current version. When a new file that begins with a
+    /// checkpoint is due, writes it, a part at a time, and switches to it. On an error before the switch the
+    /// old file stays valid.
     pub fn go_on_with_next(&mut self, version: &Version) -> Result<()> {
         self.unless_failed(|manifest| {
             if manifest.next.is_none() && manifest.is_checkpoint_due() {
@@ -190,14 +196,15 @@ impl Manifest {
         next.inspect_err(|error| self.note_refusal(error))
     }
 
-    /// Writes about so many bytes to the next one, if there is one, and lets it count when it has all. One that could not go on is given up.
+    /// Writes about `bytes` bytes to the next manifest, if there is one, and switches to it when it is
+    /// complete. One that could not go on is given up.
     fn go_on(&mut self, version: &Version, bytes: u64) -> Result<()> {
         let Some(mut next) = self.next.take() else { return Ok(()) };
         let mut went_on = next.go_on(bytes, Some(&self.output));
         if let Err(error) = &went_on
             && !error.is_disk_full()
         {
-            // Perhaps it was this file that could not be read. What it says is in the version too.
+            // Perhaps it was this file that could not be read; the version has its contents, too.
             tracing::warn!(%error, "the next manifest is begun again");
             self.before += next.bytes_written();
             drop(next);
@@ -225,12 +232,12 @@ impl Manifest {
         }
     }
 
-    /// Whether another one is on its way.
+    /// Whether a next manifest is being written.
     pub fn has_next(&self) -> bool {
         self.next.is_some()
     }
 
-    /// What was begun is given up: for whoever needs its space, as if there had been none for it.
+    /// Gives up the next manifest for somebody who needs its space, as if the disk had been full.
     pub fn give_up_for_space(&mut self) {
         if self.has_next() {
             self.give_up_next();
@@ -242,7 +249,7 @@ impl Manifest {
         self.before += self.next.take().map_or(0, |next| next.bytes_written());
     }
 
-    /// The next one, which has all that this one has, comes in the place of it.
+    /// Switches to the next manifest, which has everything that this one has.
     fn change_over(&mut self, next: Next) -> Result<()> {
         self.before += next.bytes_written();
         let (output, checkpoint_len) = next.replace().inspect_err(|error| self.note_refusal(error))?;
@@ -255,14 +262,15 @@ impl Manifest {
         Ok(volume.remove(&old)?)
     }
 
-    /// Whether this manifest, or the next one, is in the file of this number.
+    /// Whether this manifest or the next one is in the file of this number.
     pub fn needs(&self, number: u64) -> bool {
         let current = self.output.current.manifest;
         number == current || (self.has_next() && number == current + 1)
     }
 
-    /// Notes in `CURRENT` how long the manifest is now, so that from then on every missing byte of it is noticed. A checkpoint that was begun is given up, unless
-    /// it was long due: who opens and closes often would never come to its end.
+    /// Notes the manifest's length in `CURRENT`, so that from then on every missing byte of it is noticed.
+    /// Gives up a checkpoint that was begun, unless it was long due, which is completed: a program that opens
+    /// and closes the database often would otherwise never complete one.
     pub fn seal(&mut self, version: &Version) -> Result<()> {
         let is_long_due = self.output.len > LONG_DUE * self.checkpoint_len.max(CHECKPOINT_MIN);
         match self.unless_failed(|it| if is_long_due { it.go_on(version, u64::MAX) } else { Ok(()) }) {
@@ -279,7 +287,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Bytes written since it was opened.
+    /// Bytes written since the database was opened.
     pub fn bytes_written(&self) -> u64 {
         self.before + self.output.written + self.next.as_ref().map_or(0, Next::bytes_written)
     }

@@ -1,6 +1,6 @@
-//! A maplet: which of a few layers may have a key. Where a filter for each layer would say yes or no, this says
-//! which, with one look, and is hardly ever wrong: a stranger finds a candidate with a probability of one in two million for
-//! each change in the layers.
+//! A maplet: says which of a few layers may have a key. A filter for each layer would say yes or no; a maplet
+//! names the layer with one look, and is hardly ever wrong: for a key that no layer has, it finds a candidate
+//! with a probability of one in two million for each change in the layers.
 //!
 //! ```text
 //! entries  hash 0 layer 2 | hash 1 layer 0 | hash 1 layer 2 | …     ascending: 21 bits of the key's hash, and the layer's index
@@ -8,26 +8,27 @@
 //! tops     a bit 1 for each entry, and a bit 0 behind those of each bucket: all entries whose hashes begin with the same 5 + i bits
 //! words    2 bytes for each entry: the other 16 - i bits of its hash, and i bits, 0 to 3, that tell the layers apart
 //! ```
-//! What sorted numbers have in common is not kept again with each (Elias, JACM 1974; Fano 1971): 2.2 to 2.4 bytes a change in place of three, where these were a
-//! half of what log areas take of the memory. The manifest has the hashes, three bytes a change, so that nobody has to read a
-//! piece to know what is in it: not after opening, and not after a crash.
+//! What sorted numbers have in common is not stored with each of them (Elias, JACM 1974; Fano 1971). This
+//! takes 2.2 to 2.4 bytes a change in place of three, where these were a half of the log areas' memory. The
+//! manifest has the hashes, three bytes a change, so that no piece has to be read to know its keys, neither
+//! after opening nor after a crash.
 //!
 //! Invariants:
 //! 1. A layer that has a key is among the candidates for it.
 //! 2. Candidates come newest first.
-//! 3. The hash of a key is part of the format: it never changes. No bit of it is lost here.
+//! 3. The hash of a key is part of the format: it never changes. The maplet keeps all of its bits.
 
 use crate::node::Node;
 
-/// Most layers that share a maplet: what three bits tell apart.
+/// Most layers that share a maplet: as many as three bits can tell apart.
 pub(crate) const LAYERS: usize = 1 << LAYER_BITS;
 const LAYER_BITS: u32 = 3;
 const LAYER_MASK: u32 = LAYERS as u32 - 1;
-/// Bits of a hash, and of them those that say in which bucket it is if there is one layer.
+/// Bits of a hash, and how many of them choose the bucket if there is one layer.
 const HASH_BITS: u32 = 21;
 const BUCKET_BITS: u32 = HASH_BITS - u16::BITS;
 
-/// The part of a key's hash that is kept: 21 bits, above the place of a layer's index.
+/// The part of a key's hash that is kept: 21 bits, above the bits of a layer's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyHash(u32);
 
@@ -45,7 +46,7 @@ impl KeyHash {
         [low, middle, high]
     }
 
-    /// What stands in the place of an index is not looked at.
+    /// Ignores the bits of the layer's index.
     pub fn from_bytes([low, middle, high]: [u8; Self::LEN]) -> Self {
         Self(u32::from_le_bytes([low, middle, high, 0]) & !LAYER_MASK)
     }
@@ -57,7 +58,7 @@ impl KeyHash {
     }
 }
 
-/// A hash, and the index of a layer that has a key of it.
+/// A hash, and the index of a layer that has a key with this hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry(u32);
 
@@ -71,7 +72,7 @@ impl Entry {
     }
 }
 
-/// Bits that tell so many layers apart.
+/// Number of bits that tell so many layers apart.
 fn layer_bits(layers: usize) -> u32 {
     layers.next_power_of_two().trailing_zeros()
 }
@@ -84,14 +85,14 @@ pub(crate) fn entries_of(layer: usize, piece: &Node) -> impl Iterator<Item = Ent
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Maplet<'a> {
-    /// The `i` of the module.
+    /// The `i` of the module's drawing.
     bits: u32,
     tops: &'a [u8],
     words: &'a [[u8; 2]],
 }
 
 impl<'a> Maplet<'a> {
-    /// Appends the maplet of so many layers, whose entries ascend.
+    /// Appends the maplet of `layers` layers with these entries, which ascend.
     pub fn put(layers: usize, entries: &[Entry], out: &mut Vec<u8>) {
         debug_assert!(entries.is_sorted());
         let bits = layer_bits(layers);
@@ -107,7 +108,7 @@ impl<'a> Maplet<'a> {
         }
     }
 
-    /// The maplet of so many layers with so many entries at the front of what [`Maplet::put`] appended, and what is behind it.
+    /// Splits the maplet of so many layers and entries off the front of what [`Maplet::put`] appended.
     pub fn split(layers: usize, entries: usize, memory: &'a [u8]) -> (Self, &'a [u8]) {
         let (tops, rest) = memory.split_at(Self::tops_len(layers, entries));
         let (words, rest) = rest.split_at(2 * entries);
@@ -118,7 +119,7 @@ impl<'a> Maplet<'a> {
         (entries + (1 << (BUCKET_BITS + layer_bits(layers)))).div_ceil(8)
     }
 
-    /// Eight bytes of the tops at a time; what is behind them is `fill`.
+    /// The tops, eight bytes at a time; the last eight are padded with `fill`.
     fn eights(self, fill: u8) -> impl Iterator<Item = u64> + use<'a> {
         self.tops.chunks(8).map(move |bytes| {
             let mut eight = [fill; 8];
@@ -127,7 +128,7 @@ impl<'a> Maplet<'a> {
         })
     }
 
-    /// Where the zero behind the bucket is.
+    /// Position of the zero bit behind the bucket.
     fn end_of(&self, bucket: usize) -> usize {
         let mut left = bucket as u32;
         for (index, eight) in self.eights(0xff).enumerate() {
@@ -159,16 +160,17 @@ impl<'a> Maplet<'a> {
         places.zip(self.words).enumerate().map(move |(index, (at, word))| self.entry(at - index, *word))
     }
 
-    /// Indexes of the layers that may have a key of this hash, newest first, each once.
+    /// Indexes of the layers that may have a key with this hash, newest first, each once.
     pub fn candidates(self, hash: KeyHash) -> impl Iterator<Item = usize> + 'a {
         let bucket = (hash.0 >> LAYER_BITS >> (u16::BITS - self.bits)) as usize;
-        // The ones of a bucket begin behind the zero of the one before, and there are as many ones before it as its first entry has words before it.
+        // A bucket's ones begin behind the zero of the bucket before. The number of ones before them is the
+        // index of the bucket's first word.
         let begin = bucket.checked_sub(1).map_or(0, |before| self.end_of(before) + 1);
         let count = self.end_of(bucket) - begin;
         let words = self.words.get(begin - bucket..begin - bucket + count).unwrap_or_default();
         let end = words.partition_point(|word| self.entry(bucket, *word).hash() <= hash);
         let entries = words[..end].iter().rev().map(move |word| self.entry(bucket, *word));
-        // Two keys of a layer may have one hash.
+        // Two keys of a layer may have the same hash.
         let mut last = None;
         entries
             .take_while(move |entry| entry.hash() == hash)

@@ -14,14 +14,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Position(pub u64);
 
-/// Where a node is and what its bytes add up to.
+/// A node's place, length and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub position: Position,
     /// Bytes; 0 marks a free id.
     pub len: u32,
-    /// CRC-32C of the node. It stands here, and not only in the node, so that an older node that a lost write left in
-    /// place is told from the newer one that should be there.
+    /// CRC-32C of the node. It is kept here, and not only in the node, so that an older node that a lost
+    /// write left in place is told from the newer one that should be there.
     pub crc: u32,
 }
 
@@ -31,7 +31,7 @@ const FREE: Address = Address { position: Position(0), len: 0, crc: 0 };
 const CHUNK: usize = 256;
 type Chunk = [Address; CHUNK];
 
-/// Node id → address. Which ids are free to be taken [`DataFile`](super::data_file::DataFile) knows.
+/// Node id → address. [`DataFile`](super::data_file::DataFile) keeps the list of free ids.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MappingTable {
     chunks: Vec<Arc<Chunk>>,
@@ -61,7 +61,7 @@ impl MappingTable {
         Some(old)
     }
 
-    /// Takes the address from an id; returns the address it had.
+    /// Removes the address of an id and returns it.
     pub fn remove(&mut self, id: NodeId) -> Option<Address> {
         let index = id.0 as usize;
         let chunk = self.chunks.get_mut(index / CHUNK)?;
@@ -89,7 +89,7 @@ impl MappingTable {
         })
     }
 
-    /// The same, as this table has them now. Keeps no more of it than it has not told.
+    /// The same for this table as it is now. Keeps only those chunks in memory that were not returned yet.
     pub fn told_once(&self) -> impl Iterator<Item = (NodeId, Address)> + Send + use<> {
         self.chunks.clone().into_iter().enumerate().flat_map(|(chunk_index, chunk)| {
             let ids =
@@ -98,7 +98,7 @@ impl MappingTable {
         })
     }
 
-    /// Memory that the table takes, and the list of ids that are free, in bytes.
+    /// Bytes of memory of the table and of the list of free ids.
     pub fn memory(&self) -> usize {
         let free = (self.chunks.len() * CHUNK).saturating_sub(self.count as usize);
         self.chunks.len() * (size_of::<Chunk>() + 24) + free * size_of::<NodeId>()

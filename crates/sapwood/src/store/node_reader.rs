@@ -1,20 +1,24 @@
-//! From addresses to nodes: what is read from the data file, with which requests, into which memory; nothing passes that is not what the mapping
-//! table says. What need not be read, and what becomes of a node, is for the [`pager`](super::pager) to know.
+//! Reads nodes from the data file: plans the requests, reads into buffers, and checks every node against its
+//! address in the mapping table. The [`pager`](super::pager) decides what has to be read and what happens to
+//! the nodes.
 //!
 //! ```text
 //! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ carry_out ───────────────────▶ nodes, each copied and checked
 //!                                                               └▶ begin ─ in flight ─┬ finish ┘
 //!                                                                                     └ finish_in_place ▶ nodes that lie where they were read, checked
 //! ```
-//! Nodes that go to a cache or to users are copied, so that one of them does not keep the others' memory. What a flush reads ahead it lets go as it goes on, neighbours
-//! together: that stays in the buffers, which come back to the pool when their last node is let go.
+//! Nodes for a cache or for users are copied, so that one node does not keep the memory of the others. Nodes
+//! that a flush reads ahead stay in their buffers: the flush drops neighbours together as it goes on, and a
+//! buffer goes back to the pool when its last node is dropped.
 //!
 //! Invariants:
-//! 1. Every node that it gives out has the id, the length and the checksum of its address: a flipped bit, another
-//!    node's bytes and an older version of the same node are all noticed.
-//! 2. Reads that were begun and not waited for hold no more memory in buffers than may be idle, or one set of them: whoever is in the middle
-//!    of a walk may stay there for as long as he likes. Who has some in flight takes more than half of it only while nobody else has any; but for the one who [bounds it himself](Leave::Own). Those that were dropped hold theirs until they are done, and are
-//!    no longer counted: psync keeps few, and little.
+//! 1. Every node that it returns has the id, the length and the checksum of its address: a flipped bit,
+//!    another node's bytes and an older version of the same node are all noticed.
+//! 2. Reads in flight hold at most as many bytes of buffers as may be idle, or one set of buffers: a reader
+//!    in the middle of a walk may rest there for as long as it likes. A reader that has some in flight takes
+//!    more than half of this only while nobody else has any. A caller that
+//!    [bounds its reads itself](Leave::Own) is excepted. Reads that were dropped hold their buffers until
+//!    they are done, and are no longer counted: psync keeps few, and little.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal};
@@ -30,8 +34,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// Name of the data file.
 pub(crate) const FILE: &str = "data";
 
-/// Longest request that brings several nodes, and how many useless bytes may lie between two of them: below these, one
-/// longer request costs less than two.
+/// Greatest length of a request that brings several nodes, and most useless bytes between two of them: below
+/// these, one longer request costs less than two.
 const RUN_MAX: usize = 256 << 10;
 const GAP_MAX: usize = 16 << 10;
 
@@ -43,14 +47,14 @@ pub(crate) struct NodeReader {
     alignment: usize,
     pio_max: usize,
     buffers: BufferPool,
-    /// Bytes of memory in buffers that what was begun may hold, and holds.
+    /// Bytes of buffers that reads in flight may hold, and do hold.
     aloft_max: usize,
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
     pub counters: ReadCounters,
 }
 
-/// What was read since the database was opened: parallel reads, the requests in them, and bytes.
+/// What was read since the database was opened: parallel reads, their requests, and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
     pub sets: AtomicU64,
@@ -58,20 +62,20 @@ pub(crate) struct ReadCounters {
     pub bytes: AtomicU64,
 }
 
-/// Which requests bring some of the nodes that are wanted.
+/// The requests that bring some of the wanted nodes.
 pub(crate) struct Plan {
-    /// These nodes, by where they are in the file and in what is wanted.
+    /// These nodes: their offsets in the file, and their indices among the wanted ones.
     members: Vec<(u64, usize)>,
     runs: Vec<Run>,
 }
 
 impl Begun {
-    /// Bytes of memory that it holds.
+    /// Bytes of buffers that it holds.
     pub fn bytes(&self) -> usize {
         self.allowance.bytes
     }
 
-    /// Whether nothing is in flight: it was read before it was answered, as some devices do always.
+    /// Whether nothing is in flight any more: some devices always read before they return.
     pub fn has_ended(&self) -> bool {
         self.reads.has_ended()
     }
@@ -91,7 +95,7 @@ pub(crate) struct Begun {
 }
 
 impl NodeReader {
-    /// Keeps so many bytes of read buffers idle.
+    /// Keeps `idle_buffers` bytes of read buffers idle.
     pub fn new(
         volume: Arc<dyn Volume>,
         file: FileId,
@@ -120,7 +124,7 @@ impl NodeReader {
         self.pio_max
     }
 
-    /// Where buffers come from.
+    /// The pool that buffers come from.
     pub fn buffers(&self) -> &BufferPool {
         &self.buffers
     }
@@ -130,12 +134,12 @@ impl NodeReader {
         self.aloft_max as u64
     }
 
-    /// Where nodes have their memory.
+    /// The frames that nodes are copied into.
     pub fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
 
-    /// Bytes of memory in buffers that were begun to be read into.
+    /// Bytes of buffers that reads in flight hold.
     #[cfg(test)]
     pub fn aloft(&self) -> usize {
         self.aloft.load(Relaxed)
@@ -152,7 +156,8 @@ impl NodeReader {
         self.node_of(&buffer, request.offset, offset, id, address)
     }
 
-    /// Which requests bring those of the wanted nodes that are `missing`: one each, or neighbours together.
+    /// Plans the requests for the `missing` ones of the wanted nodes: one each, or one for neighbours if
+    /// `together`.
     pub fn plan(
         &self,
         segments: &Segments,
@@ -174,7 +179,8 @@ impl NodeReader {
         Ok(Plan { members, runs })
     }
 
-    /// Carries out the requests, waits for them, and gives out each node beside its place in what is wanted.
+    /// Makes the requests, waits for them, and calls `node` with each node and its index among the wanted
+    /// ones.
     pub fn carry_out(
         &self,
         plan: &Plan,
@@ -193,8 +199,8 @@ impl NodeReader {
         self.take_in(plan, &buffers, wanted, node)
     }
 
-    /// Has the device begin with the requests, into spare buffers as far as there are any. `None` if there is nothing
-    /// to read, or too much was begun already.
+    /// Has the device begin the requests, into spare buffers if there are any. `None` if there is nothing to
+    /// read, or too much was begun already.
     pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> Option<Begun> {
         if plan.is_empty() {
             return None;
@@ -227,7 +233,7 @@ impl NodeReader {
         Some(Begun { reads, allowance })
     }
 
-    /// As [`NodeReader::carry_out`], of what was begun. Its buffers are spare then.
+    /// As [`NodeReader::carry_out`], for requests that were begun. Their buffers become spare.
     pub fn finish(
         &self,
         begun: Begun,
@@ -238,12 +244,13 @@ impl NodeReader {
     ) -> Result<()> {
         let buffers = begun.reads.wait().map_err(unread)?;
         self.take_in(plan, &buffers, wanted, node)?;
-        // The pages of a buffer that was just used need not be found anew.
+        // The pages of a buffer that was just used need not be faulted in again.
         *spare = buffers;
         Ok(())
     }
 
-    /// As [`NodeReader::finish`], for nodes that are soon let go, and neighbours together: they keep the buffers, if they are half of their memory at least.
+    /// As [`NodeReader::finish`], for nodes that are dropped soon, neighbours together: they stay in the
+    /// buffer, if they fill at least half of it.
     pub fn finish_in_place(
         &self,
         begun: Begun,
@@ -287,7 +294,7 @@ impl NodeReader {
         self.counters.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Makes nodes of what was read.
+    /// Makes nodes from all buffers.
     fn take_in(
         &self,
         plan: &Plan,
@@ -299,7 +306,7 @@ impl NodeReader {
         runs.try_for_each(|(run, buffer)| self.copy_out(plan, run, buffer, wanted, &mut node))
     }
 
-    /// Makes nodes of what a run has brought.
+    /// Makes nodes from the buffer of one run.
     fn copy_out(
         &self,
         plan: &Plan,
@@ -315,7 +322,7 @@ impl NodeReader {
         Ok(())
     }
 
-    /// The node at `offset` of the file, of which a buffer has the bytes from another offset on.
+    /// The node at file offset `offset`, from a buffer that begins at file offset `from`.
     fn node_of(
         &self,
         buffer: &AlignedBuffer,
@@ -325,22 +332,22 @@ impl NodeReader {
         address: Address,
     ) -> Result<Node> {
         let start = (offset - from) as usize;
-        // A copy, so that a value that a user keeps does not keep a large aligned buffer.
+        // Copied, so that a value that a user keeps does not keep a large aligned buffer.
         let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
         verify(bytes, offset, id, address)
     }
 }
 
-/// By whose leave something is in flight.
+/// Which limit applies to reads in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leave {
-    /// That of all walks together. Whoever asks has so many bytes in flight already.
+    /// The limit that all walks share. The caller has `mine` bytes in flight already.
     Shared { mine: usize },
-    /// His own: he bounds it himself.
+    /// None: the caller bounds its reads itself.
     Own,
 }
 
-/// Leave to have so many bytes of buffers in flight.
+/// Permission to have so many bytes of buffers in flight.
 struct Allowance {
     bytes: usize,
     all: Arc<AtomicUsize>,
@@ -351,7 +358,7 @@ impl Allowance {
         Self { bytes, all: Arc::new(AtomicUsize::new(bytes)) }
     }
 
-    /// One more is let go if others hold nothing.
+    /// Granted in any case if nothing is in flight.
     fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize, mine: usize) -> Option<Self> {
         let most = |before| if mine == 0 || before == mine { max } else { max / 2 };
         let more = |before| (before == 0 || before + bytes <= most(before)).then_some(before + bytes);
@@ -366,7 +373,7 @@ impl Drop for Allowance {
     }
 }
 
-/// What a failed read of nodes means.
+/// The error for a failed read of nodes.
 fn unread(error: psync::Error) -> Error {
     match error {
         psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
@@ -380,7 +387,7 @@ fn unread(error: psync::Error) -> Error {
     }
 }
 
-/// Checks that the bytes at `offset` of the data file are the node that they should be.
+/// Checks that the bytes at `offset` of the data file are the expected node.
 fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
     let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
         Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)

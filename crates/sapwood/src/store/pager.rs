@@ -1,5 +1,5 @@
-//! The pager: takes nodes from the cache, or what is read ahead from the stage, and has the others read from the device, many with one
-//! parallel read ([`NodeReader`]). Here is decided what is offered to the cache.
+//! The pager: fetches nodes from the cache, or nodes read ahead from the stage, and has the others read from
+//! the device, many with one parallel read ([`NodeReader`]). It decides which nodes are offered to the cache.
 //!
 //! Invariant: only checked nodes, and records of checked nodes, come into the cache.
 
@@ -21,20 +21,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) use crate::store::node_reader::FILE;
 
-/// How a set of nodes is read.
+/// How a set of nodes is read, and what happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// Each by itself, whatever lies beside it. The cache is offered each.
+    /// Each node with its own request, whatever lies beside it. Each is offered to the cache.
     Single,
-    /// The same for whoever writes, so that no reader waits.
+    /// As `Single`, for a writer: these reads do not count as ones that a reader waits for.
     Inner,
-    /// Neighbours on the device with one request, and not into the cache. For scans, which put there what they need.
+    /// Neighbours on the device with one request, and not offered to the cache. For scans, which put the
+    /// nodes that they need there themselves.
     Runs,
-    /// As `Runs`, and from the stage what is there. For whoever writes: flush, cleansing, collector.
+    /// As `Runs`, but takes nodes from the stage if they are there. For writers: flush, cleansing, collector.
     Staged,
     /// As `Runs`, to fill the stage.
     Ahead,
-    /// As `Runs`, and past the cache: what is on the device. For a check.
+    /// As `Runs`, but bypasses the cache to read what is on the device. For a check.
     Verify,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct Room {
     pub cache: u64,
     /// Read buffers that are kept idle.
     pub buffers: usize,
-    /// Frames that are kept idle, whatever is in use.
+    /// Frames that are kept idle, however many are in use.
     pub frames: usize,
 }
 
@@ -52,24 +53,24 @@ pub(crate) struct Room {
 pub(crate) struct Pager {
     pub reader: NodeReader,
     pub cache: Cache,
-    /// What is read ahead of the flush.
+    /// Nodes read ahead of the flush.
     pub stage: Stage,
     /// What range searches pay for log pieces.
     pub rents: Rents,
-    /// How long they have been.
+    /// How long range searches have been.
     pub lengths: ScanLengths,
     pub counters: PagerCounters,
 }
 
-/// What the pager has found since the database was opened.
+/// Counters since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct PagerCounters {
     /// Records found in the cache.
     pub record_hits: AtomicU64,
-    /// Nodes found in the cache, and not.
+    /// Nodes found in the cache, and nodes not found.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    /// Of these, leaves and log pieces that readers have asked for.
+    /// Of the misses, leaves and log pieces that readers asked for.
     pub waited_for: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,
@@ -93,7 +94,8 @@ impl Pager {
         self.reader.pio_max()
     }
 
-    /// Leaves and log pieces that readers have asked for and that were not in the cache, since the database was opened.
+    /// Leaves and log pieces that readers asked for and that were not in the cache, since the database was
+    /// opened.
     pub fn waited_for(&self) -> u64 {
         self.counters.waited_for.load(Relaxed)
     }
@@ -103,17 +105,18 @@ impl Pager {
         self.cache.get(address.position)
     }
 
-    /// Puts a node that was just written into the cache.
+    /// Puts a node into the cache.
     pub fn admit(&self, position: Position, node: Node) {
         self.cache.insert(position, node);
     }
 
-    /// Takes a node out of the cache, because it was replaced or its writing was aborted. Says whether it was there.
+    /// Removes a node from the cache, because it was replaced or its writing was aborted. Returns whether it
+    /// was there.
     pub fn forget(&self, position: Position) -> bool {
         self.cache.remove(position)
     }
 
-    /// The record of a key in the trees, if it is in the cache, for a reader of a state with this number.
+    /// The record of a key in the trees, if it is cached, for a reader of the state with this number.
     pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
         let found = self.cache.record(number, keyspace, key);
         if found.is_some() {
@@ -122,21 +125,21 @@ impl Pager {
         found
     }
 
-    /// As [`Pager::cached`], and counted: for whoever needs the node.
+    /// As [`Pager::cached`], and counted as a hit: for callers that need the node.
     pub fn look_up(&self, address: Address) -> Option<Node> {
         let node = self.cached(address);
         self.counters.hits.fetch_add(u64::from(node.is_some()), Relaxed);
         node
     }
 
-    /// One node, as [`Pager::fetch`] with [`Gather::Single`], without the lists of that: a get has one node to read.
+    /// One node, as [`Pager::fetch`] with [`Gather::Single`], without its lists: a get reads one node.
     pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
         if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
         self.counters.misses.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address)?;
-        // Of leaves and log pieces it is who gets one: who writes reads many, and inner nodes.
+        // Only a get fetches a single leaf or log piece: writers fetch many, or inner nodes.
         let is_waited_for = !node.name().is_inner();
         self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
         self.cache.offer(address.position, &node);
@@ -186,7 +189,7 @@ impl Pager {
         Ok(nodes.into_iter().flatten().collect())
     }
 
-    /// Reads those of the wanted nodes that are missing.
+    /// Reads the missing ones of the wanted nodes.
     fn read(
         &self,
         segments: &Segments,
@@ -202,7 +205,7 @@ impl Pager {
         self.reader.carry_out(&plan, wanted, self.take_in(wanted, gather, nodes))
     }
 
-    /// Which requests bring the missing nodes.
+    /// Plans the requests for the missing nodes.
     fn plan(
         &self,
         segments: &Segments,
@@ -217,7 +220,7 @@ impl Pager {
         self.reader.plan(segments, wanted, missing, !matches!(gather, Gather::Single | Gather::Inner))
     }
 
-    /// What is done with each node that was read.
+    /// What is done with each node that was read, as `gather` says.
     fn take_in<'a>(
         &'a self,
         wanted: &'a [(NodeId, Address)],
@@ -228,7 +231,7 @@ impl Pager {
             let position = wanted[index].1.position;
             match gather {
                 Gather::Single | Gather::Inner => self.cache.offer(position, &node),
-                // Whether it is cached is for the search to say.
+                // The search decides whether it is cached.
                 Gather::Runs => drop(self.cache.missed(position)),
                 Gather::Staged | Gather::Ahead | Gather::Verify => {}
             }
@@ -236,7 +239,7 @@ impl Pager {
         }
     }
 
-    /// As [`Pager::fetch`], of which the reading is still to come. Nothing comes from the stage.
+    /// As [`Pager::fetch`], but does not read yet, and takes nothing from the stage.
     pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, gather: Gather) -> Result<Coming> {
         let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
@@ -245,8 +248,9 @@ impl Pager {
         Ok(Coming { wanted, nodes, plan, gather, begun: None })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any; unless too much was begun already.
-    /// Says whether it is in flight, or has nothing to read: then there is reason to begin with more.
+    /// Has the device begin to read the missing nodes, into spare buffers if there are any, unless too much
+    /// was begun already. Returns whether the reads are in flight, or there is nothing to read: then the
+    /// caller has reason to begin more.
     pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> bool {
         if coming.begun.is_none() {
             coming.begun = self.reader.begin(&coming.plan, spare, leave);
@@ -254,7 +258,8 @@ impl Pager {
         coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
     }
 
-    /// What was asked for, in that order. Reads what is not here and was not begun; the buffers of what was are spare then.
+    /// Completes a [`Pager::ask`]: returns the nodes in the order asked. Reads what was not begun; the
+    /// buffers of begun reads become spare.
     pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
         let Coming { wanted, mut nodes, plan, gather, begun } = coming;
         let take_in = self.take_in(&wanted, gather, &mut nodes);
@@ -269,7 +274,8 @@ impl Pager {
     }
 }
 
-/// Nodes that were asked for: those of the cache are here, the others are to be read or in flight. See [`Pager::ask`].
+/// Nodes that were asked for: cached ones are here, the others still to be read or in flight. See
+/// [`Pager::ask`].
 pub(crate) struct Coming {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
@@ -279,7 +285,7 @@ pub(crate) struct Coming {
 }
 
 impl Coming {
-    /// Bytes of memory that it holds in flight.
+    /// Bytes of memory in flight.
     pub fn aloft(&self) -> usize {
         self.begun.as_ref().map_or(0, Begun::bytes)
     }

@@ -1,5 +1,6 @@
-//! The record cache: single records that were asked for, where the pager's cache holds whole leaves. Where what is asked for
-//! often lies among much that is not, it holds twenty to thirty times as many of them in the same memory.
+//! The record cache: caches single records that were asked for, where the pager's cache holds whole leaves.
+//! If hot records lie among many cold ones, it holds twenty to thirty times as many of them in the same
+//! memory.
 //!
 //! It is a hash table of buckets that grows and shrinks by one bucket at a time (linear hashing: Litwin, VLDB 1980):
 //!
@@ -10,22 +11,25 @@
 //! memory:  chunks of 64 buckets, taken from the operating system and given back whole
 //! ```
 //!
-//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the queues. What the
-//! trees say about a key changes only when a frozen queue with that key is flushed, or records are ingested. States are numbered: a new
-//! number begins when a queue is frozen, when it has been flushed, and with an ingestion, whose keys are in no cache. The cache serves one number at a time, and looks at it under the lock of the key's chunk:
+//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the
+//! queues. A tree's answer for a key changes only when a frozen queue with that key is flushed, or records
+//! are ingested. States are numbered: a new number begins when a queue is frozen, when it has been flushed,
+//! and with an ingestion, whose keys are in no cache. The cache serves the readers of one number at a time,
+//! and checks the number under the lock of the key's chunk:
 //!
 //! ```text
-//! state n   { active Q }            whoever misses in Q as of his time may put the tree's answer here
-//! state n+1 { active R, frozen Q }  keys of Q are answered by Q. The flush brings those that are here up to date, and puts here
-//!                                   what somebody has asked Q for: he would have been told by the cache
-//! state n+2 { active R }            all of Q is in the trees, and what is here agrees with it
+//! state n   { active Q }            a reader that misses in Q as of its time may put the tree's answer here
+//! state n+1 { active R, frozen Q }  Q answers its keys. The flush updates the cached records of these keys, and adds those
+//!                                   that a reader has asked Q for: the cache would have answered it
+//! state n+2 { active R }            all of Q is in the trees, and the cache agrees with them
 //! ```
-//! A reader who still has state n (a snapshot) when n+1 is served is let past the cache: he can neither put an old value here after
-//! the flush has been at that key, nor see one that is too new for him.
+//! A reader that still has state n (a snapshot) when n+1 is served bypasses the cache: it can neither put an
+//! old value here after the flush has passed that key, nor see a value that is too new for it.
 //!
 //! Invariants:
-//! 1. What is found is what the tree says to every reader of a state with the number that is served.
-//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only of buckets that records came into: no other is looked at.
+//! 1. A cached record is what the tree says to every reader of a state with the number that is served.
+//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only of buckets that ever held records:
+//!    no other is touched.
 
 use crate::operation::KeyspaceId;
 use crate::store::bucket::{BUCKET, Bucket, Name, fits};
@@ -39,20 +43,20 @@ use std::time::{Duration, Instant};
 
 /// As many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
-/// Buckets that come or go while readers wait.
+/// Buckets added or removed while readers wait.
 const STEP: usize = 32;
 
-/// When flushes have gone on for so long, in which no reader wanted a record, the cache is idle.
+/// The cache is idle when flushes have gone on for this long without any reader wanting a record.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// What became of a record that was to be kept.
+/// What happened to a record that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Yes,
-    /// Yes, and it had gone a moment ago.
+    /// Kept, and it had been evicted a moment ago.
     Again,
     TooLong,
-    /// It was found by a reader who is not served.
+    /// Not kept: the reader's state is not served, or there is no memory.
     No,
 }
 
@@ -62,9 +66,10 @@ pub(crate) struct RecordCache {
     /// The number of the states that are served.
     serves: AtomicU64,
     is_used: AtomicBool,
-    /// Whether a reader has found something here or put it here since the last flush,
+    /// Whether a reader has found or put a record here since the last flush.
     is_asked: AtomicBool,
-    /// ... and when one had before, as the last flush that there was then knows, in milliseconds of the epoch; 0: never.
+    /// When one last had before that, as of the flush that noticed it, in milliseconds since `epoch`; 0:
+    /// never.
     asked_at: AtomicU64,
     epoch: Instant,
     buckets: RwLock<Buckets>,
@@ -98,7 +103,7 @@ impl Chunk {
     }
 }
 
-/// The bucket among `count` for a hash.
+/// Index of the bucket for a hash, of `count` buckets.
 fn index(hash: u64, count: usize) -> usize {
     let mask = count.next_power_of_two() - 1;
     let index = hash as usize & mask;
@@ -115,7 +120,7 @@ fn tag(hash: u64) -> u16 {
 }
 
 impl Buckets {
-    /// The bucket with its records, if it has any; its place is empty afterwards.
+    /// Takes the bucket's records out, if it has any, and leaves it empty.
     fn take(&mut self, index: usize) -> Option<Vec<u8>> {
         let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
         if !chunk.has(index) {
@@ -128,7 +133,7 @@ impl Buckets {
         Some(taken)
     }
 
-    /// Whether the bucket has room for those of another one.
+    /// Whether the bucket has room for the records of another one.
     fn have_room(&mut self, index: usize, others: &mut [u8]) -> bool {
         let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
         !chunk.has(index) || chunk.bucket(index).has_room_for(&Bucket(others))
@@ -138,7 +143,7 @@ impl Buckets {
         self.chunks[index / BUCKETS_A_CHUNK].get_mut().insert(index, name, value, asked);
     }
 
-    /// Whether there was memory for one more.
+    /// Adds a bucket. Returns whether there was memory for it.
     fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
         if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
             match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
@@ -160,7 +165,7 @@ impl Buckets {
     fn shrink(&mut self) {
         let taken = self.take(self.count - 1);
         self.count -= 1;
-        // Where both do not fit into one, half of them go anyway: those that need not be moved stay.
+        // If both do not fit into one, half of the records go anyway: those that need not be moved stay.
         if self.count > 0
             && let Some(mut taken) = taken
             && self.have_room(twin(self.count), &mut taken)
@@ -195,12 +200,12 @@ impl RecordCache {
         hasher.finish()
     }
 
-    /// Bytes that it may hold.
+    /// Bytes that the cache may hold.
     pub fn capacity(&self) -> u64 {
         (self.buckets.read().count * BUCKET) as u64
     }
 
-    /// Changes how much it may hold.
+    /// Changes how many bytes the cache may hold.
     pub fn set_capacity(&self, bytes: u64) {
         let wanted = (bytes / BUCKET as u64) as usize;
         loop {
@@ -218,12 +223,12 @@ impl RecordCache {
         }
     }
 
-    /// From now on the cache is for readers of states with this number, if it is not yet for later ones.
+    /// From now on serves readers of states with this number, unless it serves later ones already.
     pub fn serve(&self, number: u64) {
         self.serves.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Does something with the chunk that has the bucket of a key, under its lock, if there is one.
+    /// Calls `work` with the chunk of a key's bucket, under the chunk's lock, if there is any bucket.
     fn with<T>(
         &self,
         name: (KeyspaceId, &[u8]),
@@ -239,7 +244,7 @@ impl RecordCache {
         Some(work(&mut chunk, index, Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
     }
 
-    /// The value of a key, for a reader of a state with this number.
+    /// The value of a key, for a reader of the state with this number.
     pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
         self.with((keyspace, key), |chunk, index, name| {
             let served = self.serves.load(Ordering::SeqCst) == number && chunk.has(index);
@@ -254,13 +259,14 @@ impl RecordCache {
         .inspect(|_| self.note_asked())
     }
 
-    /// Keeps what a reader of a state with this number has found in a tree.
+    /// Keeps a record that a reader of the state with this number has found in a tree.
     pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> Kept {
         if !fits(key, value) {
             return Kept::TooLong;
         }
         self.with((keyspace, key), |chunk, index, name| {
-            // Before the look at the number: whoever has changed it and then sees an unused cache finds nothing in it to be renewed.
+            // Set before checking the number: a thread that has changed the number and then sees an unused
+            // cache finds nothing in it to renew.
             if !self.is_used.load(Ordering::Acquire) {
                 self.is_used.store(true, Ordering::SeqCst);
             }
@@ -284,26 +290,27 @@ impl RecordCache {
         .unwrap_or(Kept::No)
     }
 
-    /// Whether anybody ever wanted to put something here.
+    /// Whether any reader ever tried to put a record here.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Ordering::SeqCst)
     }
 
-    /// A reader wants records. What many readers share is not written to if it is as it should be.
+    /// Notes that a reader wants records. Many readers share the flag, so it is written only if it is not
+    /// set.
     fn note_asked(&self) {
         if !self.is_asked.load(Ordering::Relaxed) {
             self.is_asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// There is a flush.
+    /// Notes a flush.
     pub fn note_flush(&self) {
         if self.is_asked.swap(false, Ordering::Relaxed) {
             self.asked_at.store(self.epoch.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
         }
     }
 
-    /// Whether there were flushes for long in which no reader wanted a record, or none ever did.
+    /// Whether flushes have long gone on without any reader wanting a record, or none ever did.
     pub fn is_idle(&self) -> bool {
         self.is_idle_at(self.epoch.elapsed())
     }
@@ -314,9 +321,9 @@ impl RecordCache {
             && (asked_at == 0 || now >= Duration::from_millis(asked_at) + IDLE)
     }
 
-    /// Tells of a change that a flush is about to bring to the trees: what is here of it becomes what the trees will say, and what
-    /// is not comes here, if somebody has asked for it meanwhile. Called while the frozen queue with that change answers all readers
-    /// that are served.
+    /// Announces a change that a flush is about to bring to the trees: a cached record becomes what the trees
+    /// will say, and an uncached one is added if a reader has asked for it meanwhile. Called while the frozen
+    /// queue with that change answers all readers that are served.
     pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>, is_asked: bool) {
         let value = value.filter(|value| fits(key, value));
         self.with((keyspace, key), |chunk, index, name| {
@@ -436,7 +443,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
 
-        /// One reader and one writer who flushes now and then, as the engine does it; the reader's state is at times an older one.
+        /// One reader, and one writer that flushes now and then, as the engine does; the reader's state is at
+        /// times an older one.
         #[test]
         fn nobody_finds_what_his_trees_do_not_say(
             steps in prop::collection::vec((0u32..40, 0u8..10, 0usize..300), 1..600), buckets in 1u64..4)

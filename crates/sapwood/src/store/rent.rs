@@ -1,21 +1,26 @@
-//! Rent: what range searches pay for the log pieces of a block, and which blocks have paid the price of their cleansing.
+//! Rent: accounts for what range searches pay for the log pieces of a block, and lists the blocks that have
+//! paid for their cleansing.
 //!
-//! A search that comes through a block reads those of its pieces that its range touches, from the device or from the cache, and merges them: that is rent.
-//! To cleanse the block costs its price once, and no more rent. Who buys when the rent paid so far has reached the price
-//! never spends more than twice what the best choice would have cost, however the searching goes on (the rule of ski rental).
-//! Each block has an account of its own, so that blocks where many search are cleansed first, and those where nobody does, never.
-//! (d-IPL B+-tree: eager cleansing, there begun by a threshold of reads.)
+//! A search through a block reads those of its pieces that its range touches, from the device or from the
+//! cache, and merges them: that cost is its rent. Cleansing the block costs its price once, and ends the
+//! rent. Buying when the rent paid so far has reached the price never costs more than twice the best choice,
+//! however many searches follow (the rule of ski rental). Each block has an account of its own, so that
+//! blocks with many searches are cleansed first, and blocks without any never. (d-IPL B+-tree: eager
+//! cleansing, there begun by a threshold of reads.)
 //!
-//! A block of many layers can have less for less: merged, they are one, and a search that has read a piece of each reads one piece. Its leaves
-//! stay as they are, so that this costs half of a cleansing or a tenth. It comes first, also where both are paid when the block has its turn between two flushes: of what was
-//! paid, it spares most for its price. Then the account begins anew, and rises slowly, with what is paid for one layer. As long as no flush adds layers, both together spend no more than
-//! three times what a cleansing at the beginning would have cost.
+//! A block with many layers has a cheaper option: merging them into one, so that a search reads one piece in
+//! place of one of each layer. The leaves stay as they are, so merging costs a half to a tenth of a
+//! cleansing. It comes first, even if both are paid when the block is handled between two flushes: it saves
+//! the most for its price. Then the account restarts at 0 and rises slowly, with the rent of one layer. As
+//! long as no flush adds layers, both together cost no more than three times what a cleansing at the
+//! beginning would have cost.
 //!
 //! ```text
 //! 0 ── rent of many layers ──▶ price of merging, and 0 again ── rent of one layer ──▶ price of cleansing
 //! ```
 //!
-//! Invariant: the list of blocks that have paid is bounded; one that finds it full is noted when it has paid its price again.
+//! Invariant: the list of blocks that have paid is bounded. A block that finds it full is listed when it has
+//! paid its price once more.
 
 use crate::node::NodeId;
 use crate::store::mapping_table::Position;
@@ -23,26 +28,28 @@ use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes that a device moves in long requests while it reads one log piece by itself among many (14 microseconds for 4.5 KiB and 1 GB/s
-/// where we measured, see docs/performance.md). One that comes with the same request as its neighbour pays for its length.
+/// Bytes that a device moves in long requests while it reads one log piece by itself among many (14
+/// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/performance.md). A piece that comes with
+/// its neighbour's request pays for its length only.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
-/// Of these, what the request costs and not its length.
+/// Of these, the cost of the request without its length.
 const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
-/// The same for a piece that is in the cache: to merge it with others takes 1 microsecond, and it is in the place of a leaf.
+/// Cost of a piece in the cache: merging it takes 1 microsecond, and it takes the place of a leaf.
 const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 
 /// Most blocks that wait for their cleansing: one and a half GiB of leaves.
 const LISTED_MAX: usize = 8192;
 
-/// Fewer layers are not merged: that has to spare three quarters of the rent.
+/// Fewer layers are not merged: merging has to save three quarters of the rent.
 const MERGED_MIN: usize = 4;
 
-/// What it costs to read pieces, in bytes that a device could have moved: those of a layer lie together.
+/// Cost of reading pieces, in bytes that a device could have moved: the pieces of a layer lie together.
 fn reading(pieces: u64, layers: usize) -> u64 {
     pieces + layers as u64 * BYTES_A_REQUEST
 }
 
-/// What it costs to cleanse a block, in the same: leaves read and written again, pieces in so many layers read.
+/// Cost of cleansing a block, in the same unit: leaves are read and written, pieces in so many layers are
+/// read.
 pub(crate) fn price(leaves: u64, pieces: u64, layers: usize) -> u64 {
     2 * leaves + reading(pieces, layers)
 }
@@ -55,8 +62,8 @@ pub(crate) enum Next {
 }
 
 impl Next {
-    /// For a block of so many bytes of leaves, and of pieces in so many layers. Merging reads the pieces and writes them; it comes first, if it is to
-    /// be had for half of what a cleansing costs.
+    /// What to buy for a block with so many bytes of leaves, and of pieces in so many layers. Merging reads
+    /// the pieces and writes them; it comes first if it costs at most half as much as a cleansing.
     pub fn of(leaves: u64, pieces: u64, layers: usize) -> Self {
         let cleansing = price(leaves, pieces, layers);
         let merging = reading(pieces, layers) + pieces;
@@ -78,17 +85,17 @@ impl Next {
 #[derive(Debug, Default)]
 pub(crate) struct Rent {
     paid: AtomicU64,
-    /// Of what is bought next; looked up by the first who pays.
+    /// Price of what is bought next; looked up by the first payer.
     price: OnceLock<u64>,
 }
 
 impl Rent {
-    /// The account of a block that has got one layer more.
+    /// The account after the block got one more layer: the same rent, and a new price.
     pub fn carried_over(&self) -> Self {
         Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
     }
 
-    /// In bytes that a device could have moved instead.
+    /// Rent paid, in bytes that a device could have moved instead.
     pub fn paid(&self) -> u64 {
         self.paid.load(Relaxed)
     }
@@ -98,7 +105,7 @@ impl Rent {
         self.paid() >= price
     }
 
-    /// Pays. Says whether the price is paid with it, or paid once more.
+    /// Pays. Returns whether this reached the price, or a multiple of it.
     fn pay(&self, bytes: u64, price: impl FnOnce() -> u64) -> bool {
         let price = (*self.price.get_or_init(price)).max(1);
         let before = self.paid.fetch_add(bytes, Relaxed);
@@ -106,16 +113,16 @@ impl Rent {
     }
 }
 
-/// The accounts' book: sums, and who has paid.
+/// All accounts together: sums, and the list of blocks that have paid.
 #[derive(Debug, Default)]
 pub(crate) struct Rents {
-    /// Pieces read from the device, and found in the cache, and what was paid for them.
+    /// Pieces read from the device, pieces found in the cache, and what was paid for both.
     read: AtomicU64,
     cached: AtomicU64,
     paid: AtomicU64,
     /// Rent of blocks that were cleansed or merged because of it.
     settled: AtomicU64,
-    /// Blocks that have paid, and where their leaves begin.
+    /// Blocks that have paid, with the position of their first leaf.
     listed: Mutex<Vec<(Position, NodeId)>>,
 }
 
@@ -124,18 +131,18 @@ pub(crate) struct Rents {
 pub(crate) struct Needed {
     pub read: u64,
     pub cached: u64,
-    /// What they cost.
+    /// Their cost.
     pub bytes: u64,
 }
 
 impl Needed {
-    /// One that was found in the cache.
+    /// Adds one that was found in the cache.
     pub fn add_cached(&mut self) {
         self.cached += 1;
         self.bytes += BYTES_A_CACHED_PIECE;
     }
 
-    /// One of so many bytes that is read, beside its neighbour or by itself.
+    /// Adds one of `len` bytes that is read, beside its neighbour or by itself.
     pub fn add_read(&mut self, len: u64, is_beside: bool) {
         self.read += 1;
         self.bytes += if is_beside { len } else { BYTES_A_PIECE };
@@ -143,7 +150,7 @@ impl Needed {
 }
 
 impl Rents {
-    /// A search needs pieces of a block.
+    /// Pays for the pieces of a block that a search needs, and lists the block when its price is paid.
     pub fn pay(
         &self,
         rent: &Rent,
@@ -163,23 +170,23 @@ impl Rents {
         }
     }
 
-    /// Pieces that were read from the device, and found in the cache.
+    /// Pieces read from the device, and found in the cache.
     pub fn pieces(&self) -> (u64, u64) {
         (self.read.load(Relaxed), self.cached.load(Relaxed))
     }
 
-    /// A block was cleansed because of its rent, or its layers merged.
+    /// Settles the rent of a block that was cleansed, or whose layers were merged, because of it.
     pub fn settle(&self, rent: &Rent) {
         self.settled.fetch_add(rent.paid(), Relaxed);
     }
 
-    /// Rent that was paid and for which nothing was cleansed, in bytes.
+    /// Rent that was paid without any cleansing or merging for it yet, in bytes.
     pub fn unsettled(&self) -> u64 {
         self.paid.load(Relaxed).saturating_sub(self.settled.load(Relaxed))
     }
 
-    /// Those who have paid, in the order in which their leaves lie on the device: so these die side by side, and whole
-    /// segments with them. The list is empty afterwards.
+    /// Takes the list of blocks that have paid, sorted by where their leaves lie on the device: so these die
+    /// side by side, and whole segments with them.
     pub fn take_listed(&self) -> Vec<(Position, NodeId)> {
         let mut listed = std::mem::take(&mut *self.listed.lock());
         listed.sort_unstable();
@@ -187,12 +194,12 @@ impl Rents {
         listed
     }
 
-    /// Whether anybody has paid.
+    /// Whether any block has paid.
     pub fn has_listed(&self) -> bool {
         !self.listed.lock().is_empty()
     }
 
-    /// Notes again what could not be cleansed now.
+    /// Lists blocks again that could not be cleansed now.
     pub fn put_back(&self, blocks: impl Iterator<Item = (Position, NodeId)>) {
         let mut listed = self.listed.lock();
         let room = LISTED_MAX.saturating_sub(listed.len());

@@ -1,31 +1,32 @@
-//! How long range searches have been: how many leaves those came to that have ended. From it follows how many leaves it pays to read
-//! at once. A round trip to the device costs as much as many leaves behind the first; so a search should rather ask for
-//! what such searches have needed than find out by and by how long it is.
-//!
+//! Learns how long range searches are, counted in leaves, from those that have ended, and computes how many
+//! leaves are worth reading at once. A round trip to the device costs as much as many leaves behind the
+//! first, so a search should ask for what such searches have needed, not find out step by step how long it
+//! is.
 //! ```text
 //! 100 searches that need a fifth leaf    70 end with it, 26 with the sixth, 4 with the twentieth
 //! to ask for 1, 2 or 16 more costs       30 rounds; 70 leaves for nothing and 4 rounds; 1414 leaves: 2 it is
 //! ```
-//! Searches with a far bound, and those that somebody just leaves, are of different kinds, and so are those of different keyspaces.
+//! Searches with a far bound and searches without one are of different kinds, and so are those of different
+//! keyspaces.
 //!
 //! Invariants:
-//! 1. Old searches are forgotten: of all that are counted, half or more are among the last `REMEMBERED`.
-//! 2. Without enough searches to tell from, nothing is told.
+//! 1. Old searches are forgotten: at least half of all that are counted are among the last `REMEMBERED`.
+//! 2. Without enough searches the answer is `None`.
 
 use crate::operation::KeyspaceId;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Bytes that a device moves in long requests during one round trip (75 microseconds and 1 GB/s where we measured, see
-/// docs/performance.md), less what it costs to check and copy them.
+/// Bytes that a device moves in long requests during one round trip (75 microseconds and 1 GB/s where we
+/// measured, see docs/performance.md), less the cost of checking and copying them.
 pub(crate) const BYTES_A_ROUND: u64 = 64 << 10;
 
-/// Searches after which all counts are halved.
+/// All counts are halved after this many searches.
 const REMEMBERED: u32 = 256;
 
-/// Fewer searches tell nothing.
+/// Fewer searches are not enough for an answer.
 const ENOUGH: u64 = 8;
 
-/// Lengths up to this have a class of their own; then an octave has [`STEPS`] of them.
+/// Lengths up to this have a class of their own; above it each octave has [`STEPS`] classes.
 const EXACT: usize = 16;
 const STEPS: usize = 16;
 const OCTAVES: usize = 6;
@@ -44,7 +45,7 @@ fn class(leaves: usize) -> usize {
     (EXACT + (octave - EXACT.ilog2() as usize) * STEPS + step).min(CLASSES - 1)
 }
 
-/// The longest length of a class, which must not be the last one: that has no end.
+/// The greatest length of a class, which must not be the last class: that is unbounded.
 fn longest(class: usize) -> usize {
     if class < EXACT {
         return class + 1;
@@ -56,19 +57,19 @@ fn longest(class: usize) -> usize {
 const _: () =
     assert!(EXACT.is_power_of_two() && EXACT.is_multiple_of(STEPS), "classes are whole numbers of leaves");
 
-/// How many searches there were of each class, and of all.
+/// Number of searches of each class, and of all.
 #[derive(Debug)]
 struct Counts {
     classes: [AtomicU32; CLASSES],
     total: AtomicU32,
 }
 
-/// Which searches are alike.
+/// The kind of a search; only searches of one kind are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(usize);
 
 impl Kind {
-    /// Searches of a keyspace, with a bound at their far end or without.
+    /// Searches of a keyspace, with or without a bound at their far end.
     pub fn new(keyspace: KeyspaceId, is_bounded: bool) -> Self {
         Self(keyspace.0 as usize % KEYSPACES * 2 + usize::from(is_bounded))
     }
@@ -89,15 +90,15 @@ impl Default for ScanLengths {
 }
 
 impl ScanLengths {
-    /// A search has ended after so many leaves.
+    /// Notes that a search ended after so many leaves.
     pub fn note(&self, kind: Kind, leaves: usize) {
         let Counts { classes, total } = &self.kinds[kind.0];
         classes[class(leaves)].fetch_add(1, Relaxed);
         if total.fetch_add(1, Relaxed) >= REMEMBERED {
-            // What others count meanwhile may be lost.
+            // Concurrent counts may be lost.
             let (mut left, mut odd) = (0, 0);
             for count in classes {
-                // What does not go by two goes on to the next class: those that are rare would all be forgotten.
+                // An odd remainder moves on to the next class: rare lengths would otherwise all be forgotten.
                 let count_now = count.load(Relaxed) + odd;
                 count.store(count_now / 2, Relaxed);
                 odd = count_now % 2;
@@ -107,20 +108,21 @@ impl ScanLengths {
         }
     }
 
-    /// How many leaves of `leaf_len` bytes it pays to have asked for in all, when a search has come to its leaf number `at` (from 1
-    /// on), or needs it now, and `asked` were asked for already. To ask for any more costs `toll` bytes besides. `None` if that cannot be told.
+    /// How many leaves of `leaf_len` bytes are worth having been asked for in all, for a search that has
+    /// reached, or needs, its leaf number `at` (from 1), and has asked for `asked` already. Asking for any
+    /// more costs `toll` bytes in addition. `None` if that is unknown.
     pub fn worth(&self, kind: Kind, at: usize, asked: usize, leaf_len: u64, toll: u64) -> Option<usize> {
         let counts: [u64; CLASSES] =
             std::array::from_fn(|class| self.kinds[kind.0].classes[class].load(Relaxed).into());
         let first = class(at);
         let alike: u64 = counts[first..].iter().sum();
-        // Where the last class ends nobody knows.
+        // The length of searches in the last class is unknown.
         if alike < ENOUGH || 2 * counts[CLASSES - 1] > alike {
             return None;
         }
         let is_free_to_wait = at <= asked;
         let (mut best, mut least) = (asked, u64::MAX);
-        // What those pay that end before: leaves that nobody needed. And how many go on.
+        // `waste`: the cost of unneeded leaves for searches that end earlier. `longer`: searches that go on.
         let (mut chosen, mut waste, mut longer) = (asked, 0, alike);
         for (class, count) in counts.iter().enumerate().take(CLASSES - 1).skip(first) {
             let more = longest(class).saturating_sub(chosen) as u64;

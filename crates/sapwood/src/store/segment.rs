@@ -1,5 +1,6 @@
-//! Segments: the data file is a row of equally long *slots*, and a *segment* is what was written into one slot, from
-//! its beginning to its end and once only. Segments are numbered in the order they were begun and never twice.
+//! Segments and slots of the data file. The file is a row of equally long *slots*; a *segment* is what was
+//! written into one slot, from its beginning to its end and once only. Segments are numbered in the order in
+//! which they were begun, and no number is used twice.
 //!
 //! Invariants:
 //! 1. A slot belongs to at most one segment at a time. It is free again only when the last [`Segment`] handle is
@@ -25,7 +26,8 @@ struct SlotState {
     dirty: BTreeSet<u32>,
     /// Free slots whose space was given back.
     clean: BTreeSet<u32>,
-    /// Slots in use, the most of them in this round, and in those before (of which it remembers the less the longer they are over).
+    /// Slots in use now; the most in use in this round; and the most in the rounds before, which decays the
+    /// longer they are over.
     used: usize,
     peak: usize,
     peak_before: usize,
@@ -74,12 +76,12 @@ impl Slots {
         state.used -= 1;
     }
 
-    /// Slots that somebody holds, a version or a snapshot.
+    /// Slots that some version or snapshot holds.
     pub fn used(&self) -> usize {
         self.state.lock().used
     }
 
-    /// A flush begins, and will need about as many slots as the one before.
+    /// Begins a new round with each flush, which is expected to need about as many slots as the last.
     pub fn begin_round(&self) {
         let mut state = self.state.lock();
         let forgotten = state.peak_before.saturating_sub(state.peak).div_ceil(4);
@@ -87,14 +89,15 @@ impl Slots {
         state.peak = state.used;
     }
 
-    /// How many slots fewer are in use than there were at the most in this round and those before.
+    /// How many slots fewer are in use than at the peak of this round and those before.
     pub fn below_peak(&self) -> usize {
         let state = self.state.lock();
         state.peak.max(state.peak_before) - state.used
     }
 
-    /// Free slots whose disk space should be given back to the file system, `keep` of them aside and no more than `most`. They are out
-    /// of circulation until [`Slots::cleaned`] or [`Slots::still_dirty`] is called with them.
+    /// Takes free slots whose disk space should go back to the file system: all but `keep` of them, and at
+    /// most `most`. They are out of circulation until [`Slots::cleaned`] or [`Slots::still_dirty`] is called
+    /// with them.
     pub fn take_dirty(&self, keep: usize, most: usize) -> Vec<u32> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
@@ -120,7 +123,7 @@ impl Slots {
     }
 }
 
-/// A handle on one segment: whoever holds it can read its slot.
+/// A handle on one segment: its holder can read the slot.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub number: u64,
@@ -155,8 +158,8 @@ pub(crate) struct SegmentUse {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
     by_number: Vec<SegmentUse>,
-    /// Their numbers, side by side: each node that is read or replaced is looked for among them, and an entry has its number at the other end of a
-    /// pointer.
+    /// Their numbers, side by side: each node that is read or replaced is looked up among them, and the
+    /// number of an entry is behind a pointer.
     numbers: Vec<u64>,
 }
 
@@ -190,7 +193,7 @@ impl Segments {
         self.by_number.iter()
     }
 
-    /// Drops segments below `open` in which nothing lives.
+    /// Drops segments below `open` that have no live bytes.
     pub fn drop_dead(&mut self, open: u64) {
         self.by_number.retain(|entry| entry.live > 0 || entry.segment.number >= open);
         if self.by_number.len() < self.numbers.len() {
@@ -214,7 +217,7 @@ impl Segments {
         self.by_number.len()
     }
 
-    /// Where `len` bytes at `position` are in the data file, if a segment holds them all.
+    /// Offset in the data file of `len` bytes at `position`, if a segment holds them all.
     pub fn file_offset(&self, position: Position, len: usize, span: u64) -> Option<u64> {
         let (number, offset) = (position.0 / span, position.0 % span);
         let entry = self.get(number)?;

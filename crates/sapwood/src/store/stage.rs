@@ -1,6 +1,6 @@
-//! The stage: nodes that one thread reads ahead of the flush, so that the device works while the flush merges, writes and
-//! syncs. Whoever asks for a node that is on its way waits for it; one that nobody has begun to read he reads himself,
-//! and the stage will not bring it a second time.
+//! The stage: holds nodes that a thread reads ahead of the flush, so that the device works while the flush
+//! merges, writes and syncs. The flush waits for a node that is coming. A node that nobody has begun to read
+//! it reads itself, and the stage will not read it again.
 //!
 //! ```text
 //! reader ahead ──begin──▶ coming ──arrived──▶ here ──claim──▶ flush
@@ -8,12 +8,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it is not wanted.
-//! 2. What is here or coming is within the limit, as far as whoever reads ahead asks for room first. That is bytes of nodes. Of those that lie where they were read (see
-//!    [`NodeReader::finish_in_place`](super::node_reader::NodeReader::finish_in_place)) a buffer keeps its memory until its last node is let go, and up to half of it may be between nodes: the
-//!    memory is mostly half as much again, and could be twice as much, and the log pieces of one batch besides.
-//! 3. Whatever is coming arrives or fails: a batch that is dropped has failed.
-//! 4. What is here for a block is given up as soon as the flush asks for what lies beyond it, wanted or not.
+//! 1. Nodes are known by position, which is never published twice: what is staged is never stale, at worst it
+//!    is not wanted.
+//! 2. Nodes here and coming are within the limit, if the thread that reads ahead asks for room first. The
+//!    limit counts bytes of nodes. Nodes that stay in their read buffer (see
+//!    [`NodeReader::finish_in_place`](super::node_reader::NodeReader::finish_in_place)) keep the whole buffer
+//!    until the last of them is dropped, and up to half of it may lie between nodes. So the memory is mostly
+//!    half as much again, and could be twice as much, and the log pieces of one batch besides.
+//! 3. A node that is coming arrives or fails: dropping a batch fails it.
+//! 4. The nodes of a block are given up as soon as the flush asks for something beyond the block, whether
+//!    they were wanted or not.
 
 use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
@@ -23,10 +27,10 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A place in the order of keys: where the flush is, or a block ends.
+/// A position in key order: where the flush is, or where a block ends.
 pub(crate) type Mark = (KeyspaceId, Bytes);
 
-/// Nodes of a block, or some of them, that the flush will need until it is at `end`.
+/// Nodes of a block that the flush will need until it reaches `end`.
 pub(crate) struct Wanted {
     /// The smallest key beyond the block.
     pub end: Mark,
@@ -42,42 +46,42 @@ pub(crate) struct Stage {
 
 #[derive(Default)]
 struct Inner {
-    /// Bytes of nodes that may be here; none while it is closed.
+    /// Bytes of nodes that the stage may hold; 0 while it is closed.
     limit: u64,
     bytes: u64,
     nodes: HashMap<Position, Staged>,
-    /// What the flush reads or has read itself.
+    /// Nodes that the flush reads or has read itself.
     claimed: HashSet<Position>,
-    /// What was begun, by up to where it is needed.
+    /// Nodes that were begun, by the position up to which they are needed.
     begun: BTreeMap<Mark, Vec<Position>>,
-    /// The flush has passed everything below.
+    /// The flush has passed everything below this position.
     floor: Mark,
 }
 
 struct Staged {
     len: u32,
-    /// Up to where it is needed.
+    /// The position up to which the node is needed.
     end: Mark,
     /// `None` while it is coming.
     node: Option<Node>,
 }
 
-/// Nodes that are coming. Dropped: those that have not arrived have failed.
+/// Nodes that are coming. Dropping it fails those that have not arrived.
 pub(crate) struct Coming<'a> {
     stage: &'a Stage,
-    /// What is to be read.
+    /// The nodes to read.
     pub nodes: Vec<(NodeId, Address)>,
 }
 
-/// What the stage says about a node.
+/// The state of a node in the stage.
 pub(crate) enum Claim {
     Here(Node),
     Coming,
-    /// The flush reads it.
+    /// Not staged: the flush has to read it.
     Absent,
 }
 
-/// When the stage takes more: never, if it is closed.
+/// When the stage admits more nodes; never once it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Now,
@@ -100,11 +104,11 @@ impl Inner {
         staged.node
     }
 
-    /// The flush is at `floor`: what is here for blocks below is given up.
+    /// Gives up nodes of blocks below `floor`, where the flush is.
     fn give_up(&mut self, floor: Mark) {
         while let Some(first) = self.begun.first_entry().filter(|first| *first.key() <= floor) {
             for position in first.remove() {
-                // What is still coming is given up when it has come.
+                // A node that is still coming is given up when it arrives.
                 if self.nodes.get(&position).is_some_and(|staged| staged.node.is_some()) {
                     self.remove(position);
                 }
@@ -115,7 +119,7 @@ impl Inner {
 }
 
 impl Stage {
-    /// Opens it for so many bytes of nodes; closes it when the answer is dropped.
+    /// Opens the stage for `limit` bytes of nodes. Dropping the result closes it.
     pub fn open(&self, limit: u64) -> Open<'_> {
         self.inner.lock().limit = limit;
         Open { stage: self }
@@ -126,7 +130,8 @@ impl Stage {
         self.inner.lock().admits(bytes)
     }
 
-    /// Waits until there is room for so many bytes, or it is closed. Not for somebody who has to bring something first: the flush may wait for that.
+    /// Waits until there is room for so many bytes, or the stage is closed. Must not be called with reads
+    /// still to complete: the flush may be waiting for those.
     pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
         while inner.admits(bytes) == Admission::Later {
@@ -134,7 +139,8 @@ impl Stage {
         }
     }
 
-    /// Takes on nodes of blocks, which are in key order, and says which of them to read: not those that the flush has claimed or passed.
+    /// Registers nodes of blocks, which are in key order. Returns those to read: not the ones that the flush
+    /// has claimed or passed.
     pub fn begin(&self, wanted: Vec<Wanted>) -> Coming<'_> {
         let mut inner = self.inner.lock();
         let mut coming = Coming { stage: self, nodes: Vec::new() };
@@ -156,7 +162,8 @@ impl Stage {
         coming
     }
 
-    /// Asks for a node. Whoever is told that it is absent has to read it; that it is coming, to [`Stage::wait`] for it.
+    /// Returns the state of each node; a node that is here is taken out. The caller has to read an absent
+    /// node itself, and to [`Stage::wait`] for one that is coming.
     pub fn claim(&self, positions: impl Iterator<Item = Position>) -> Vec<Claim> {
         let mut inner = self.inner.lock();
         if inner.limit == 0 {
@@ -179,7 +186,7 @@ impl Stage {
         claims
     }
 
-    /// Waits for a node that is coming. `None` if it failed.
+    /// Waits for a node that is coming. `None`: reading it failed.
     pub fn wait(&self, position: Position) -> Option<Node> {
         let mut inner = self.inner.lock();
         while inner.nodes.get(&position)?.node.is_none() {
@@ -191,8 +198,8 @@ impl Stage {
         node
     }
 
-    /// The flush is about to ask for leaves at `at` and above, in the middle of a portion: what is still here for the blocks below is given up. What it has
-    /// claimed of later blocks stays known.
+    /// Called in the middle of a portion, when the flush is about to ask for leaves at `at` and above: gives
+    /// up the nodes of blocks below. Its claims for later blocks stay registered.
     pub fn reach(&self, at: Mark) {
         let mut inner = self.inner.lock();
         if inner.limit == 0 {
@@ -203,7 +210,7 @@ impl Stage {
         self.changed.notify_all();
     }
 
-    /// A portion is done, and the flush has passed everything below: what is still here for that is given up.
+    /// Called after a portion: gives up the nodes of all blocks below `floor`, and forgets all claims.
     pub fn pass(&self, floor: Mark) {
         let mut inner = self.inner.lock();
         inner.claimed.clear();
@@ -227,7 +234,7 @@ pub(crate) struct Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         let mut inner = self.stage.inner.lock();
-        // What is coming stays known until it has come; the rest goes.
+        // Coming nodes stay registered until they arrive; the others go.
         inner.nodes.retain(|_, staged| staged.node.is_none());
         inner.bytes = inner.nodes.values().map(|staged| u64::from(staged.len)).sum();
         inner.claimed = HashSet::new();
@@ -240,7 +247,7 @@ impl Drop for Open<'_> {
 }
 
 impl Coming<'_> {
-    /// They were read, and are given in the order of `nodes`.
+    /// The nodes were read; `read` has them in the order of `nodes`.
     pub fn arrived(mut self, read: Vec<Node>) {
         let mut inner = self.stage.inner.lock();
         let Inner { limit, floor, nodes, bytes, .. } = &mut *inner;

@@ -1,10 +1,10 @@
-//! A version: where every node is, at one moment, and which trees there are. Immutable once published; the next one is
-//! a changed clone that shares nearly everything.
+//! A version: the addresses of all nodes and the list of trees at one moment. Immutable once published; the
+//! next version is a changed clone that shares nearly everything.
 //!
 //! Invariants:
 //! 1. `segments[..].live` is the sum of the lengths of the addresses in the mapping table, by segment.
 //! 2. Every address lies within the used part of a segment of the version.
-//! 3. Every log area belongs to a node that has an address, and so do its pieces.
+//! 3. Every log area belongs to a node that has an address, and its pieces have addresses.
 //! 4. Epochs count the edits since the database was created, one each.
 
 use crate::node::NodeId;
@@ -20,11 +20,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     pub name: Arc<str>,
-    /// `None` while nothing was ever flushed to it, or all of it was removed.
+    /// `None` while nothing was ever flushed to the tree, or after all of it was removed.
     pub root: Option<NodeId>,
     /// Level of the root; 0 when it is a leaf.
     pub height: u8,
-    /// Records in the leaves (operation queues and log areas aside).
+    /// Records in the leaves, without operation queues and log areas.
     pub len: u64,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Version {
     pub logs: LogAreas,
     pub segments: Segments,
     pub trees: BTreeMap<KeyspaceId, Tree>,
-    /// The log is needed from this generation on ...
+    /// The first generation of the log that is still needed ...
     pub wal_low: u64,
-    /// ... and exists up to this one.
+    /// ... and the last one that exists.
     pub wal_high: u64,
-    /// All operations up to this one are in the trees (some later ones may be).
+    /// All operations up to this one are in the trees; some later ones may be.
     pub flushed_seq: SeqNo,
     /// Number of the segment that the writer appends to.
     pub open_segment: u64,
@@ -79,8 +79,8 @@ impl Version {
         Ok(())
     }
 
-    /// Becomes the version after `edit`. `handle` finds the segment of a number and slot. On an error, which says what
-    /// does not fit, the version is useless.
+    /// Turns this version into the one after `edit`. `handle` returns the segment with a number and slot. The
+    /// error says what does not fit; the version must not be used after it.
     pub fn apply(
         &mut self,
         edit: &Edit,
@@ -126,7 +126,7 @@ impl Version {
             self.trees.insert(*id, tree.clone());
         }
         self.wal_low = edit.wal_low.unwrap_or(self.wal_low);
-        // Two may note it beside one another.
+        // Two threads may note this concurrently.
         self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
@@ -164,10 +164,10 @@ impl Version {
         }
     }
 
-    /// Bytes that a record takes in a leaf, on average over all trees; 0 while there is none.
+    /// Average bytes of a record in a leaf, over all trees; 0 while there are no records.
     pub fn record_bytes(&self) -> u64 {
         let records: u64 = self.trees.values().map(|tree| tree.len).sum();
-        // A damaged manifest can give a log piece another length, or none, while it is in an area.
+        // In a damaged manifest a log piece may get another length, or none, while it is in an area.
         let in_leaves = self.live_bytes().saturating_sub(self.logs.totals().bytes);
         in_leaves.checked_div(records).unwrap_or(0)
     }
@@ -190,7 +190,8 @@ mod tests {
     use crate::store::maplet::KeyHash;
     use crate::store::segment::Slots;
 
-    /// No edit of ours does that, but nothing in one tells whether a piece is in a log area: its address shrinks below it.
+    /// No edit of ours does that, but nothing in an edit tells whether a piece is in a log area: its address
+    /// becomes a shorter one.
     #[test]
     fn log_pieces_that_shrink_do_no_harm() {
         let slots = Arc::new(Slots::default());

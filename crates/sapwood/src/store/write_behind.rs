@@ -1,10 +1,11 @@
-//! Write-behind: what the sequential writer has gathered goes to the device on a thread of its own, while the writer gathers
-//! the next. In the foreground, where everything happens in one order, it is written at once.
+//! Write-behind: a thread of its own writes the sequential writer's full buffers to the device while the
+//! writer fills the next. In foreground mode, where everything happens in one order, a buffer is written at
+//! once.
 //!
 //! Invariants:
 //! 1. At most [`BUFFERS`] buffers, the writer's own among them.
-//! 2. A write that failed is reported by the next call, and nothing is on its way after [`WriteBehind::finish`], whatever
-//!    that says.
+//! 2. A failed write is reported by the next call, and no write is in flight after [`WriteBehind::finish`],
+//!    whatever that returns.
 
 use crate::error::{Error, Result};
 use psync::{AlignedBuffer, FileId, Volume, Write};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// One is filled, and the others are written or wait for it: so that the end of a portion waits for little.
+/// The writer fills one; the others are being written or wait for it, so that the end of a portion waits for
+/// little.
 pub(crate) const BUFFERS: usize = 4;
 
 /// See the module.
@@ -22,7 +24,7 @@ pub(crate) struct WriteBehind {
     thread: Option<Thread>,
 }
 
-/// Where everything goes.
+/// The file that everything goes to.
 #[derive(Clone)]
 struct Target {
     volume: Arc<dyn Volume>,
@@ -33,7 +35,7 @@ struct Thread {
     jobs: Option<SyncSender<Job>>,
     done: Receiver<Done>,
     handle: Option<JoinHandle<()>>,
-    /// Buffers that were handed over and not given back.
+    /// Buffers handed to the thread and not yet returned.
     away: usize,
     spare: Vec<AlignedBuffer>,
 }
@@ -50,8 +52,8 @@ struct Done {
 }
 
 impl Target {
-    /// With one request: the kernel cuts it for the device. Several at once are slower where the file has no blocks yet, since each waits for the others'
-    /// (docs/notebook.md, "One request a buffer").
+    /// With one request, which the kernel splits for the device. Several at once are slower if the file has
+    /// no blocks yet, since each waits for the others' (docs/notebook.md, "One request a buffer").
     fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
         self.volume.write(&[Write { file: self.file, offset, data: bytes }])
     }
@@ -62,13 +64,13 @@ impl WriteBehind {
         Self { target: Target { volume, file }, in_background, thread: None }
     }
 
-    /// Another one to the same file, with buffers and a thread of its own.
+    /// Another one for the same file, with buffers and a thread of its own.
     pub fn beside(&self) -> Self {
         Self { target: self.target.clone(), in_background: self.in_background, thread: None }
     }
 
-    /// Writes the first `filled` bytes of `buffer` to `offset`, now or soon, and leaves a buffer of the same length in its place.
-    /// An error may be that of an earlier write.
+    /// Writes the first `filled` bytes of `buffer` to `offset`, now or soon, and puts a buffer of the same
+    /// length in its place. An error may be that of an earlier write.
     pub fn write(&mut self, buffer: &mut AlignedBuffer, filled: usize, offset: u64) -> Result<()> {
         if self.in_background && self.thread.is_none() {
             self.thread = Thread::spawn(self.target.clone());
@@ -82,7 +84,7 @@ impl WriteBehind {
         thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or(Error::Closed)
     }
 
-    /// Gives up the memory of buffers that nobody needs now.
+    /// Frees spare buffers.
     pub fn rest(&mut self) {
         if let Some(thread) = &mut self.thread {
             thread.spare = Vec::new();
@@ -102,7 +104,7 @@ impl WriteBehind {
 }
 
 impl Thread {
-    /// `None` if the system gives no thread: then writes are not behind.
+    /// `None` if the system gives no thread: then writes are made at once.
     fn spawn(target: Target) -> Option<Self> {
         let (jobs, to_do) = sync_channel::<Job>(BUFFERS);
         let (finished, done) = sync_channel(BUFFERS);
@@ -128,7 +130,7 @@ impl Thread {
         self.spare.pop().ok_or(Error::Closed)
     }
 
-    /// Waits for one buffer.
+    /// Waits for the thread to return a buffer.
     fn take_back(&mut self) -> Result<()> {
         self.away -= 1;
         let Done { buffer, result } = self.done.recv().map_err(|_| Error::Closed)?;
@@ -141,7 +143,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(handle) = self.handle.take() {
-            // A panic there was told by a channel that closed.
+            // A panic of the thread has shown as a closed channel.
             let _ = handle.join();
         }
     }

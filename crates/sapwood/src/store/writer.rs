@@ -1,13 +1,13 @@
-//! The sequential writer: nodes go to the end of the open segment, in large writes, many at once.
-//! (AS B-tree, JISE 2014, section 3: the "sequential write" that gives the tree its name.)
+//! The sequential writer: appends nodes to the open segment, in large writes, many nodes at once. (AS B-tree,
+//! JISE 2014, section 3: the "sequential write" that gives the tree its name.)
 //!
 //! Invariants:
 //! 1. A node lies within one segment, behind the node written before it.
 //! 2. Every write begins where the last one ended, at a multiple of the alignment; nothing is written twice. (An
 //!    attempt that was aborted is rewound; nobody can have seen what it wrote.)
 //! 3. Nodes are on the device after [`Writer::finish`], and durable after a sync of the file.
-//! 4. Each writer has segments of its own. The database's own writer goes on in its last one; one [beside](Writer::beside) it leaves its
-//!    last segment as it is when it goes.
+//! 4. Each writer has segments of its own. The database's own writer continues in its last segment; a writer
+//!    [beside](Writer::beside) it leaves its last segment as it is when it ends.
 
 use crate::error::Result;
 use crate::store::data_file::DataFile;
@@ -17,26 +17,28 @@ use crate::store::write_behind::WriteBehind;
 use psync::AlignedBuffer;
 use std::sync::Arc;
 
-/// Attempts end at a multiple of this many bytes, so that a database can move to a device with a larger alignment.
+/// Attempts end at a multiple of this many bytes, so that a database can move to a device with a larger
+/// alignment.
 const PADDING: usize = 4096;
-/// What a flash device reads at once. A node that lies within one page is read faster than one that lies across two
-/// (86,000 against 70,000 a second at depth 64 where we measured; see docs/performance.md), so a node that would lie across more pages than
-/// it must begins on one. That wastes no more than a 32nd of what is written: what a node does not need of its part others have, for behind
-/// a short leaf all that follow would lie across two pages, until what each may waste has brought one to a beginning.
+/// What a flash device reads at once. A node within one page is read faster than one across two (86,000
+/// against 70,000 a second at depth 64 where we measured; see docs/performance.md), so a node that would lie
+/// across more pages than necessary begins on a page. That wastes at most a 32nd of what is written. A node
+/// that does not need its part of this leaves it to others: behind a short leaf all following leaves would
+/// lie across two pages, until their parts together suffice to begin one on a page.
 pub(crate) const PAGE: u64 = 4096;
 const WASTE: u64 = 32;
-/// The buffer of a writer beside the database's own, at most.
+/// Largest buffer of a writer beside the database's own.
 const BUFFER_BESIDE: usize = 256 << 10;
-/// A segment of a small database is closed early, so that its space can be collected in small portions; but it has at
-/// least this many bytes.
+/// Segments of a small database are closed early, so that their space can be collected in small portions; but
+/// a segment has at least this many bytes.
 const CAPACITY_MIN: u64 = 256 << 10;
 
-/// Bytes that a new segment of a database with so many live bytes may hold.
+/// Capacity of a new segment, in bytes, for a database with so many live bytes.
 pub(crate) fn segment_capacity(live: u64, span: u64) -> u64 {
     (live / 1024).clamp(CAPACITY_MIN.min(span), span)
 }
 
-/// Where the writer was: what an aborted attempt returns to.
+/// Position of the writer that an aborted attempt returns to.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     open: Option<Open>,
@@ -45,9 +47,9 @@ pub(crate) struct Mark {
 #[derive(Clone, Debug)]
 struct Open {
     segment: Arc<Segment>,
-    /// Where the next node goes.
+    /// Offset of the next node.
     used: u64,
-    /// What the segment may hold.
+    /// Capacity of the segment, in bytes.
     capacity: Option<u64>,
 }
 
@@ -64,23 +66,23 @@ pub(crate) struct Written {
 pub(crate) struct Writer {
     output: WriteBehind,
     file: Arc<DataFile>,
-    /// Whether it goes on in its last segment when it has come to an end.
+    /// Whether it continues in its last segment at the next attempt.
     goes_on: bool,
     span: u64,
     alignment: usize,
-    /// As long as it is to be, or empty: there is none between attempts, if the writer was told to [`rest`](Writer::rest).
+    /// Of `buffer_len` bytes; empty between attempts if the writer was told to [`rest`](Writer::rest).
     buffer: AlignedBuffer,
     buffer_len: usize,
     filled: usize,
     open: Option<Open>,
-    /// Bytes that may be wasted to begin a node on a page, a page at most.
+    /// Bytes that may be wasted to begin a node on a page; at most a page.
     waste: u64,
     written: Written,
 }
 
 impl Writer {
-    /// Continues in `open` (a segment and its used bytes), if there is one. `buffer` bytes gather before they go to
-    /// the device, which takes multiples of `alignment`.
+    /// A writer that continues in `open` (a segment and its used bytes), if there is one. It gathers `buffer`
+    /// bytes before it writes them, in multiples of `alignment`.
     pub fn new(
         output: WriteBehind,
         alignment: usize,
@@ -91,11 +93,11 @@ impl Writer {
     ) -> Self {
         let alignment = alignment.max(PADDING);
         let buffer_len = buffer.next_multiple_of(alignment);
-        // A segment that ends where this device cannot go on stays as it is.
+        // A segment whose end is not aligned for this device stays as it is.
         let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
             segment,
             used,
-            // How long it may become is decided when the first node comes.
+            // Its capacity is decided when the first node comes.
             capacity: None,
         });
         Self {
@@ -113,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Another one, for an attempt that is made while this one is used for others.
+    /// Another writer, for an attempt that is made while this one is used for others.
     pub fn beside(&self) -> Self {
         let output = self.output.beside();
         let file = Arc::clone(&self.file);
@@ -121,7 +123,7 @@ impl Writer {
         Self { goes_on: false, ..Self::new(output, self.alignment, file, self.span, buffer, None) }
     }
 
-    /// What it shares with those beside it.
+    /// What the writer shares with those beside it.
     pub fn file(&self) -> &Arc<DataFile> {
         &self.file
     }
@@ -136,7 +138,7 @@ impl Writer {
         Mark { open: self.open.clone() }
     }
 
-    /// Gives back the memory of its buffers, until the next attempt. Between attempts only.
+    /// Frees the memory of its buffers until the next attempt. Between attempts only.
     pub fn rest(&mut self) {
         self.buffer = AlignedBuffer::new(0);
         self.output.rest();
@@ -144,14 +146,15 @@ impl Writer {
 
     /// Forgets everything since the mark.
     pub fn abort(&mut self, mark: Mark) {
-        // Whatever is still on its way must not come when its place is written again. That it failed is known, or does not matter.
+        // No write may be in flight when its place is written again. An error is known already, or does not
+        // matter.
         let _ = self.output.finish();
         self.filled = 0;
         self.open = mark.open;
         self.written = Written::default();
     }
 
-    /// Takes a node. `live` is how many live bytes the database has, which decides how long a new segment becomes.
+    /// Appends a node. `live`: the database's live bytes, which decide the capacity of a new segment.
     pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
         let len = node.len() as u64;
         let capacity = segment_capacity(live, self.span);
@@ -181,7 +184,7 @@ impl Writer {
         Ok(position)
     }
 
-    /// Bytes to leave out so that a node of `len` bytes begins on a page, if it is worth that.
+    /// Padding, in bytes, that makes a node of `len` bytes begin on a page, or 0 if it is not worth that.
     fn page_gap(&self, len: u64) -> u64 {
         let Some(open) = &self.open else { return 0 };
         let within = open.used % PAGE;
@@ -190,7 +193,7 @@ impl Writer {
         if straddles && gap <= self.waste && open.used + gap + len <= self.span { gap } else { 0 }
     }
 
-    /// Leaves `gap` bytes out.
+    /// Pads with `gap` zero bytes.
     fn pad(&mut self, gap: u64) -> Result<()> {
         for _ in 0..gap {
             self.buffer[self.filled] = 0;
@@ -213,7 +216,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the buffer, which holds the bytes up to `ahead` bytes before the open segment's end.
+    /// Writes the buffer, which ends `ahead` bytes before the open segment's used end.
     fn write_out(&mut self, ahead: u64) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let end = open.used - ahead;
@@ -242,7 +245,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The attempt writes no more, and its last bytes are on their way. Says what it wrote.
+    /// Ends the attempt's writing; its last bytes are on their way. Returns what it wrote.
     pub fn seal(&mut self) -> Result<Written> {
         self.pad_and_write()?;
         Ok(std::mem::take(&mut self.written))
@@ -253,7 +256,8 @@ impl Writer {
         self.output.finish()
     }
 
-    /// The segment that the database goes on in: all that begin later have a higher number. `None` where that is another writer's.
+    /// Number of the segment that the database continues in; all that begin later have a higher number.
+    /// `None` for a writer beside the database's own.
     pub fn open_segment(&self) -> Option<u64> {
         let number = self.open.as_ref().map_or_else(|| self.file.next_number(), |open| open.segment.number);
         self.goes_on.then_some(number)

@@ -1,7 +1,7 @@
-//! bupdate: takes a sorted batch of changes to a tree. Leaves that the batch needs are found by MPSearch and read many
-//! at a time; neighbours are repacked together, split k ways or joined; each inner node above them is rewritten once.
-//! (PIO B-tree, VLDB 2011, section 3.2.2, algorithm 3; in place of their in-place writes everything goes to the end.)
-//! Here are the leaves; [`rise`] is what goes on above them.
+//! bupdate: applies a sorted batch of changes to a tree. MPSearch finds the leaves and reads many of them at
+//! a time; neighbouring leaves are repacked together, split k ways or joined; each inner node above them is
+//! rewritten once. (PIO B-tree, VLDB 2011, section 3.2.2, algorithm 3; in place of their in-place writes
+//! everything goes to the end.) This file handles the leaves, [`rise`] the levels above.
 //!
 //! ```text
 //! changes ─chunks─▶ MPSearch ─groups of leaves─▶ runs of siblings ─merge, pack─▶ new leaves
@@ -11,14 +11,17 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A rewritten node keeps its id, so that its parent is touched only when children come, go or change their
-//!    separators.
-//! 2. Within one call every node of the base version is replaced at most once: chunks end at leaf boundaries, and a
-//!    neighbour is joined only if no change will go to it.
-//! 3. The first node of a run keeps the run's first separator if that is its parent's first child; so a parent's range never changes from below.
+//! 1. A rewritten node keeps its id, so that its parent is touched only when children come, go or change
+//!    their separators.
+//! 2. Within one call every node of the base version is replaced at most once: chunks end at leaf boundaries,
+//!    and a neighbour is joined only if no change will go to it.
+//! 3. The first node of a run keeps the run's first separator if it is its parent's first child, so the lower
+//!    end of a parent's range never changes.
 //! 4. `len` counts exactly the records of the leaves.
-//! 5. Of a block most leaves of which have changes all are rewritten, from the first to the last that has in a chunk (see [`Touched`]), but for those of one long record.
-//! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see [`crate::tree::route`]).
+//! 5. If changes go to most leaves of a block, all leaves from the first to the last that the chunk changes
+//!    are rewritten (see [`Touched`]), except those of one long record.
+//! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see
+//!    [`crate::tree::route`]).
 
 mod leaf;
 mod rise;
@@ -42,11 +45,11 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How large nodes become, in bytes.
+/// Target lengths of nodes, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeLen {
     pub leaf: usize,
-    /// Nodes of level 1, whose length decides how many leaves make a block.
+    /// Nodes of level 1; their length decides how many leaves a block has.
     pub block: usize,
     pub inner: usize,
 }
@@ -63,10 +66,12 @@ impl NodeLen {
 
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
-/// Bytes of their keys and values, one change more or less: those of long ones would otherwise be a great part of the memory budget, and be read long before their leaves.
+/// Limit of a chunk's keys and values, in bytes, exceeded by one change at most. Without it a chunk of long
+/// changes would take a great part of the memory budget, and be read long before its leaves.
 const CHUNK_MAX: usize = 128 << 10;
 
-/// Applies all `changes`, which are for `keyspace`, in key order. The tree's new root goes into the attempt's edit.
+/// Applies all `changes`, which are for `keyspace` and in key order. The tree's new root goes into the
+/// attempt's edit.
 pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
@@ -115,21 +120,22 @@ struct Parent {
     place: Place,
 }
 
-/// Where a node hangs.
+/// A node's position below its parent.
 #[derive(Clone)]
 struct Place {
     id: NodeId,
     parent: Option<Rc<Parent>>,
-    /// Which child of the parent.
+    /// The node's index among the parent's children.
     index: usize,
     /// The smallest key beyond the node's range; `None` at the right end of the tree.
     fence: Option<Bytes>,
-    /// Children of the parent below this one are all visited, or on their way here.
+    /// The chunk visits all children of the parent below this index, from the first touched one on, already
+    /// or soon; 0 if some may be left out.
     taken_to: usize,
 }
 
 impl Place {
-    /// Whether it is a leaf of which its parent says what it has.
+    /// Whether it is a lone leaf, whose key its parent has.
     fn is_lone(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.node.is_lone(self.index))
     }
@@ -144,13 +150,13 @@ struct Update<'a, 'b, C: Incoming, I: Iterator<Item = C>> {
     view: TreeView<'b>,
     attempt: &'b mut Attempt<'a>,
     changes: &'b mut Peekable<I>,
-    /// What goes down now.
+    /// The changes that go down the tree now.
     chunk: Vec<C>,
     node_len: NodeLen,
     len: u64,
-    /// Parents of the level that was worked on last, in key order.
+    /// Parents with splices on the level that was last worked on, in key order.
     spliced: Vec<Spliced>,
-    /// What a node without a parent became, and the level of that.
+    /// The nodes that replace the root, and their level.
     top: Option<(u8, Vec<Child>)>,
 }
 
@@ -160,7 +166,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         self.changes.next_if(|change| fence.is_none_or(|fence| change.key() < &fence[..]))
     }
 
-    /// Makes the first leaves of an empty tree.
+    /// Makes the leaves of a tree that was empty.
     fn plant(&mut self) -> Result<Vec<Child>> {
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
         for change in self.changes.by_ref() {
@@ -172,7 +178,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         packer.finish(self.attempt, true)
     }
 
-    /// Brings chunk after chunk to its leaves and rewrites them.
+    /// Brings chunk after chunk of changes to the leaves and rewrites those.
     fn leaf_pass(&mut self, root: NodeId, height: u8) -> Result<()> {
         loop {
             let mut chunk = std::mem::take(&mut self.chunk);
@@ -205,7 +211,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let mut appended = run.len() == 1 && last.place.fence.is_none();
         for (visit, leaf) in run {
             let (mut old, id) = (0, visit.place.id);
-            // The last leaf of a chunk takes everything below its fence, so that the next chunk begins at another.
+            // The last leaf of a chunk takes everything below its fence, so that the next chunk begins at
+            // another leaf.
             let is_last_of_chunk = visit.keys.end == chunk.len();
             let mut keys = visit.keys.clone();
             loop {
@@ -225,7 +232,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 while old < leaf.count() && leaf.key(old) < key {
                     old += 1;
                 }
-                // Of a removal nothing comes.
+                // A removal adds nothing.
                 let next = change.value().map(|value| key.len() + value.len());
                 self.pass(&mut packer, (id, leaf), kept..old, next)?;
                 let exists = old < leaf.count() && leaf.key(old) == key;
@@ -260,7 +267,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         Ok(())
     }
 
-    /// Passes records of a leaf on as they are, or leaves the leaf where it is. Behind them come `next` bytes, if anything new does before the next leaf.
+    /// Passes records of a leaf on unchanged, or leaves the whole leaf in place. `next` is the length of the
+    /// new record that follows, if one does before the next leaf.
     fn pass(
         &mut self,
         packer: &mut Packer,
@@ -278,8 +286,9 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         packer.extend(self.attempt, &leaf.node(id, self.view)?, records)
     }
 
-    /// Takes a neighbour below the same parent into the run, the right one if `right_is_free` (given the fence above
-    /// it) says that it is not needed otherwise, or the left one if it was not replaced.
+    /// Takes a neighbour below the same parent into the run: the right one if `right_is_free`, given its
+    /// upper fence, says that no change needs it, or else the left one if it was not replaced and has no log
+    /// area.
     fn join_neighbour(
         &mut self,
         packer: &mut Packer,
@@ -313,7 +322,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     }
 }
 
-/// All entries of a node. An inner node's first key, which is empty in the node, becomes `separator`.
+/// All entries of a node. `separator` replaces the first key of an inner node, which is stored empty.
 fn entries(node: &Node, separator: &[u8]) -> Entries {
     let mut entries = Entries::default();
     let mut rest = 0..node.count();

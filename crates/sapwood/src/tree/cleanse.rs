@@ -1,18 +1,21 @@
-//! Cleansing: what the log areas of blocks hold goes to their leaves, and the areas are empty. Where a flush has changes for a block as well, they go
-//! with it, and all of that is held back until the flush has seen its blocks ([`cleanse`]); otherwise it goes as a stream, with nothing held ([`to_leaves`]).
-//! (d-IPL B+-tree: block cleansing.)
+//! Cleansing: moves the contents of blocks' log areas to their leaves, and empties the areas. (d-IPL B+-tree:
+//! block cleansing.) If a flush has changes for the block as well, they go together, and the flush holds all
+//! of that back until it has seen its blocks ([`cleanse`]). Otherwise the changes go as a stream, with
+//! nothing held ([`to_leaves`]).
 //!
 //! ```text
 //! log areas ─a few at a time─▶ pieces ─merge─▶ changes of a block ─┬─ and newer ones ─▶ Held ─▶ bupdate
 //!                                                                  └─ stream ─────────────────▶ bupdate
 //! ```
 //!
-//! The pieces of a few blocks are read and merged before those of the next are asked for, so that what is read ahead ([`crate::tree::sweep_ahead`]) is used in
-//! the order in which it comes, pieces and leaves of a block together, and memory does not depend on how many blocks have their turn.
+//! The pieces of a few blocks are read and merged before those of the next are asked for. So the nodes read
+//! ahead ([`crate::tree::sweep_ahead`]) are used in the order in which they arrive, pieces and leaves of a
+//! block together, and memory does not depend on the number of blocks.
 //!
 //! Invariants:
-//! 1. Blocks come in key order, and all that their log areas hold comes to the leaves in the attempt that empties them, or the attempt fails.
-//! 2. What could not be read ends the stream early, and is told of before anybody can publish the attempt.
+//! 1. Blocks come in key order, and everything in their log areas goes to the leaves in the attempt that
+//!    empties the areas, or the attempt fails.
+//! 2. A failed read ends the stream early, and is returned before anybody can publish the attempt.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
@@ -30,9 +33,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of log pieces that are read together where nobody has read them ahead, or one log area: enough requests for the device, and little memory.
+/// Bytes of log pieces that are read together if nobody has read them ahead, and at least one log area:
+/// enough requests for the device, and little memory.
 const READ: u64 = 128 << 10;
-/// Bytes of changes that are on their way from pieces to leaves, about: what is read together, with what is long in that, and what goes down the tree together.
+/// Approximate bytes of changes between pieces and leaves: what is read together, with an allowance for long
+/// records, and the chunk that goes down the tree.
 pub(crate) const ON_THE_WAY: u64 = 8 * READ;
 
 /// A block to be cleansed by a flush.
@@ -43,7 +48,8 @@ pub(crate) struct Cleansing<'q> {
     pub changes: Vec<OperationRef<'q>>,
 }
 
-/// Empties the log areas of `blocks`, which are in key order, and appends to `out` what has to go to the leaves.
+/// Empties the log areas of `blocks`, which are in key order, and appends all their changes to `out`, for the
+/// leaves.
 pub(crate) fn cleanse<'q>(
     view: TreeView<'_>,
     attempt: &mut Attempt<'_>,
@@ -70,7 +76,8 @@ pub(crate) fn cleanse<'q>(
     Ok(())
 }
 
-/// Brings what the log areas of `blocks` hold, which are in key order, to their leaves, and empties them.
+/// Moves the contents of the log areas of `blocks`, which are in key order, to the leaves, and empties the
+/// areas.
 pub(crate) fn to_leaves(
     view: TreeView<'_>,
     attempt: &mut Attempt<'_>,
@@ -95,17 +102,17 @@ pub(crate) fn to_leaves(
             }
         }
     });
-    // What was not read comes first: what was written without it says nothing.
+    // The read error takes precedence: what was written without the missing changes is worthless.
     let written = bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len);
     failed.into_inner().map_or(written, Err)
 }
 
-/// What log areas hold, one after the other.
+/// The contents of log areas, one area after the other.
 pub(super) struct Areas<'a> {
     view: TreeView<'a>,
-    /// Whose pieces are still to be read.
+    /// Areas whose pieces are still to be read.
     rest: VecDeque<Arc<LogArea>>,
-    /// Pieces of the next areas, oldest first.
+    /// Pieces of the next areas; those of each area oldest first.
     read: VecDeque<Vec<Node>>,
 }
 
@@ -114,7 +121,7 @@ impl<'a> Areas<'a> {
         Self { view, rest: areas.into_iter().collect(), read: VecDeque::new() }
     }
 
-    /// The changes of the next area in key order, each key with its newest; `None` if there is no other.
+    /// The changes of the next area in key order, of each key the newest; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Merged>> {
         if self.read.is_empty() {
             self.read()?;

@@ -1,25 +1,26 @@
-//! Which children of an inner node a sorted batch goes to, and which leaves of a block are rewritten for that.
+//! Decides which children of an inner node a sorted batch goes to, and which leaves of a block are rewritten
+//! for it.
 //!
 //! Invariants:
 //! 1. Each key of the batch goes to one child, and children come in key order.
-//! 2. What a batch will rewrite is counted by the same rule by which it is rewritten.
+//! 2. The leaves that a batch will rewrite are counted by the same rule by which they are rewritten.
 
 use crate::node::Node;
 use bytes::Bytes;
 use mpsearch::fan_out;
 use std::ops::Range;
 
-/// If changes go to so many percent of a block's leaves or more, those between them are rewritten as well. Left where they are they would be
-/// scattered over segments of which the rest is dead: the collector would have to copy them, and until then scans and the next cleansing would
-/// read what lies between them.
+/// If changes go to at least this percentage of a block's leaves, the leaves between them are rewritten as
+/// well. Left in place, they would be scattered over segments that are dead otherwise: the collector would
+/// have to copy them, and until then scans and the next cleansing would read the dead space between them.
 const WHOLE: usize = 40;
 
-/// Whether changes to so many leaves of `all` are changes to all of them.
+/// Whether `changed` leaves of `all` count as all of them.
 pub(crate) fn is_most(changed: usize, all: usize) -> bool {
     changed * 100 >= all * WHOLE
 }
 
-/// Divides keys of a sorted batch among a node's children: each child that gets any, and which.
+/// Divides the keys of a sorted batch among a node's children, and calls `emit` for each child that gets any.
 pub(crate) fn divide<'k>(
     node: &Node,
     keys: Range<usize>,
@@ -35,15 +36,16 @@ pub(crate) fn fence_of(node: &Node, child: usize, fence: Option<&Bytes>) -> Opti
     if child + 1 < node.count() { Some(node.key_bytes(child + 1)) } else { fence.cloned() }
 }
 
-/// Children that keys of a batch go to, in order, each with its keys.
+/// The children that the keys of a batch go to, in order, each with its keys.
 pub(crate) struct Touched {
     children: Vec<(usize, Range<usize>)>,
-    /// Whether those between them are rewritten as well.
+    /// Whether the children between them are rewritten as well.
     is_whole: bool,
 }
 
 impl Touched {
-    /// By keys of a sorted batch. Inner nodes are only rewritten where children of theirs change.
+    /// From the keys of a sorted batch. Only leaves are rewritten without changes; inner nodes only if their
+    /// children change.
     pub fn by<'k>(node: &Node, keys: Range<usize>, key: impl Fn(usize) -> &'k [u8]) -> Self {
         let mut children = Vec::new();
         divide(node, keys, key, |child, keys| children.push((child, keys)));
@@ -52,18 +54,19 @@ impl Touched {
         touched
     }
 
-    /// From the first to the last.
+    /// From the first touched child to behind the last.
     fn span(&self) -> Range<usize> {
         let (first, last) = (self.children.first(), self.children.last());
         first.zip(last).map_or(0..0, |((first, _), (last, _))| *first..last + 1)
     }
 
-    /// Up to which child, this one not included, none is left out; 0 if any may be.
+    /// All children below this index, from the first touched one on, are rewritten; 0 if some may be left
+    /// out.
     pub fn taken_to(&self) -> usize {
         if self.is_whole { self.span().end } else { 0 }
     }
 
-    /// The children that are rewritten, in order. One that is only because it lies between others has no keys.
+    /// The children that are rewritten, in order. A child that only lies between touched ones has no keys.
     pub fn rewritten(self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut next = self.span().start;
         self.children.into_iter().flat_map(move |(child, keys)| {

@@ -1,13 +1,17 @@
-//! Changes that a flush holds back for the leaves, in key order. Those of log areas are copies, one behind the other in a few buffers: held each by
-//! itself, one would keep a whole log piece in memory, and all of them together a list as long as they are, which an
-//! allocator would take from what it keeps for each thread. Those of blocks without a log area stay where they are, in the queue, and only a list of them is held.
+//! Changes that a flush holds back for the leaves, in key order.
+//!
+//! Changes from log areas are copied, one behind the other, into a few buffers. Held one by one, each would
+//! keep a whole log piece in memory, and all together would need a list as long as they are, which the
+//! allocator would take out of what it caches for each thread. Changes for blocks without a log area stay in
+//! the queue, and only a list of references is held.
 //!
 //! ```text
 //! buffer = change*                a change lies within one buffer; a long one has a buffer of its own
 //! change = klen vlen key value    klen and vlen: 4 bytes; vlen is 2^32 - 1 for a removal
 //! ```
 //!
-//! Invariant: a buffer goes back as soon as its last change has been taken and let go. Nothing but a long change begins a buffer while another has room.
+//! Invariant: a buffer goes back to the pool as soon as its last change has been taken and dropped. Only a
+//! long change begins a new buffer while another has room.
 
 use crate::operation::OperationRef;
 use crate::tree::incoming::{Either, Incoming};
@@ -15,7 +19,7 @@ use psync::{AlignedBuffer, BufferPool};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Bytes of a buffer: the pool's smallest that is not the allocator's.
+/// Bytes of a buffer: the pool's smallest size that does not come from the allocator.
 const LEN: usize = 64 << 10;
 const HEAD: usize = 8;
 const REMOVAL: u32 = u32::MAX;
@@ -23,15 +27,15 @@ const REMOVAL: u32 = u32::MAX;
 /// See the module.
 pub(crate) struct Held<'q> {
     pool: BufferPool,
-    /// In which order changes come.
+    /// The order of the changes.
     parts: VecDeque<Part<'q>>,
-    /// The buffers of the copies that are full.
+    /// Full buffers of copied changes.
     full: VecDeque<Filled>,
     last: Filled,
 }
 
 enum Part<'q> {
-    /// So many of the copies that are next.
+    /// The next so many copied changes.
     Copied(usize),
     Lent(Vec<OperationRef<'q>>),
 }
@@ -53,12 +57,12 @@ impl Filled {
 }
 
 impl<'q> Held<'q> {
-    /// Buffers come from `pool`.
+    /// Takes its buffers from `pool`.
     pub fn new(pool: BufferPool) -> Self {
         Self { pool, parts: VecDeque::new(), full: VecDeque::new(), last: Filled::default() }
     }
 
-    /// Bytes of copies, and of lists of what is lent.
+    /// Bytes of copied changes, and of the lists of lent ones.
     pub fn bytes(&self) -> u64 {
         let lent = self.parts.iter().map(|part| match part {
             Part::Copied(_) => 0,
@@ -68,12 +72,12 @@ impl<'q> Held<'q> {
         (lent.sum::<usize>() + copied.sum::<usize>()) as u64
     }
 
-    /// Adds changes whose keys lie above all before, which stay where they are.
+    /// Adds changes that stay where they are. Their keys lie above all keys added before.
     pub fn lend(&mut self, changes: Vec<OperationRef<'q>>) {
         self.parts.push_back(Part::Lent(changes));
     }
 
-    /// Adds a change, whose key lies above all before.
+    /// Adds a copy of a change whose key lies above all keys added before.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
         let bytes = value.unwrap_or_default();
         let len = HEAD + key.len() + bytes.len();
@@ -116,7 +120,7 @@ impl<'q> IntoIterator for Held<'q> {
 /// A change that was held back.
 pub(crate) struct HeldChange {
     buffer: Rc<Filled>,
-    /// Where the key begins, the value does, and it ends; `None`: a removal.
+    /// Offsets of the key, of the value, and of the value's end; `None` for a removal.
     key: usize,
     value: usize,
     end: Option<usize>,
@@ -132,11 +136,12 @@ impl Incoming for HeldChange {
     }
 }
 
-/// The changes, in order.
+/// Iterator over the changes, in key order.
 pub(crate) struct Taken<'q> {
     parts: VecDeque<Part<'q>>,
     buffers: VecDeque<Filled>,
-    /// The buffer of the next copy, where that begins, and how many come before anything that is lent.
+    /// Buffer and offset of the next copied change, and how many copied changes come before the next lent
+    /// ones.
     now: Rc<Filled>,
     at: usize,
     copied: usize,
@@ -144,7 +149,7 @@ pub(crate) struct Taken<'q> {
 }
 
 impl Taken<'_> {
-    /// The next copy, of which there is one.
+    /// The next copied change; the caller knows that there is one.
     fn next_copied(&mut self) -> Option<HeldChange> {
         while self.at == self.now.filled {
             (self.now, self.at) = (Rc::default(), 0);

@@ -1,7 +1,8 @@
-//! A change on its way to the leaves, wherever it lies: in the queue, among what was held back, in a log piece, or in memory of its own. A batch update looks
-//! at its key some times, and copies it once, into the leaf.
+//! A change on its way to the leaves, wherever it is stored: in the queue, among the changes that a flush
+//! holds back, in a log piece, or in memory of its own. A batch update looks at the key several times and
+//! copies it once, into the leaf.
 //!
-//! Invariant: an answer does not change.
+//! Invariant: `key` and `value` always return the same.
 
 use crate::operation::OperationRef;
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! Blocks that have log areas, and which of them have their turn: because scans have paid for it, or because all have.
+//! Finds the blocks with log areas that are to be cleansed or merged: those that scans have paid for, those
+//! that have grown, or all of them.
 //!
 //! Invariant: blocks of a tree come in key order, each once.
 
@@ -25,11 +26,11 @@ pub(crate) struct Logged {
 #[derive(Debug)]
 pub(crate) struct Paid {
     pub area: Arc<LogArea>,
-    /// What it costs: see [`Next`].
+    /// Price of the cleansing or merging: see [`Next`].
     pub price: u64,
 }
 
-/// Blocks of one tree that have their turn together, in key order, each beside what was paid for it.
+/// Blocks of one tree to be cleansed or merged together, in key order, each with its payment.
 #[derive(Default)]
 pub(crate) struct PaidBlocks {
     pub cleansed: Turn,
@@ -50,9 +51,9 @@ impl Turn {
     }
 }
 
-/// Takes blocks from the front of `listed`, as long as they come to no more than `write` bytes and `hold` bytes of pieces, and says which of them are to be cleansed, and which
-/// merged: those that have a log area and have paid their price for it. The others had it since, or are no more. One that is listed
-/// twice has one turn.
+/// Takes blocks from the front of `listed` until they would write `write` bytes or hold `hold` bytes of
+/// pieces. Returns those that have a log area that has reached its price, to be cleansed or merged. The
+/// others have been handled since, or no longer exist. A block that is listed twice is returned once.
 pub(crate) fn paid(
     pager: &Pager,
     version: &Version,
@@ -71,8 +72,8 @@ pub(crate) fn paid(
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
         let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
         let next = Next::of(leaves, pieces, area.layer_count());
-        // In key order, by a separator inside of the block: the first one is empty. A block of one leaf has no other, and is left to
-        // the sweep.
+        // Sorted by a separator inside the block, since the first one is empty. A block of one leaf has no
+        // other separator, and is left to the sweep.
         let last = block.count().saturating_sub(1);
         if last > 0 && area.rent().has_reached(next.price()) {
             written += match next {
@@ -95,8 +96,9 @@ pub(crate) fn paid(
     Ok(blocks)
 }
 
-/// Of the next blocks at and above `from`, so many at most, those that have new records in their log areas for `percent` of their leaves at least. Says as well where to
-/// go on, if there is more of the tree.
+/// Looks at the next blocks from `from` on, `most` of them at most. Returns those whose log areas hold new
+/// records of at least `percent` percent of the leaves' bytes, and where to go on if there is more of the
+/// tree.
 pub(crate) fn grown(
     view: TreeView<'_>,
     mut from: Bytes,
@@ -120,8 +122,8 @@ pub(crate) fn grown(
     Ok((due, Some(from)))
 }
 
-/// The blocks at and above `from` that have log areas, until so many bytes of leaves and log pieces are concerned. Says as well where to go on, if there is more
-/// of the tree.
+/// Returns the blocks from `from` on that have log areas, until their leaves and log pieces reach `budget`
+/// bytes, and where to go on if there is more of the tree.
 pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(Vec<Logged>, Option<Bytes>)> {
     let mut bytes = 0;
     let mut blocks = Vec::new();

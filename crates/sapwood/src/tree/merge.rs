@@ -1,20 +1,21 @@
-//! What the pieces of a log area say together: each key with its newest change, in key order. Nothing is copied; sorted is a list of where things are, by eight
-//! bytes of each key behind what all have in common, and only those that these do not tell apart are compared as a whole.
+//! Merges the pieces of a log area: each key with its newest change, in key order. No change is copied. What
+//! is sorted is a list of positions, by the eight bytes of each key behind the common prefix; whole keys are
+//! compared only if those bytes are equal.
 //!
-//! Invariant: a key comes out once, with what the newest piece says of it.
+//! Invariant: each key comes out once, with its change in the newest piece that has it.
 
 use crate::node::Node;
 use crate::tree::incoming::Incoming;
 use std::rc::Rc;
 
-/// Where a change is. Ordered by rank; of equal ranks the newest piece comes first.
+/// Position of a change. Ordered by rank; of equal ranks the newest piece comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
-    /// Eight bytes of the key, or all and zeros.
+    /// Eight bytes of the key behind the common prefix, padded with zeros.
     rank: u64,
-    /// Counted from the newest piece.
+    /// Index of the piece, counted from the newest.
     age: u32,
-    /// Of the piece's entry.
+    /// Index of the entry in its piece.
     index: u32,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct Merged {
     order: std::vec::IntoIter<Slot>,
 }
 
-/// One of them.
+/// One change of a [`Merged`].
 #[derive(Clone, Debug)]
 pub(crate) struct Logged {
     pieces: Rc<[Node]>,
@@ -44,7 +45,7 @@ impl Incoming for Logged {
 }
 
 impl Merged {
-    /// Of pieces, the oldest first.
+    /// Merges pieces, given oldest first.
     pub fn of(mut pieces: Vec<Node>) -> Self {
         pieces.reverse();
         let pieces: Rc<[Node]> = pieces.into();
@@ -73,14 +74,15 @@ impl Iterator for Merged {
     }
 }
 
-/// How many bytes all keys have in common: the least and the greatest have no more.
+/// Length of the prefix that all keys have in common; that of the least and the greatest key.
 fn common_prefix(pieces: &[Node]) -> usize {
     let least = pieces.iter().map(|piece| piece.key(0)).min().unwrap_or_default();
     let greatest = pieces.iter().map(|piece| piece.key(piece.count() - 1)).max().unwrap_or_default();
     least.iter().zip(greatest).take_while(|(a, b)| a == b).count()
 }
 
-/// Eight bytes of a key behind the first `skip`: among keys that have these in common they are in the keys' order.
+/// Eight bytes of a key behind the first `skip`. Among keys with the same first `skip` bytes, the ranks order
+/// as the keys do.
 fn rank(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk() {

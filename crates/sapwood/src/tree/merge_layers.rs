@@ -1,11 +1,12 @@
-//! Merging: the layers of a log area become one, and a range search that had to read a piece of each reads one piece. No leaf is read or written.
+//! Merges the layers of a log area into one, so that a range search reads one piece in place of one of each
+//! layer. No leaf is read or written.
 //!
 //! ```text
 //! [a c g …] [b g' …] [c' f …] [d …]  ──▶  [a b c' d f g' …]        oldest to newest; of each key the newest change
 //! ```
-//! Removals stay: a leaf may have their keys.
+//! Removals stay, since a leaf may have their keys.
 //!
-//! Invariant: the area says of each key what it said before.
+//! Invariant: the area has the same newest change of each key as before.
 
 use crate::error::Result;
 use crate::operation::OperationRef;
@@ -17,7 +18,7 @@ use crate::tree::route::cut::cut;
 use crate::tree::view::TreeView;
 use std::sync::Arc;
 
-/// Merges the layers of these blocks, of each its own.
+/// Merges the layers of each of these blocks.
 pub(crate) fn to_one_layer(view: TreeView<'_>, attempt: &mut Attempt<'_>, blocks: &[Logged]) -> Result<()> {
     let mut areas = Areas::of(view, blocks.iter().map(|logged| Arc::clone(&logged.area)));
     for Logged { block, area } in blocks {

@@ -1,10 +1,11 @@
-//! An overlay: what the log pieces of the blocks that a range search visits say, in the order of the search, to be merged
-//! with what the leaves say. Pieces are added as the search comes to their keys; a short search ends within a block, so what lies behind is never looked at.
+//! The overlay of a range search: the changes in the log pieces of the blocks that the search visits, in the
+//! order of the search, to be merged with the leaves. Pieces are added as the search reaches their keys; a
+//! short search ends within a block and never looks at the pieces behind.
 //!
 //! Invariants:
 //! 1. A key is in it once, with its newest change.
-//! 2. Its next change is right as long as all pieces are in it that may have a key up to that one: nobody takes one that lies beyond the leaves
-//!    whose pieces were added.
+//! 2. Its next change is right as long as all pieces that may have a key up to that one have been added. The
+//!    search takes no change that lies beyond the leaves whose pieces were added.
 
 use crate::node::{Node, NodeId};
 use crate::queue::opq::Change;
@@ -15,21 +16,22 @@ use std::ops::{Bound, Range};
 /// Changes in the order of a search, upwards or downwards.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
-    /// The last one may get further pieces.
+    /// In the order of the search; the last one may get more pieces.
     blocks: VecDeque<Block>,
     next: Option<(Bytes, Change)>,
 }
 
-/// Which layer a piece is of.
+/// The layer that a piece belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub block: NodeId,
-    /// Of so many, oldest first.
+    /// Index of the layer among `layers`, oldest first.
     pub layer: usize,
     pub layers: usize,
 }
 
-/// The layers of a block, each with what is still to come of its pieces, in the order of the search; none of them has nothing to come.
+/// The layers of a block, each with the rest of its pieces in the order of the search. No piece in the list
+/// is used up.
 #[derive(Debug)]
 struct Block {
     id: NodeId,
@@ -41,7 +43,7 @@ impl Block {
     /// The next key's newest change.
     fn peek(&self) -> Option<(Bytes, Change)> {
         let mut first: Option<(&Node, usize)> = None;
-        // Newest first, and strictly, so that of equal keys the newest is taken.
+        // Newest layer first, with a strict comparison, so that of equal keys the newest is taken.
         for layer in self.layers.iter().rev() {
             if let Some((piece, rest)) = layer.front() {
                 let at = if self.upwards { rest.start } else { rest.end - 1 };
@@ -57,7 +59,7 @@ impl Block {
         first.map(|(piece, at)| (piece.key_bytes(at), piece.change(at)))
     }
 
-    /// Goes on behind a key, which is the next one.
+    /// Moves past `key`, which is the next one.
     fn pass(&mut self, key: &[u8]) {
         let upwards = self.upwards;
         for layer in &mut self.layers {
@@ -78,8 +80,9 @@ impl Block {
 }
 
 impl Overlay {
-    /// Adds the changes of pieces that lie within the bounds. A block's pieces come together, or in several calls without one of another block between, those of a
-    /// layer in the order of the search; and blocks come in its order.
+    /// Adds the changes of pieces that lie within the bounds. The pieces of a block come in one call, or in
+    /// several without another block in between; those of a layer come in the order of the search, and so do
+    /// blocks.
     pub fn add(
         &mut self,
         pieces: impl IntoIterator<Item = (Place, Node)>,
@@ -101,11 +104,11 @@ impl Overlay {
         self.look();
     }
 
-    /// Finds out what is next.
+    /// Finds the next change.
     fn look(&mut self) {
         while let Some(block) = self.blocks.front() {
             self.next = block.peek();
-            // The last block may get more.
+            // The last block may get more pieces.
             if self.next.is_some() || self.blocks.len() == 1 {
                 return;
             }
@@ -134,11 +137,11 @@ impl Overlay {
     }
 }
 
-/// Which entries of a piece or leaf lie within the bounds.
+/// The entries of a piece or leaf that lie within the bounds.
 pub(crate) fn within(node: &Node, low: &Bound<Bytes>, high: &Bound<Bytes>) -> Range<usize> {
     let last = node.count() - 1;
     let from = match low {
-        // Most nodes that a long search comes to lie within the bounds as a whole.
+        // Most nodes of a long search lie within the bounds as a whole.
         Bound::Included(low) | Bound::Excluded(low) if node.key(0) > &low[..] => 0,
         Bound::Unbounded => 0,
         Bound::Included(low) => node.search(low).unwrap_or_else(|index| index),

@@ -1,8 +1,8 @@
-//! Cuts a stream of entries into nodes: the k-way split of bupdate (PIO B-tree, VLDB 2011, section 3.2.2), and the
-//! filling to the brim of the CB-tree when keys only come at the end.
+//! Packs a stream of entries into nodes: the k-way split of bupdate (PIO B-tree, VLDB 2011, section 3.2.2),
+//! and the CB-tree's filling to the brim when keys only come at the end.
 //!
 //! Invariants:
-//! 1. Nodes come out in key order and together hold exactly what was put in.
+//! 1. Nodes come out in key order and together hold exactly the entries that were put in.
 //! 2. A node is longer than the target only if it has no more than the fewest entries that make sense: one in a leaf,
 //!    [`FAN_OUT_MIN`] in an inner node, without which a tree of very long separators would never end in one root.
 //! 3. At most a little more than three nodes' worth of entries waits here, however long the stream is.
@@ -16,24 +16,25 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Children that an inner node takes however long their separators are.
+/// Least number of children of an inner node, however long their separators are.
 const FAN_OUT_MIN: usize = 4;
 
-/// The share of a lone leaf that its key may be: the blocks' nodes have all of it, and are to stay small beside the leaves.
+/// A lone leaf's key may be at most 1/32 of the leaf: the block's node holds the whole key, and must stay
+/// small beside its leaves.
 const KEY_SHARE: usize = 32;
 
-/// Whether the key of a leaf's only record is short enough to be told by the parent.
+/// Whether the only record of a leaf has a key short enough to be stored in the parent.
 fn may_be_lone(key: &[u8], len: usize) -> bool {
     key.len() * KEY_SHARE <= len
 }
 
-/// What a node's parent has to know of it.
+/// What a parent stores about a child.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
-    /// The smallest key that may be below it.
+    /// The smallest key that may be below the child.
     pub separator: Bytes,
     pub id: NodeId,
-    /// Whether it is a leaf of one record, whose key the separator is.
+    /// The child is a leaf with one record, whose key is the separator.
     pub is_lone: bool,
 }
 
@@ -47,16 +48,17 @@ impl Child {
 pub(crate) struct Packer {
     level: u8,
     keyspace: KeyspaceId,
-    /// Bytes of entries that a node takes.
+    /// Bytes of entries that fit a node.
     capacity: usize,
     pending: Entries,
-    /// Ids of the nodes that the run had, to be used again.
+    /// Ids of the run's old nodes, to be reused.
     ids: VecDeque<NodeId>,
-    /// The leaf that was given up last.
+    /// The last leaf whose id was given up.
     given_up: Option<NodeId>,
-    /// Separator of the first node: what it was before, since the parent's other children are unchanged,
+    /// Separator of the first node. Normally the old one, since the parent's other children do not change ...
     first_separator: Bytes,
-    /// ... but it may be a greater one, for what it leaves out belongs to another child of the same parent.
+    /// ... but if this is set it may be greater: the keys below it then belong to another child of the same
+    /// parent.
     may_rise: bool,
     last_key: Option<Bytes>,
     out: Vec<Child>,
@@ -104,12 +106,12 @@ impl Packer {
         if self.level == 0 { 1 } else { FAN_OUT_MIN }
     }
 
-    /// Whether what the run holds is too little for a node of its own, so that it should join a neighbour.
+    /// Whether the run holds too little for a node of its own, and so should join a neighbour.
     pub fn is_underfull(&self) -> bool {
         self.out.is_empty() && self.pending_bytes() < self.capacity / 4
     }
 
-    /// Puts the entries of the left neighbour in front. Only while nothing came out yet.
+    /// Puts the entries of the left neighbour in front. Only allowed while no node was written yet.
     pub fn join_left(&mut self, id: NodeId, separator: Bytes, mut entries: Entries, may_rise: bool) {
         debug_assert!(self.out.is_empty(), "nodes came out already");
         entries.append(&self.pending);
@@ -126,25 +128,26 @@ impl Packer {
         self.emit_full(attempt)
     }
 
-    /// Whether so many bytes make a leaf of their own.
+    /// Whether a record of so many bytes fills a leaf of its own.
     fn is_long(&self, bytes: usize) -> bool {
         2 * bytes >= self.capacity
     }
 
-    /// The first node need not begin where it did: it is not its parent's first child.
+    /// Allows the first node's separator to rise: the node is not its parent's first child.
     pub fn may_rise(mut self, may_rise: bool) -> Self {
         self.may_rise = may_rise;
         self
     }
 
-    /// Whether a leaf may stay where it is: it is of one long record, and neither what waits nor what comes next, so many bytes, would join it.
+    /// Whether a leaf may stay in place: it holds one long record, and neither the pending entries nor the
+    /// next entry, of `next` bytes, would join it.
     pub fn may_stay(&self, records: usize, len: usize, next: Option<usize>) -> bool {
         let waits = self.pending_bytes();
         let joins = |bytes: usize| bytes > 0 && !self.is_long(bytes) && len < self.capacity + HEADER;
         records == 1 && self.is_long(len) && !joins(waits) && !next.is_some_and(joins)
     }
 
-    /// Leaves a leaf of so many bytes where it is, which [may](Packer::may_stay) stay there.
+    /// Leaves a leaf of `len` bytes in place; [`may_stay`](Packer::may_stay) has allowed it.
     pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8], len: usize) -> Result<()> {
         self.emit_all(attempt, false)?;
         let child = self.child(id, key, may_be_lone(key, len));
@@ -153,20 +156,22 @@ impl Packer {
         Ok(())
     }
 
-    /// Takes entries of a node as they are.
+    /// Takes entries of a node unchanged.
     pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
         self.pending.extend(node, entries);
         self.emit_full(attempt)
     }
 
-    /// A leaf of the run is not to stay: its id is another's. One leaf after the other, each as often as one likes.
+    /// Gives up a leaf of the run: its id may be reused. Leaf by leaf; repeated calls for the same leaf have
+    /// no effect.
     pub fn give_up(&mut self, id: NodeId) {
         if self.given_up.replace(id) != Some(id) {
             self.ids.push_back(id);
         }
     }
 
-    /// What the parent is told of the next node, whose first key is this one. That of a long record is its separator, so that nobody has to read the leaf to know what it has.
+    /// The parent's entry for the next node, whose first key is `first`. A lone leaf's separator is its whole
+    /// key, so that nobody has to read the leaf to know which key it has.
     fn child(&self, id: NodeId, first: &[u8], may_be_lone: bool) -> Child {
         let whole = || Bytes::copy_from_slice(first);
         let separator = match &self.last_key {
@@ -178,7 +183,8 @@ impl Packer {
         Child { separator, id, is_lone }
     }
 
-    /// Writes one node of at most `limit` bytes of entries (but as many entries as it must have).
+    /// Writes one node with at most `limit` bytes of entries, but with at least the fewest entries that a
+    /// node must have.
     fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
         let mut count = self.entries_min().min(self.pending.len());
         while count < self.pending.len() && self.pending.node_bytes(0, count + 1) <= limit {
@@ -201,7 +207,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Writes what waits. To the brim (only the last node may be short) if `brim`, else the last two share evenly.
+    /// Writes all pending entries. With `brim` only the last node may be short; otherwise the last two share
+    /// evenly.
     fn emit_all(&mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<()> {
         while !self.pending.is_empty() {
             let limit = if brim || self.pending_bytes() <= self.capacity {
@@ -214,7 +221,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Writes the rest, to the brim or not, and says which nodes the run has now. Ids that are not needed any more are set free.
+    /// Writes the rest, to the brim or not, and returns the run's new nodes. Frees the ids that are left
+    /// over.
     pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
         self.emit_all(attempt, brim)?;
         for id in self.ids {
@@ -224,13 +232,13 @@ impl Packer {
     }
 }
 
-/// The shortest key that is above `before` and not above `first`: a prefix of `first`. A copy: it waits for its parent, and
-/// a slice would keep the whole leaf in memory until then.
+/// The shortest key that is above `before` and not above `first`: a prefix of `first`. It is copied, because
+/// a slice would keep the whole leaf in memory until the parent is written.
 fn shortest_separator(before: &[u8], first: &[u8]) -> Bytes {
     Bytes::copy_from_slice(&first[..separator_len(before, first)])
 }
 
-/// How long a prefix of `first` the shortest separator is.
+/// Length of the shortest separator, a prefix of `first`.
 pub(crate) fn separator_len(before: &[u8], first: &[u8]) -> usize {
     let common = before.iter().zip(first).take_while(|(a, b)| a == b).count();
     (common + 1).min(first.len())

@@ -1,11 +1,14 @@
-//! prange, the parallel range search: walks the leaves of a tree in either direction and gives out their records. (PIO B-tree, VLDB
-//! 2011, section 3.1.3.) [`path`] says which leaves come next, [`grouping`] how many of them one parallel read brings, [`group`] is such a group, leaves and log
-//! pieces, and [`read_ahead`] says which groups are in flight before they are needed. Here what the log pieces say is laid over what the leaves say.
+//! prange, the parallel range search: walks the leaves of a tree in either direction and returns their
+//! records. (PIO B-tree, VLDB 2011, section 3.1.3.)
+//!
+//! [`path`] finds the next leaves, [`grouping`] decides how many of them one parallel read brings, [`group`]
+//! is one such group of leaves and log pieces, and [`read_ahead`] decides which groups are in flight before
+//! they are needed. This file overlays the changes in the log pieces on the leaves.
 //!
 //! Invariants:
-//! 1. Records outside of the bounds are not given out, nor one twice.
-//! 2. What went wrong with a group is told when all that lies before it was given out, and never if the walk ends before.
-//! 3. The length of a walk that came to a leaf is noted once.
+//! 1. No record outside of the bounds is returned, and none twice.
+//! 2. The error of a group is returned after all records before it, and never if the walk ends before it.
+//! 3. The length of a walk that has reached a leaf is noted once.
 
 mod group;
 mod grouping;
@@ -32,26 +35,26 @@ use std::sync::Arc;
 pub(crate) struct Leaves {
     course: Course,
     groups: Groups,
-    /// Whether no further leaves are needed.
+    /// No further leaves are needed.
     is_over: bool,
     is_short: bool,
-    /// What is left of the present group behind `leaf`.
+    /// Leaves of the present group behind `leaf`.
     leaves: VecDeque<Node>,
     leaf: Option<Node>,
-    /// Of its entries those within the bounds that are still to come.
+    /// Entries of `leaf` within the bounds that are still to come.
     rest: Range<usize>,
-    /// How many of these come before the overlay's next change, at least.
+    /// At least how many of `rest` come before the overlay's next change.
     free: usize,
-    /// Whether the bounds end within it.
+    /// The bounds end within `leaf`.
     is_last: bool,
     overlay: Overlay,
     given: Given,
 }
 
-/// The key that was given out last.
+/// The key that was returned last.
 enum Given {
     Nothing,
-    /// Of this entry of the present leaf.
+    /// The key of this entry of the present leaf.
     Entry(usize),
     Key(Bytes),
 }
@@ -80,7 +83,8 @@ impl Leaves {
         }
     }
 
-    /// Goes to the next record, if nothing has to be looked for, as in most steps of a long walk. Says whether it did.
+    /// Moves to the next record if the overlay need not be consulted for it, as in most steps of a long walk.
+    /// Returns whether it did.
     #[inline]
     pub fn step_free(&mut self) -> bool {
         if self.free == 0 {
@@ -101,7 +105,7 @@ impl Leaves {
         true
     }
 
-    /// The record that it went to.
+    /// The record that [`Leaves::step_free`] moved to.
     #[inline]
     pub fn record(&self) -> Option<(&[u8], &[u8])> {
         match (&self.given, &self.leaf) {
@@ -110,7 +114,7 @@ impl Leaves {
         }
     }
 
-    /// The same, sharing the leaf's memory.
+    /// The same record, sharing the leaf's memory.
     #[inline]
     pub fn shared_record(&self) -> Option<(Bytes, Bytes)> {
         match (&self.given, &self.leaf) {
@@ -119,11 +123,11 @@ impl Leaves {
         }
     }
 
-    /// How many steps to records before this key need nothing to be looked for: see [`Leaves::step_free`].
+    /// How many free steps (see [`Leaves::step_free`]) lead to records before this key.
     pub fn free_steps_before(&self, key: &[u8]) -> usize {
         let (Some(leaf), 1..) = (&self.leaf, self.free) else { return 0 };
         let Range { start, end } = self.rest;
-        // Where much is queued, the next one comes behind it mostly.
+        // If the queue holds many changes, the next one mostly comes before the leaf's next entry.
         let is_behind = match self.course.direction {
             Direction::Up => leaf.key(start) >= key,
             Direction::Down => leaf.key(end - 1) <= key,
@@ -134,7 +138,7 @@ impl Leaves {
         self.rest_before(leaf.search(key)).min(self.free)
     }
 
-    /// How many entries that are still to come lie before where a search of the leaf has ended.
+    /// Number of entries still to come that lie before the result of a search of the leaf.
     fn rest_before(&self, found: std::result::Result<usize, usize>) -> usize {
         let Range { start, end } = self.rest;
         match (self.course.direction, found) {
@@ -190,8 +194,8 @@ impl Leaves {
         }
     }
 
-    /// Finds out how many entries of the leaf come before the overlay's next change. If none: says whether that is a change of
-    /// the leaf's next entry.
+    /// Counts the entries of the leaf that come before the overlay's next change. If there are none, returns
+    /// whether that change is to the leaf's next entry.
     fn look_at_overlay(&mut self) -> bool {
         let Range { start, end } = self.rest;
         let (Some(leaf), Some((logged, _))) = (&self.leaf, self.overlay.peek()) else {
@@ -204,13 +208,13 @@ impl Leaves {
         found == Ok(next)
     }
 
-    /// Buffers in the hands of the walk that are not in flight.
+    /// Buffers that the walk holds and that are not in flight.
     #[cfg(test)]
     pub fn spare(&self) -> usize {
         self.groups.spare()
     }
 
-    /// The key that was given out last.
+    /// The key that was returned last.
     pub fn last_key(&self) -> Option<&[u8]> {
         match (&self.given, &self.leaf) {
             (Given::Entry(index), Some(leaf)) => Some(leaf.key(*index)),
@@ -227,7 +231,7 @@ impl Leaves {
         Some((key, value))
     }
 
-    /// No further leaves are needed.
+    /// Ends the walk: no further leaves are needed.
     fn finish(&mut self) {
         self.is_over = true;
         self.leave_leaf();
@@ -256,7 +260,7 @@ impl Leaves {
         self.groups.enter(&self.course, self.leaves.len(), self.is_last);
     }
 
-    /// Goes to the next group of leaves, or ends.
+    /// Moves to the next group of leaves, or ends the walk.
     fn next_group(&mut self) -> Result<()> {
         let Some(Arrived { is_short, leaves, pieces }) = self.groups.next(&self.course)? else {
             self.finish();

@@ -1,30 +1,33 @@
-//! Routing: decides for each block that a flush has changes for whether they are appended to its log area, or the block is
-//! *cleansed*: its log pieces and the new changes go to the leaves together, and the log area is empty again.
+//! Routing: decides for each block that a flush has changes for whether to append them to the block's log
+//! area, or to *cleanse* the block: its log pieces and the new changes go to the leaves together, and its log
+//! area is empty again.
 //!
 //! ```text
-//! changes ─MPSearch─▶ blocks ─┬─ sparse ──────────▶ one layer more, in short pieces; is the log long, the block is noted as due
+//! changes ─MPSearch─▶ blocks ─┬─ sparse ──────────▶ one more layer, in short pieces; noted as due if the log is long
 //!                             └─ dense, or overdue ▶ pieces + changes ─▶ bupdate of the leaves
 //! ```
 //!
-//! Rewriting B bytes of leaves for L bytes of changes costs B/L bytes written a byte, so a block waits until L is a good
-//! share of B; what counts as B is only what would be touched, so that dense changes, as those of a sorted load, go to the
-//! leaves at once. Blocks that are cleansed in key order, one after the other through all flushes ([`Sweep`]), leave
-//! segments behind in which everything dies together, and the collector has little to copy.
-//! (d-IPL B+-tree: log area, cleansing. The sweep is ours.)
+//! Rewriting B bytes of leaves for L bytes of changes costs B/L bytes written a byte, so a block waits until
+//! L is a good share of B. B counts only the leaves that would be touched, so dense changes, as those of a
+//! sorted load, go to the leaves at once. Blocks are cleansed in key order, one after the other across all
+//! flushes ([`Sweep`]). So they leave segments behind in which everything dies together, and the collector
+//! has little to copy. (d-IPL B+-tree: log area, cleansing. The sweep is ours.)
 //!
-//! What is due is cleansed by the flush when its queue is published: a piece more is written and read for it, some
-//! eighth of the changes, but as long as nothing is rewritten nothing dies, and the whole queue is one edit: its log
-//! is never synced, and writers get its memory back before the long part of the work begins.
+//! The flush cleanses due blocks only after its queue is published. That costs one more piece written and
+//! read for each due block, some eighth of the changes. But as long as nothing is rewritten nothing dies, and
+//! the whole queue is one edit: the queue's log is never synced, and writers get the queue's memory back
+//! before the long part of the work begins.
 //!
-//! While others change the trees, a flush can go ahead with what it only appends, to blocks that they leave as they are. What it leaves [aside] comes
-//! to the trees when it is alone, in the same attempt.
+//! While other threads change the trees, a flush can go ahead with the changes that it only appends, to
+//! blocks that the others leave alone. The changes that it leaves [aside] go to the trees when it is alone,
+//! in the same attempt.
 //!
 //! Invariants:
 //! 1. A block is either appended to or cleansed in one attempt, and only once.
-//! 2. All changes that [`Routed::rewrite`] has for a block come with its log area emptied: nothing older stays above the
-//!    leaves.
-//! 3. What waits in memory for the leaves goes beyond the budget by one block at most.
-//! 4. Who goes ahead writes nothing but new log pieces.
+//! 2. All changes that [`Routed::rewrite`] has for a block come with its log area emptied: nothing older
+//!    stays above the leaves.
+//! 3. The changes that wait in memory for the leaves exceed the budget by one block at most.
+//! 4. A routing that goes ahead writes nothing but new log pieces.
 
 pub(crate) mod aside;
 pub(super) mod cut;
@@ -53,58 +56,62 @@ use std::sync::Arc;
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
 
-/// So many layers, 46 to 61, are enough for a block: it is noted as due before it has as many as it may. Not all blocks at the same time, as those that were loaded at the same time
-/// get their layers at the same time.
+/// With this many layers, 46 to 61, a block is noted as due, before it has as many as it may have. The number
+/// depends on the block, so that blocks that were loaded at the same time, and so get their layers at the
+/// same time, are not all due at once.
 fn layers_enough(block: NodeId) -> usize {
     LAYERS_MAX - 18 + (block.0 % 16) as usize
 }
 
-/// What became of the changes.
+/// The result of routing.
 pub(crate) struct Routed<'q> {
-    /// What is to go to the leaves.
+    /// Changes that have to go to the leaves.
     pub rewrite: Held<'q>,
-    /// Changes taken, those in `rewrite` among them, and the bytes of their keys and values.
+    /// Changes taken, including those in `rewrite`, and the bytes of their keys and values.
     pub changes: u64,
     pub bytes: u64,
     /// Blocks that got log pieces, and blocks that were cleansed.
     pub appended: u64,
     pub cleansed: u64,
-    /// Bytes that the rewriting writes.
+    /// Bytes that the rewriting will write.
     pub promised: u64,
-    /// The first change that was looked at and not taken, because the budget did not reach for its block.
+    /// Key of the first change that was looked at but not taken, because the budget did not reach for its
+    /// block.
     pub left: Option<Bytes>,
-    /// The other changes for the keyspace, none of which was taken, are for the tree's last block, which has no log area,
-    /// or its only leaf. So they can go to the leaves one by one, and however many they are, nothing else dies for them.
+    /// The remaining changes for the keyspace, none of which was taken, all go to the tree's last block,
+    /// which has no log area, or to its only leaf. So they can go to the leaves one by one; however many they
+    /// are, nothing else dies for them.
     pub is_tail: bool,
 }
 
-/// How much one attempt may take on, in bytes.
+/// Limits of one attempt, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// Written in the place of what dies for it.
+    /// Written in place of nodes that die for it.
     pub rewrite: u64,
-    /// Written in all, in this attempt.
+    /// Written in all by this attempt.
     pub write: u64,
-    /// What waits in memory for the leaves: keys and values that were copied, and lists of those that are lent.
+    /// Held in memory for the leaves: copied keys and values, and lists of lent ones.
     pub hold: u64,
-    /// Nodes that the attempt has written, log pieces among them (count): it lists them in memory, and in one edit.
+    /// Nodes written by the attempt, including log pieces (count): the attempt lists them in memory, and in
+    /// one edit.
     pub nodes: usize,
 }
 
-/// What decides what becomes of a block's changes.
+/// What the routing decisions are based on.
 pub(crate) struct Grounds<'a> {
     pub sweep: &'a mut Sweep,
-    /// Sees all changes that are for other blocks than the last.
+    /// Sees all changes, except those for the last block.
     pub sample: &'a mut Sample,
-    /// So many in a hundred of those to the keyspace insert what the tree does not have, as far as is known before.
+    /// Percentage of the changes to the keyspace that insert new records, as far as known beforehand.
     pub fresh: u64,
-    /// How long leaves are to be, in bytes.
+    /// Target length of leaves, in bytes.
     pub leaf_len: usize,
-    /// While others change the trees.
+    /// Set if the routing goes ahead while others change the trees.
     pub ahead: Option<&'a mut Aside>,
 }
 
-/// Routes changes from the front of `changes`, as long as they are for `keyspace` and within the budget, to their blocks.
+/// Routes changes for `keyspace` from the front of `changes` to their blocks, as far as the budget reaches.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     attempt: &mut Attempt<'_>,
     keyspace: KeyspaceId,
@@ -150,9 +157,9 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
 #[derive(Clone)]
 struct Place {
     id: NodeId,
-    /// The smallest key that may be in it.
+    /// The smallest key that may be in the block.
     low: Bytes,
-    /// The smallest key beyond it; `None` at the right end of the tree.
+    /// The smallest key beyond the block; `None` at the right end of the tree.
     fence: Option<Bytes>,
 }
 
@@ -162,11 +169,11 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     changes: &'b mut Peekable<I>,
     grounds: Grounds<'b>,
     budget: Budget,
-    /// What a record takes in a leaf.
+    /// Average bytes of a record in a leaf.
     record_bytes: u64,
-    /// What goes down now.
+    /// The changes that go down the tree now.
     chunk: Vec<OperationRef<'q>>,
-    /// Bytes that wait for it.
+    /// Bytes held for the leaves.
     held: u64,
     routed: Routed<'q>,
 }
@@ -175,7 +182,7 @@ pub(crate) fn bytes_of(change: &OperationRef<'_>) -> u64 {
     (change.key.len() + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
-/// Whether a change is for a keyspace, and below `fence`.
+/// Whether a change is for this keyspace and below `fence`.
 fn is_below(change: &OperationRef<'_>, keyspace: KeyspaceId, fence: Option<&Bytes>) -> bool {
     change.keyspace == keyspace && fence.is_none_or(|fence| change.key < fence)
 }
@@ -205,7 +212,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         while self.has_budget() {
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.clear();
-            // Whether there is budget is looked at from chunk to chunk: one of long changes is to use up no more than is left.
+            // The budget is checked between chunks, so a chunk of long changes must not use more than is
+            // left.
             let left = self.budget.rewrite.min(self.budget.write).saturating_sub(self.routed.promised);
             let mut bytes = 0;
             while chunk.len() < BCNT
@@ -229,33 +237,35 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         Ok(())
     }
 
-    /// Leaves the changes from so far in the chunk on to another attempt.
+    /// Leaves the changes of the chunk from index `from` on to another attempt.
     fn leave(&mut self, from: usize) {
         self.uncount(from..self.chunk.len());
         self.routed.left = self.chunk.get(from).map(|change| Bytes::copy_from_slice(change.key));
     }
 
-    /// These of the chunk are not taken.
+    /// Takes these changes of the chunk out of the counts.
     fn uncount(&mut self, keys: Range<usize>) {
         let changes = &self.chunk[keys];
         self.routed.changes -= changes.len() as u64;
         self.routed.bytes -= changes.iter().map(bytes_of).sum::<u64>();
     }
 
-    /// The changes that go to a block.
+    /// Takes the changes for a block.
     fn take(&mut self, visit: &Visit<Place>) -> Vec<OperationRef<'q>> {
         let mut changes = self.chunk[visit.keys.clone()].to_vec();
-        // The last block of a chunk takes everything below its fence, so that the next chunk begins at another one.
+        // The last block of a chunk takes everything below its fence, so that the next chunk begins at
+        // another block.
         if visit.keys.end == self.chunk.len() {
             let mut bytes = 0;
             while self.held + bytes < self.budget.hold.min(self.budget.write)
                 && let Some(change) = self.next_change(visit.place.fence.as_ref())
             {
-                // The list of them is in memory as well.
+                // The list of them takes memory as well.
                 bytes += bytes_of(&change) + size_of_val(&change) as u64;
                 changes.push(change);
             }
-            // What the budget leaves of a block goes with another attempt: in this one the block has had its turn.
+            // What the budget leaves of a block goes with another attempt: a block is handled only once in
+            // this one.
             let fence = visit.place.fence.as_ref();
             let rest = self.changes.peek().filter(|next| next.keyspace == self.view.keyspace);
             let left = rest.filter(|next| fence.is_none_or(|fence| next.key < fence));
@@ -264,18 +274,19 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         changes
     }
 
-    /// Leaves the changes for a block to when it is alone, if it goes ahead and others may change the block, or it has no log area.
+    /// When going ahead: leaves the changes for a block aside if others may change the block, if it is the
+    /// tree's last, or if it was appended to already. Returns whether it did.
     fn passes_by(&mut self, visit: &Visit<Place>) -> bool {
         let Place { id, low, fence } = &visit.place;
         let Some(ahead) = &mut self.grounds.ahead else { return false };
-        // One that was appended to in an older version may have got its neighbour's range since.
+        // A block that was appended to in an older version may have taken over its neighbour's range since.
         if fence.is_some() && !ahead.claimed.contains(id) && !self.attempt.has_appended_to(*id) {
             return false;
         }
         ahead.pass(self.view.keyspace, low.clone(), fence.clone());
         self.uncount(visit.keys.clone());
         if visit.keys.end == self.chunk.len() {
-            // Of the last block's nobody need count how many they are.
+            // How many changes the tree's last block has need not be counted.
             self.routed.is_tail = fence.is_none();
             while fence.is_some()
                 && self.changes.next_if(|next| is_below(next, self.view.keyspace, fence.as_ref())).is_some()
@@ -285,7 +296,8 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         true
     }
 
-    /// Bytes of leaves that a cleansing would write anew, and not because a change replaces all of one, if there are changes for the block and pieces or none.
+    /// Bytes of leaves that a cleansing would rewrite, without those that a change replaces as a whole.
+    /// `has_pieces`: the block has log pieces.
     fn bytes_to_write(&self, block: &Node, changes: &[OperationRef<'_>], has_pieces: bool) -> u64 {
         if has_pieces {
             return self.view.leaf_bytes(block);
@@ -297,7 +309,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             .sum()
     }
 
-    /// Appends the changes to the block's log area, or gives them back with what else a cleansing needs.
+    /// Appends the changes to the block's log area, or returns what is needed to cleanse the block.
     fn append_or_cleanse(&mut self, visit: Visit<Place>, block: &Node) -> Result<Option<Cleansing<'q>>> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
@@ -311,12 +323,13 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
         let fresh =
             area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.grounds.fresh / 100;
-        // A removal is short, but what waits for it is the space of a record.
+        // A removal is short, but it stands for the space of a record.
         let removals = area.as_ref().map_or(0, |area| area.removals())
             + changes.iter().filter(|change| change.value.is_none()).count() as u64;
         let log = LogBytes { bytes, fresh, removed: removals * self.record_bytes };
         let leaves = self.bytes_to_write(block, &changes, logged > 0);
-        // Each of them will be a leaf of its own, and is written once on the way there, twice with a log area between.
+        // Long records will each be a leaf of their own. Without a log area in between they are written once,
+        // with one twice.
         let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.grounds.leaf_len as u64;
         let is_dense = logged == 0 && (are_long || self.grounds.sweep.is_dense(log, leaves));
         let urgency = if is_dense || layers == LAYERS_MAX {
@@ -341,13 +354,13 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         }
         if urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
-            // Without a log area between they stay where they are, and only a list of them is held.
+            // Without a log area the changes stay in the queue, and only a list of them is held.
             self.held += match &area {
                 Some(_) => changes.iter().map(bytes_of).sum::<u64>() + logged,
                 None => size_of_val(&changes[..]) as u64,
             };
             self.routed.promised += leaves + bytes;
-            // What log pieces hold may lie above what comes next.
+            // A log area may hold keys above the next changes.
             if is_last && area.is_none() && self.routed.left.take().is_some() {
                 self.routed.is_tail = true;
             }

@@ -1,8 +1,10 @@
-//! A sample of the changes that a flush routes to blocks: how many of them are records that the trees do not have. Where most are new, a database grows, and what
-//! its log areas hold takes the place of nothing. What goes behind the last key says nothing of log areas, and is not looked at. One keyspace may grow while
-//! records of another are overwritten, so each is told by itself.
+//! Samples the changes that a flush routes to blocks, to find how many of them insert records that the trees
+//! do not have. If most do, the database grows, and its log areas do not hide older records. Changes behind a
+//! tree's last key say nothing about log areas and are not sampled. One keyspace may grow while records of
+//! another are overwritten, so each is counted by itself.
 //!
-//! Invariant: at most [`SIZE`] changes, spread evenly over those that were seen; keys are copied, so that they keep nothing else in memory.
+//! Invariant: at most [`SIZE`] changes, spread evenly over those that were seen; keys are copied, so that
+//! they keep nothing else in memory.
 
 use crate::error::Result;
 use crate::operation::{KeyspaceId, OperationRef};
@@ -14,19 +16,19 @@ use bytes::Bytes;
 
 /// Keys of a sample (count): as many reads, which go to the device together.
 const SIZE: usize = 64;
-/// Fewer say nothing.
+/// A smaller sample says nothing.
 const ENOUGH: usize = SIZE / 4;
 
-/// How many changes are new records.
+/// Fraction of the changes that insert new records.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fresh {
-    /// In a hundred of all.
+    /// In percent of all changes.
     pub all: u64,
-    /// Of each keyspace that was seen.
+    /// Of each sampled keyspace.
     pub each: Vec<(KeyspaceId, Seen)>,
 }
 
-/// So many new records were seen, of so many changes.
+/// Sampled changes of a keyspace: those that insert new records, and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub new: u64,
@@ -36,15 +38,15 @@ pub(crate) struct Seen {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Sample {
-    /// Every how many changes one is kept, less one.
+    /// One of every `skipped + 1` changes is kept.
     skipped: u64,
     seen: u64,
-    /// `None` for a removal.
+    /// Sampled changes: their keyspace and key; no key for a removal.
     kept: Vec<(KeyspaceId, Option<Bytes>)>,
 }
 
 impl Sample {
-    /// Looks at a change.
+    /// Sees a change, and may keep it.
     pub fn see(&mut self, change: &OperationRef<'_>) {
         let every = self.skipped + 1;
         self.seen += 1;
@@ -66,15 +68,16 @@ impl Sample {
         self.kept.push((change.keyspace, key));
     }
 
-    /// Whether so many were seen that they say something.
+    /// Whether the sample is large enough.
     pub fn is_enough(&self) -> bool {
         self.kept.len() >= ENOUGH
     }
 
-    /// How many of the changes insert what `version` does not have. `None` if nothing was seen.
+    /// Counts the sampled changes that insert keys that `version` does not have. `None` if the sample is
+    /// empty.
     pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<Fresh>> {
         let (mut all, mut each) = (0, Vec::new());
-        // Not all were seen in key order where a part of them went ahead.
+        // Changes that went ahead of the flush were not seen in key order with the rest.
         let mut sorted: Vec<_> = self.kept.iter().collect();
         sorted.sort_unstable();
         for kept in sorted.chunk_by(|a, b| a.0 == b.0) {

@@ -1,8 +1,8 @@
 //! Search for one key, and for many at once by MPSearch. (PIO B-tree, VLDB 2011, section 3.1.)
 //!
-//! Below the inner nodes one read answers: a key that a log piece has is read from there, one that none has from its leaf.
-//! Only when a maplet takes a stranger for a key that it knows, once in thousands of searches, a second one is needed. What
-//! was found by reading is remembered as a single record.
+//! Inner nodes come from the cache, so one read answers: if a log piece has the key the piece is read,
+//! otherwise the leaf. A second read is needed only if a maplet gives a false positive, once in thousands of
+//! searches. A record that was found is remembered in the cache of single records.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use mpsearch::{Visit, fan_out, mpsearch};
 use std::ops::Range;
 
-/// The value of a key, for a reader of a state with this number, if it is to be remembered.
+/// The value of a key. `number`: the reader's state, if the record is to be remembered.
 pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result<Option<Bytes>> {
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
@@ -38,7 +38,7 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
     Ok(Some(value))
 }
 
-/// What a log area says about a key: the newest change, or nothing.
+/// A log area's newest change to a key, if it has one.
 fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
     for id in area.candidates(key) {
         let piece = view.node(id, crate::node::PIECE)?;
@@ -53,8 +53,8 @@ fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -
     Ok(None)
 }
 
-/// The values of `keys`, which ascend strictly, for a reader of a state with this number, if what is found is to be remembered: `found(i, value)` is called
-/// for each that exists.
+/// Looks up `keys`, which ascend strictly, and calls `found(i, value)` for each that exists. `number`: the
+/// reader's state, if the records are to be remembered.
 pub(crate) fn multi_get<K: AsRef<[u8]>>(
     view: TreeView<'_>,
     number: Option<u64>,
@@ -74,7 +74,8 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     Ok(())
 }
 
-/// One way down for all keys, of which so many log pieces are known not to have them. Returns those that the next piece did not have either.
+/// One descent with all keys. The first `tried` log pieces that should have a key are known not to have it.
+/// Returns the keys that the next piece did not have either.
 fn descend_with<K: AsRef<[u8]>>(
     view: TreeView<'_>,
     number: Option<u64>,
@@ -91,7 +92,8 @@ fn descend_with<K: AsRef<[u8]>>(
     Ok(strangers)
 }
 
-/// What is read for some keys. The keys of a piece's visit are those of its range that [`Search::in_log`] sends there: others may lie between them.
+/// What is visited for some keys. The key range of a piece's visit may include keys that [`Search::in_log`]
+/// does not send to the piece.
 #[derive(Clone, Copy)]
 enum Place {
     Node(NodeId),
@@ -103,16 +105,16 @@ struct Search<'a, K> {
     number: Option<u64>,
     keys: &'a [K],
     found: &'a mut dyn FnMut(usize, Bytes),
-    /// Log pieces, newest first, that are known not to have the keys.
+    /// How many log pieces, newest first, are known not to have the keys.
     tried: usize,
-    /// The log piece that should have a key.
+    /// For each key the log piece that should have it.
     in_log: Vec<Option<NodeId>>,
-    /// Keys that it did not have.
+    /// Keys that their piece did not have.
     strangers: Vec<usize>,
 }
 
 impl<K: AsRef<[u8]>> Search<'_, K> {
-    /// Has each log piece of the area that should have some of the keys visited, once for all of them.
+    /// Adds a visit for each log piece of the area that should have some of the keys, one for all of them.
     fn visit_pieces(&mut self, area: &LogArea, keys: Range<usize>, below: &mut Vec<Visit<Place>>) {
         let mut wanted: Vec<(NodeId, usize)> = Vec::new();
         for index in keys {
@@ -161,7 +163,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             |key| node.child_for(key),
             |child| (child + 1 < node.count()).then(|| node.key(child + 1)),
             |child, keys| {
-                // Of those that a lone leaf does not have one may come to it with one that it has.
+                // A lone leaf is visited if it has one of the keys; then others that it lacks come along.
                 let mut sought = keys.clone().filter(|index| self.in_log[*index].is_none());
                 if sought.any(|index| !node.lacks(child, self.keys[index].as_ref())) {
                     below.push(Visit { place: Place::Node(node.child(child)), keys });

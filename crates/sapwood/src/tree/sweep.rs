@@ -1,63 +1,70 @@
-//! The sweep: a cursor that goes through all blocks in key order, flush by flush, and says where cleansing is due. It is done when the flush
-//! has published its queue.
+//! The sweep decides when a block's log area is due for cleansing. It is a cursor that walks all blocks in
+//! key order, a stretch further with each flush. The flush cleanses the blocks that are due after it has
+//! published its queue.
 //!
-//! Each flush moves it on by as many bytes of leaves as make the log areas cost what they should: flushed bytes / the share that
-//! the advisor sets. So blocks are cleansed about when their log reaches that share, neighbours one after the other, and what they
-//! leave behind dies in the order in which it was written. When the share falls, or new records weigh more, the cursor goes faster, but what has more
-//! already waits for it, for a round, or all of that would be due at once. A block that grows its log faster does not wait for the cursor,
-//! and one that has hardly any is passed by. When writers are so fast that the next queue is to come to the trees before all of that is cleansed, the rest
-//! goes with what is due then.
+//! Each flush advances the cursor by as many leaf bytes as keep the log areas at their target cost: flushed
+//! bytes / the share that the advisor sets. So a block is cleansed about when its log reaches that share,
+//! neighbours are cleansed one after the other, and the space that they leave behind dies in the order in
+//! which it was written. When the share falls, or new records weigh more, the cursor moves faster; a block
+//! that is over the new limit still waits for the cursor for one round, since otherwise all such blocks would
+//! be due at once. A block whose log grows faster is due without waiting for the cursor. The cursor skips a
+//! block that has hardly any log. When writers are so fast that the next queue is full before all due blocks
+//! are cleansed, the remaining blocks are cleansed together with those that are due then.
 //!
 //! Invariants:
-//! 1. The cursor is never beyond the block that the flush works on, so a block is considered once a round; but for those that what goes ahead has passed by:
-//!    most are due already or go to their leaves at once, and the last one of a tree has its turn when its log has become long.
-//! 2. What is due is in key order, each block once.
+//! 1. The cursor is never beyond the block that the flush works on, so each block is considered once a round.
+//!    Exceptions are the blocks that an append ahead of the flush passes by: most of them are due already or
+//!    go to their leaves at once, and the last block of a tree is cleansed when its log has become long.
+//! 2. Due blocks are in key order, each once.
 
 use crate::operation::KeyspaceId;
 use crate::store::stage::Mark;
 use bytes::Bytes;
 
-/// Shares of the log in the leaves, in percent of what the sweep aims at: what it passes by ...
+/// Thresholds of a block's log in percent of the share that the sweep aims at. The cursor passes by a block
+/// below this one.
 const LEAST: u64 = 36;
-/// ... what is not left to wait for it,
+/// From here a block is due without waiting for the cursor.
 const MOST: u64 = 180;
-/// ... and what does not even wait until the queue is published.
+/// From here it is cleansed at once, before the queue is published.
 const OVERDUE: u64 = 360;
 
-/// What new records weigh where it is asked whether changes are dense, in percent.
+/// Weight of a new record in the test whether changes are dense, in percent.
 const FRESH_IF_DENSE: u64 = 40;
 
-/// What they weigh at least, in percent.
+/// Least weight of a new record, in percent.
 pub(crate) const LIGHTEST: u64 = 12;
 
-/// Where so many in a hundred of an area's bytes are new records', they weigh what the advisor says; where so many or fewer are, no less than
-/// [`FRESH_IF_DENSE`]. That so many of the changes to a keyspace are new is all that is known of them: where records are overwritten at one place of it and
-/// inserted at another, both areas are told to be as new, and what is hidden in one would have no bound but this.
+/// If at least `ALL_NEW` percent of a log area's bytes are new records, they weigh what the advisor says. At
+/// `NOT_ALL_NEW` percent or less they weigh at least [`FRESH_IF_DENSE`]; between the two the weight is
+/// interpolated. The fraction of new records is only known per keyspace. If records are overwritten in one
+/// part of a keyspace and inserted in another, the areas of both parts get the same fraction, and only this
+/// rule bounds what the overwritten records hide.
 const ALL_NEW: u64 = 95;
 const NOT_ALL_NEW: u64 = 75;
 
-/// How long log areas are to become, as the advisor says.
+/// Target length of log areas, as the advisor sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
-    /// Of bytes as they weigh, in percent of the leaves.
+    /// Weighted log bytes, in percent of the leaves' bytes.
     pub share: u64,
-    /// What a byte of log weighs, in percent, that a new record takes: it lies nowhere else, so that all it costs is whoever reads the
-    /// pieces, and memory for their tables.
+    /// Weight of a log byte that belongs to a new record, in percent. A new record is stored nowhere else, so
+    /// it costs only the readers of the pieces, and memory for the pieces' tables.
     pub fresh: u64,
 }
 
-/// The log of a block.
+/// Size of a block's log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogBytes {
-    /// Its bytes, and those of new records among them.
+    /// All log bytes, and those of new records among them.
     pub bytes: u64,
     pub fresh: u64,
-    /// Bytes of the records that wait for its removals.
+    /// Bytes of the leaf records that the log's removals will free.
     pub removed: u64,
 }
 
 impl LogBytes {
-    /// What it weighs, if new records weigh so many percent.
+    /// The log's weight if a new record weighs `fresh` percent.
     pub fn weight(self, fresh: u64) -> u64 {
         let new = self.fresh.min(self.bytes);
         let percent = (new * 100).checked_div(self.bytes).unwrap_or(100).clamp(NOT_ALL_NEW, ALL_NEW);
@@ -66,7 +73,7 @@ impl LogBytes {
     }
 }
 
-/// The place behind a block that ends below `fence`: there, or where the next keyspace begins.
+/// The position behind a block that ends below `fence`: the fence, or the start of the next keyspace.
 pub(crate) fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> Mark {
     match fence {
         Some(fence) => (keyspace, fence),
@@ -90,11 +97,11 @@ pub(crate) struct Due {
     pub low: Bytes,
     /// Bytes of its leaves.
     pub leaves: u64,
-    /// Whether it has its turn whatever its log weighs: range searches have paid for it, or its layers are many.
+    /// Cleanse it whatever its log weighs: range searches have paid for it, or it has many layers.
     pub is_wanted: bool,
 }
 
-/// How far a sweep has come within a flush.
+/// The state of a sweep within a flush, for [`Sweep::back_to`].
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     at: Mark,
@@ -106,31 +113,34 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     cursor: Cursor,
-    /// The quota that the flush began with.
+    /// Quota at the beginning of the flush.
     begun_with: u64,
-    /// Thousandths of their quotas that the last two flushes used. Two, since where the cursor comes to its end one flush uses little.
+    /// Thousandths of their quota that the last two flushes used. Two, because a flush uses little of it when
+    /// the cursor reaches its end.
     used: [u64; 2],
     due: Vec<Due>,
-    /// What the flush before has left.
+    /// Due blocks that the last flush has not cleansed.
     left: Vec<Due>,
 }
 
-/// Where the sweep is.
+/// Position and limits of the sweep.
 #[derive(Debug)]
 struct Cursor {
     at: Mark,
-    /// Bytes of leaves that may still be cleansed in this flush because of the cursor.
+    /// Bytes of leaves that the cursor may still pass on to cleansing in this flush.
     quota: u64,
-    /// Log bytes per leaf byte that it aims at, in percent.
+    /// Target share: log bytes per leaf byte, in percent.
     share: u64,
-    /// What new records weigh, in percent.
+    /// Weight of new records, in percent.
     fresh: u64,
-    /// The greatest share of this round and the last, and the least that new records weighed: what blocks may have that the cursor has not come to since.
+    /// The greatest share, and the least weight of new records, of this round and the last one. They bound
+    /// the log of a block that the cursor has not reached since.
     highest: [u64; 2],
     lightest: [u64; 2],
 }
 
-/// Whoever had the database before may have had more memory, and longer log areas.
+/// A new process assumes the least weight: the process that had the database before may have had more memory,
+/// and so longer log areas.
 impl Default for Cursor {
     fn default() -> Self {
         Self { at: Mark::default(), quota: 0, share: 0, fresh: 100, highest: [0; 2], lightest: [LIGHTEST; 2] }
@@ -138,12 +148,14 @@ impl Default for Cursor {
 }
 
 impl Cursor {
-    /// Whether a log that weighs so much is `most` percent of what blocks may have beside so many bytes of leaves.
+    /// Whether a log of this weight is at least `most` percent of what a block with so many bytes of leaves
+    /// may have.
     fn reaches(&self, weight: u64, leaves: u64, most: u64) -> bool {
         weight * 10_000 >= leaves * self.highest[0].max(self.highest[1]) * most
     }
 
-    /// Whether a log is to be brought to so many bytes of leaves.
+    /// How urgently the log of a block with so many bytes of leaves is to be cleansed. `is_next`: the cursor
+    /// is at this block.
     fn urgency(&self, log: LogBytes, leaves: u64, is_next: bool) -> Urgency {
         let lightest = log.weight(self.lightest[0].min(self.lightest[1]));
         if self.reaches(lightest, leaves, OVERDUE) {
@@ -157,7 +169,8 @@ impl Cursor {
         }
     }
 
-    /// Moves it behind a block, which ends below `fence`, and whose leaves are cleansed, so many bytes of them.
+    /// Moves the cursor behind a block that ends below `fence`, of which `cleansed` bytes of leaves will be
+    /// cleansed.
     fn pass(&mut self, keyspace: KeyspaceId, fence: Option<Bytes>, cleansed: u64) {
         self.quota = self.quota.saturating_sub(cleansed);
         self.at = beyond(keyspace, fence);
@@ -165,7 +178,7 @@ impl Cursor {
 }
 
 impl Sweep {
-    /// A flush of so much begins, and log areas are to become about so long.
+    /// Begins a flush of `changes` with these target lengths.
     pub fn begin(&mut self, changes: LogBytes, lengths: Lengths) {
         let cursor = &mut self.cursor;
         cursor.share = lengths.share.max(1);
@@ -178,18 +191,20 @@ impl Sweep {
         self.due.clear();
     }
 
-    /// How long log areas are to become in the flush that has begun.
+    /// Target lengths of the flush that has begun.
     pub fn lengths(&self) -> Lengths {
         Lengths { share: self.cursor.share, fresh: self.cursor.fresh }
     }
 
-    /// Whether changes are so much beside the leaves that they touch that they go there at once.
+    /// Whether the changes are so many, compared with the leaves that they touch, that they go to the leaves
+    /// at once.
     pub fn is_dense(&self, changes: LogBytes, leaves: u64) -> bool {
         self.cursor.reaches(changes.weight(FRESH_IF_DENSE), leaves, MOST)
     }
 
-    /// The flush is at a block, in key order, which has or would have such a log. Says whether it
-    /// is to be cleansed: at once, or after the flush, which is noted then.
+    /// Called by the flush for each block that it has changes for, in key order; `log` is the block's log
+    /// with them. Says how urgently to cleanse the block. If that is to happen after the flush, notes it as
+    /// due.
     pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: LogBytes) -> Urgency {
         let is_next = self.is_next(due.keyspace, &due.low);
         let urgency = self.cursor.urgency(log, due.leaves, is_next);
@@ -202,18 +217,19 @@ impl Sweep {
         urgency
     }
 
-    /// Where it is, before an attempt that may come to nothing.
+    /// Saves the state before an attempt that may be discarded.
     pub fn place(&self) -> Place {
         Place { at: self.cursor.at.clone(), quota: self.cursor.quota, due: self.due.len() }
     }
 
-    /// The attempt has come to nothing, and the flush comes to the same blocks again.
+    /// Restores the state after an attempt was discarded; the flush will visit the same blocks again.
     pub fn back_to(&mut self, place: Place) {
         (self.cursor.at, self.cursor.quota) = (place.at, place.quota);
         self.due.truncate(place.due);
     }
 
-    /// The flush has seen all its blocks: what is to be cleansed now. If the cursor came to the end it begins anew.
+    /// Ends the pass of a flush over its blocks and returns those to be cleansed now. If the cursor has quota
+    /// left it has reached its end, and begins a new round.
     pub fn take_due(&mut self) -> Vec<Due> {
         let used = (self.begun_with - self.cursor.quota) * 1000;
         self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
@@ -233,18 +249,19 @@ impl Sweep {
         due
     }
 
-    /// These of them are not cleansed, and are due with those of the next flush.
+    /// These blocks were not cleansed; they are due with those of the next flush.
     pub fn leave(&mut self, left: &[Due]) {
         self.left.extend_from_slice(left);
     }
 
-    /// Bytes of leaves that this flush will probably cleanse: because of the cursor, and because the one before has left them.
+    /// Bytes of leaves that this flush will probably cleanse: those that the cursor passes on, and those that
+    /// the last flush left.
     pub fn expected(&self) -> u64 {
         let left: u64 = self.left.iter().map(|due| due.leaves).sum();
         left + self.begun_with / 1000 * self.used[0].max(self.used[1])
     }
 
-    /// Whether the cursor is at the block that begins at `low`.
+    /// Whether the cursor is at or before the block that begins at `low`, and has quota left.
     fn is_next(&self, keyspace: KeyspaceId, low: &Bytes) -> bool {
         self.cursor.quota > 0 && (keyspace, low) >= (self.cursor.at.0, &self.cursor.at.1)
     }
@@ -282,7 +299,7 @@ mod tests {
         assert_eq!(weights, [20, 24, 15 + 85 * 30 / 100, 55, 70], "that much is hidden among what is new");
     }
 
-    /// All that has become long meanwhile would be due with one flush.
+    /// Otherwise everything that has grown long meanwhile would be due with one flush.
     #[test]
     fn what_new_records_have_made_long_waits_for_the_cursor_when_they_weigh_more() {
         let mut sweep = Sweep::default();

@@ -1,19 +1,22 @@
-//! Reading ahead of the sweep: while a flush cleanses, another thread brings the log pieces and leaves of the blocks that are
-//! next to the [`Stage`], many with one psync, and begins with the next batch before it takes in the last. So the device reads while the flush merges and waits for its
-//! syncs, and nodes are checked on another core.
+//! Reads ahead of the sweep: while a flush cleanses, another thread reads the log pieces and leaves of the
+//! next due blocks into the [`Stage`], many with one psync, and begins the next batch before it takes in the
+//! last. So the device reads while the flush thread merges and waits for its syncs, and nodes are checked on
+//! another core.
 //!
 //! ```text
-//! due ─▶ begin batch 2 ─▶ bring batch 1 ─▶ stage      as long as there is room; what is in flight is brought before room is waited for
+//! due ─▶ begin batch 2 ─▶ bring batch 1 ─▶ stage      while there is room, else reads in flight are finished first
 //!
 //! pieces of blocks 1..8 │ leaves of 1..3 │ leaves of 4..6 │ leaves of 7, 8 │ pieces of 9..15 │ …        a batch each
 //! ```
-//! Log pieces are read for many blocks at a time: what a flush has appended to neighbours lies side by side, so that there is one request for each flush, and not for each
-//! flush and block. Leaves of a block lie side by side as they are, and are read for as few blocks as fill a batch.
+//! Log pieces are read for many blocks at a time: the pieces that one flush appended to neighbouring blocks
+//! are adjacent, so this takes one request for each flush instead of one for each flush and block. The leaves
+//! of a block are adjacent anyway, and are read for as few blocks as fill a batch.
 //!
 //! Invariants:
-//! 1. No version is kept from dying for longer than it takes to read two batches, and begin with a third.
-//! 2. What is in flight is two batches and two blocks at most (buffers that lay idle may be larger than what is read into them), and does not count among what scans may have there.
-//! 3. Nobody who waits for what is in flight is waited for.
+//! 1. A version is kept alive no longer than it takes to read two batches and begin a third.
+//! 2. At most two batches and two blocks are in flight (reused buffers may be larger than what is read into
+//!    them). They do not count against the memory that scans may have in flight.
+//! 3. The thread never waits for room while it has reads in flight: the flush may be waiting for those.
 
 use crate::error::Result;
 use crate::node::NodeId;
@@ -27,15 +30,15 @@ use crate::tree::view::{Block, TreeView};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Batches that the stage has room for.
+/// Batches that fit the stage.
 const BATCHES: u64 = 4;
-/// Batches that one block may be as long as.
+/// Greatest length of one block, in batches.
 const LARGEST: u64 = 2;
-/// Batches in flight at a time: while the nodes of one are checked the device is at the next.
+/// Batches in flight: while the nodes of one are checked the device reads the next.
 const FLYING: usize = 2;
 
-/// Reads until the stage, which has room for `limit` bytes, is closed, all is read, or a read fails: then the flush meets the same failure, and
-/// tells of it.
+/// Reads ahead until the stage, which has room for `limit` bytes, is closed, everything is read, or a read
+/// fails. The flush then meets the same failure and reports it.
 pub(crate) fn sweep_ahead(
     stage: &Stage,
     pager: &Pager,
@@ -48,7 +51,8 @@ pub(crate) fn sweep_ahead(
     let mut flying = VecDeque::new();
     let mut is_in_flight = false;
     loop {
-        // Of long batches one is enough; and where the device cannot read ahead, what was read is not to wait for the next.
+        // One batch is enough if it is long. If the device cannot read ahead, a batch that was read must not
+        // wait for the next.
         let aloft = flying.iter().map(|Batch { reads, .. }| reads.aloft() as u64).sum::<u64>();
         let is_begun_beside = is_in_flight && flying.len() < FLYING && aloft <= FLYING as u64 * batch;
         let has_more = order.has_more() && (flying.is_empty() || is_begun_beside);
@@ -75,22 +79,22 @@ pub(crate) fn sweep_ahead(
     }
 }
 
-/// What is read together.
+/// Nodes that are read together.
 struct Batch<'a> {
     coming: stage::Coming<'a>,
     reads: pager::Coming,
-    /// As long as it lives, nothing else is written where its nodes are.
+    /// Keeps the space of the nodes from being overwritten.
     _version: Arc<Version>,
 }
 
 /// The order in which blocks are read.
 struct Order<'d> {
     pager: &'d Pager,
-    /// Bytes that are read together.
+    /// Bytes of a batch.
     batch: u64,
     /// Blocks whose log pieces are still to be read.
     due: &'d [Due],
-    /// Those whose pieces were asked for, and whose leaves were not; and where they end.
+    /// Blocks whose pieces were asked for but not yet their leaves, with the positions where they end.
     blocks: VecDeque<(KeyspaceId, NodeId, Mark)>,
 }
 
@@ -99,7 +103,7 @@ impl Order<'_> {
         !self.due.is_empty() || !self.blocks.is_empty()
     }
 
-    /// What is read next.
+    /// The nodes of the next batch.
     fn next(&mut self, version: &Version) -> Result<Vec<Wanted>> {
         if self.blocks.is_empty() { self.pieces(version) } else { self.leaves(version) }
     }
@@ -114,7 +118,8 @@ impl Order<'_> {
             let view = TreeView { pager: self.pager, version, keyspace: *keyspace };
             let Some(Block { id, fence }) = view.block_at(low)? else { continue };
             let Some(area) = view.log(id) else { continue };
-            // One that is too large for the stage is left to the flush, which may need only a few of its leaves.
+            // A block that is too large for the stage is left to the flush, which may need only a few of its
+            // leaves.
             if view.leaf_bytes(&view.node(id, 1)?) + area.bytes() <= LARGEST * self.batch {
                 let end = beyond(*keyspace, fence);
                 let address = |piece| Some((piece, version.table.address(piece)?));
@@ -126,14 +131,14 @@ impl Order<'_> {
         Ok(wanted)
     }
 
-    /// Leaves of the first of the blocks whose pieces were asked for.
+    /// Leaves of the first blocks whose pieces were asked for.
     fn leaves(&mut self, version: &Version) -> Result<Vec<Wanted>> {
         let (mut wanted, mut bytes) = (Vec::new(), 0);
         while bytes < self.batch
             && let Some((keyspace, id, end)) = self.blocks.pop_front()
         {
             let view = TreeView { pager: self.pager, version, keyspace };
-            // The flush may have come to it first, and it may be no more.
+            // The flush may have cleansed the block already, or it may no longer exist.
             if view.log(id).is_none() {
                 continue;
             }

@@ -1,7 +1,8 @@
-//! A tree of a version, for reading: ids are looked up, nodes fetched, and what comes back must be what the tree
-//! needs at that place: so many levels above the leaves, of this keyspace.
+//! Read access to one tree of a version: looks up ids, fetches nodes, and checks that each node belongs where
+//! it was found: at the expected level above the leaves, and in this keyspace.
 //!
-//! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the disk says.
+//! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the
+//! disk says.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
@@ -74,7 +75,7 @@ impl TreeView<'_> {
         self.mixed(ids.map(|id| (id, level)), gather)
     }
 
-    /// Nodes of several levels, or log pieces, with one parallel read, in the order asked.
+    /// Several nodes of given levels, log pieces among them, with one parallel read, in the order asked.
     pub fn mixed(&self, wanted: impl Iterator<Item = (NodeId, u8)>, gather: Gather) -> Result<Vec<Node>> {
         let (addresses, levels): (Vec<_>, Vec<_>) = wanted
             .map(|(id, level)| Ok(((id, self.address(id)?), level)))
@@ -85,13 +86,14 @@ impl TreeView<'_> {
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
     }
 
-    /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`Gather::Runs`]; what has to be read is still to come.
+    /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`Gather::Runs`], but does not read
+    /// yet.
     pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<Coming> {
         let wanted = leaves.iter().copied().chain(pieces).map(|id| Ok((id, self.address(id)?)));
         self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?, Gather::Runs)
     }
 
-    /// What [`TreeView::ask`] asked for: so many leaves, and the pieces.
+    /// Completes a [`TreeView::ask`] for so many leaves: returns the leaves, and the pieces.
     pub fn bring(
         &self,
         coming: Coming,
@@ -104,7 +106,8 @@ impl TreeView<'_> {
         Ok((leaves, nodes.map(of_level(PIECE)).collect::<Result<_>>()?))
     }
 
-    /// Keeps a record that a reader of a state with this number has found in a node of the tree; without a number nothing is kept.
+    /// Remembers a record that was found in a node, in the cache of single records, for readers of the state
+    /// with this number. Without a number nothing is remembered.
     pub fn remember(&self, number: Option<u64>, key: &[u8], value: &[u8], node: &Node) {
         if let Some(number) = number
             && let Some(address) = self.version.table.address(node.name().id)
@@ -128,14 +131,14 @@ impl TreeView<'_> {
         Ok(Some(Block { id, fence }))
     }
 
-    /// The leaves of a node of level 1, and where they are.
+    /// The leaves of a node of level 1, with their addresses.
     pub fn leaves_of(&self, block: &Node) -> impl Iterator<Item = (NodeId, Address)> {
         let ids = (0..block.count()).map(|child| block.child(child));
         ids.filter_map(|id| Some((id, self.version.table.address(id)?)))
     }
 
-    /// Bytes of all leaves of a node of level 1. A look at the mapping table for each of them was a third of what it took a flush to
-    /// append to a block, so the block's log area keeps the sum.
+    /// Bytes of all leaves of a node of level 1. The block's log area keeps the sum: looking up each leaf in
+    /// the mapping table took a third of the time of a flush's append to a block.
     pub fn leaf_bytes(&self, block: &Node) -> u64 {
         let count = || self.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum();
         match self.log(block.name().id) {
@@ -144,7 +147,7 @@ impl TreeView<'_> {
         }
     }
 
-    /// Bytes of one node. What has no address is told when it is asked for.
+    /// Bytes of one node; 0 if it has no address, which is reported when the node is fetched.
     pub fn len_of(&self, id: NodeId) -> u64 {
         self.version.table.address(id).map_or(0, |address| address.len.into())
     }

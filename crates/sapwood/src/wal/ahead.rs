@@ -1,7 +1,7 @@
-//! Room before the log's end: zeros that are written ahead of commits ([`reservation`](super::reservation)), and a window over them
-//! ([`stored`](super::stored)).
+//! Room ahead of the log's end: zeros written ahead of commits ([`reservation`](super::reservation)), and a
+//! window over them ([`stored`](super::stored)).
 //!
-//! Invariant: where there is no space for it the log does without; a full disk is never told from here.
+//! Invariant: if there is no space for it, the log does without. A full disk is never reported from here.
 
 use super::WalWriter;
 use super::generation::Generation;
@@ -10,8 +10,8 @@ use psync::{AlignedBuffer, FileId, Write};
 use std::ops::Range;
 
 impl WalWriter {
-    /// Makes room for what is pending, and for more, if it is to be synced: see [`reservation`](super::reservation).
-    /// Where there is no space for it the log does without.
+    /// Reserves room for the pending records and for more to come, if they are to be synced: see
+    /// [`reservation`](super::reservation). If there is no space for it, the log does without.
     ///
     /// # Errors
     /// As [`WalWriter::write`], but never [`DiskFull`](crate::error::Error::DiskFull).
@@ -25,7 +25,7 @@ impl WalWriter {
         }
     }
 
-    /// Writes zeros ahead. Says whether there was space for them; if not, this file does without.
+    /// Writes zeros ahead. Returns whether there was space for them; if not, this file does without.
     fn write_zeros(&mut self, range: Range<u64>) -> Result<bool> {
         let count = (range.end - range.start) as usize;
         if self.zeros.len() < count {
@@ -40,7 +40,8 @@ impl WalWriter {
             }
             Err(full) if full.is_full() => {
                 self.current.reserved.refuse();
-                // Others need the space more. Without space even for this the zeros stay, which does no harm.
+                // Others need the space more. If there is not even space for cutting the file, the zeros stay,
+                // which is harmless.
                 self.cut(file, len)?;
                 Ok(false)
             }
@@ -48,7 +49,7 @@ impl WalWriter {
         }
     }
 
-    /// Cuts off what is behind the end of the log, if the file system has the space to do so.
+    /// Cuts the file at the end of the log, if the file system has the space to do so.
     pub(super) fn cut(&mut self, file: FileId, len: u64) -> Result<()> {
         self.stored.close();
         match self.volume.resize(file, len) {
@@ -57,7 +58,7 @@ impl WalWriter {
         }
     }
 
-    /// Opens a window for what is pending, if that is to have one.
+    /// Opens a window for the pending records, if they should have one.
     pub(super) fn make_window(&mut self) -> Result<()> {
         let (at, adds) = (self.current.len, self.pending.len() as u64);
         if self.current.reserved.is_refused() {

@@ -1,11 +1,11 @@
-//! Which generations the log consists of: from the newest header back to the oldest that is needed.
+//! Determines the generations of the log: from the newest header back to the oldest that is needed.
 //!
 //! Invariants:
-//! 1. Each header names the generation that it continues and how many bytes of that are valid. Generations that are not
-//!    on this chain are void and not read.
-//! 2. Only files beyond the manifest's `high` may have a broken header: they were not begun. Nobody was promised that anything in such
-//!    a file is durable, since its header would have been, and be noted; unless a record in it testifies to the contrary, which
-//!    proves damage.
+//! 1. Each header names the generation that it continues, and how many of that generation's bytes are valid.
+//!    Generations that are not on this chain are void, and are not read.
+//! 2. Only files beyond the manifest's `high` may have a broken header: they were never begun. Nothing in such
+//!    a file was promised to be durable, since its header would have been made durable and noted first. If a
+//!    record in it testifies otherwise, that proves damage.
 
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
@@ -16,14 +16,15 @@ use crate::error::{Error, Result};
 use crate::source::{Source, Window};
 use psync::Volume;
 
-/// A generation that is to be read, and where its valid part ends.
+/// A generation to be read, and where its valid part ends.
 pub(super) struct Link {
     pub header: Header,
     pub stop: Stop,
 }
 
 impl Link {
-    /// What its first record must follow on: the generation before, if that was read to its end, and the header.
+    /// What its first record must continue: the previous generation, if that was read to its end, and the
+    /// header.
     pub fn follow(&self, before: Option<Follow>) -> Result<Follow> {
         let next_seq = self.header.first_seq;
         match before {
@@ -39,16 +40,16 @@ impl Link {
 
 #[derive(Clone, Copy)]
 pub(super) enum Stop {
-    /// Where the next generation's header, or the writer, says.
+    /// At this offset, as told by the next generation's header, or by the writer.
     At(u64),
     EndOfFile,
 }
 
-/// Where the log ends, as its headers say.
+/// Where the log ends according to its headers.
 pub(super) struct Newest {
     /// The newest generation with a sound header.
     pub generation: u64,
-    /// Those after it, which were not begun, and why nothing in them is to be read.
+    /// Later generations, which were never begun, and why nothing in them is to be read.
     pub unfinished: Vec<(u64, Flaw)>,
 }
 
@@ -68,7 +69,7 @@ pub(super) fn newest_sound<'a>(
             Err(flaw) => unfinished.push((generation, flaw)),
         }
     }
-    // The first generation is begun durably.
+    // No generation was begun. But the first one is begun durably, so it may not hold a record.
     for (generation, flaw) in unfinished {
         if !holds_no_record(volume, database, generation)? {
             return Err(flaw.at(file_name(generation), 0));
@@ -77,7 +78,7 @@ pub(super) fn newest_sound<'a>(
     Ok(None)
 }
 
-/// The generations that lead from the oldest that is at least `low` to `newest`, of which `len` bytes are valid.
+/// The generations from the oldest that is at least `low` up to `newest`, of which `len` bytes are valid.
 pub(super) fn chain(
     volume: &dyn Volume,
     database: DatabaseId,
@@ -103,7 +104,7 @@ pub(super) fn chain(
             }
         }
         links.push(Link { header, stop });
-        // Strictly downwards ([`Header::check`]), so this ends.
+        // The numbers strictly decrease ([`Header::check`]), so this ends.
         if header.previous_generation < low.max(1) {
             break;
         }
@@ -114,8 +115,8 @@ pub(super) fn chain(
     Ok(links)
 }
 
-/// The checked header of a file. The inner error: it is cut off or its checksum is wrong, perhaps since it was never
-/// completely written.
+/// Reads and checks the header of a file. The inner error means that the header is cut off or its checksum is
+/// wrong, perhaps because it was never completely written.
 pub(super) fn read_header(
     source: &impl Source,
     database: DatabaseId,

@@ -1,9 +1,10 @@
-//! One file of the log as its writer holds it: how it begins, how far it is written and durable, and how it goes.
+//! A generation as the writer holds it: how its file is created, how far it is written and durable, and how it
+//! is removed.
 //!
 //! Invariants:
-//! 1. A generation that is begun has a durable header under a durable name. One that could not be begun for want of space never was. Only the
-//!    newest may be one that is not begun yet: its header is written.
-//! 2. `synced` is at most `len`; the file may be longer ([`Reservation`]).
+//! 1. A generation that is begun has a durable header under a durable name. One that could not be begun for
+//!    lack of space is as if it had never existed. Only the newest may be written but not begun yet.
+//! 2. `synced` is at most `len`. The file may be longer ([`Reservation`]).
 
 use super::chain::{holds_no_record, read_header};
 use super::file_name;
@@ -17,26 +18,26 @@ use std::collections::BTreeSet;
 pub(super) struct Generation {
     pub number: u64,
     pub file: FileId,
-    /// LSN of the file's first byte.
+    /// The LSN of the file's first byte.
     pub base: Lsn,
-    /// Valid bytes, with the header.
+    /// Valid bytes, including the header.
     pub len: u64,
-    /// How many of them are durable.
+    /// How many of the valid bytes are durable.
     pub synced: u64,
-    /// The header, as long as it is written and nothing more; `None`: it is durable, and the file's name.
+    /// The header, while it is written but not yet durable. `None`: the header and the file's name are durable.
     pub unbegun: Option<[u8; HEADER_LEN]>,
-    /// What is reserved behind them.
+    /// The reservation behind the valid bytes.
     pub reserved: Reservation,
 }
 
 impl Generation {
-    /// One that has a durable header and nothing else.
+    /// A generation with a durable header and nothing else.
     pub fn begun(number: u64, file: FileId, base: Lsn) -> Self {
         let empty = HEADER_LEN as u64;
         Self { number, file, base, len: empty, synced: empty, unbegun: None, reserved: Reservation::none() }
     }
 
-    /// One that has a written header and nothing else.
+    /// A generation with a written header and nothing else.
     pub fn written(header: &Header, file: FileId) -> Self {
         let unbegun = Some(header.encode());
         Self { synced: 0, unbegun, ..Self::begun(header.generation, file, header.base) }
@@ -63,7 +64,7 @@ pub(super) fn next_generation(generation: u64) -> Result<u64> {
     })
 }
 
-/// Creates a generation's file with its header, durably. For want of space it is as if it had never been tried.
+/// Creates a generation's file with its header, durably. If there is no space, nothing is left of it.
 pub(super) fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
     let file = write_file(volume, header, syncs)?;
     match volume.sync(file).and_then(|()| volume.sync_directory()) {
@@ -78,8 +79,8 @@ pub(super) fn create_file(volume: &dyn Volume, header: &Header, syncs: &mut u64)
     }
 }
 
-/// Creates a generation's file with its header. For want of space it is as if it had never been tried: a header that survived would
-/// declare void what is written to the current generation from now on.
+/// Creates a generation's file with its header. If there is no space, nothing may be left of it: a header that
+/// survived would void everything that is written to the current generation from now on.
 pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) -> Result<FileId> {
     let name = file_name(header.generation);
     let access = Access { write: true, create_new: true, ..Access::default() };
@@ -90,7 +91,7 @@ pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) 
                     Flaw::new("the log file exists already", "no file, or one without records", "records");
                 return Err(flaw.at(name, 0));
             }
-            // A power loss came before it had begun.
+            // A power loss came before the generation had begun.
             volume.remove(&name)?;
             volume.open(&name, access)
         }
@@ -108,8 +109,8 @@ pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) 
     Err(error)
 }
 
-/// Whether the file that is there already in the place of this header's was never begun, as recovery has seen: its header is broken; or nothing
-/// is lost with it.
+/// Whether the file that already exists under this header's name was never begun, as recovery has found: its
+/// header is broken, or it holds no record.
 fn is_unfinished(volume: &dyn Volume, header: &Header) -> Result<bool> {
     let source = window::open(volume, header.generation)?;
     let found = read_header(&source, header.database, header.generation, &volume.describe())?;
@@ -117,7 +118,7 @@ fn is_unfinished(volume: &dyn Volume, header: &Header) -> Result<bool> {
     Ok(found.is_err() || holds_no_record(volume, header.database, header.generation)?)
 }
 
-/// Generations that are not needed any more.
+/// Generations that are no longer needed.
 #[must_use]
 pub(crate) struct Old {
     pub(super) open: Vec<FileId>,
@@ -125,7 +126,7 @@ pub(crate) struct Old {
 }
 
 impl Old {
-    /// Removes their files. Says which are left, and the first error; nothing depends on them.
+    /// Removes their files. Returns those that are left, and the first error. Nothing depends on the removal.
     pub fn remove(self, volume: &dyn Volume) -> (Vec<u64>, Result<()>) {
         for file in self.open {
             let _ = volume.close(file);

@@ -1,12 +1,14 @@
-//! Syncs of the log's files, which two may want at the same time: a durable commit, with the log in its hands, and a flush,
-//! without, so that commits need not wait for it.
+//! Coordinates syncs of log files, which two threads may want at the same time: a durable commit, which holds
+//! the log, and a flush, which does not, so that commits need not wait for it.
 //!
 //! Invariants:
-//! 1. There is one at a time, and none of an older generation after one that succeeded. An operating system tells of a write that failed
-//!    behind one's back only once: of two syncs at the same time one would fail, and the other would be believed.
-//! 2. After one that failed all others fail, and no device is asked. That of a header is one of them.
-//! 3. A generation with records is synced after all that are older, and what is said to be durable is a prefix. Only the newest may be begun before: its
-//!    header says no more than what was durable when it was written.
+//! 1. Only one sync runs at a time, and no older generation is synced after a newer sync that succeeded. An
+//!    operating system reports a failed write-back only once: of two concurrent syncs, one would fail and the
+//!    other would be believed.
+//! 2. After a failed sync all further ones fail without asking the device. This includes the sync of a header.
+//! 3. A generation with records is synced after all older ones, so that what counts as durable is a prefix.
+//!    Only the newest may be begun earlier: its header claims no more than what was durable when it was
+//!    written.
 
 use super::record::HEADER_LEN;
 use crate::error::{Error, Result};
@@ -15,7 +17,7 @@ use psync::{FileId, Volume, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What all who sync the older generations of a log share.
+/// State shared by all threads that sync the older generations of a log.
 #[derive(Default)]
 pub(super) struct OldSyncs {
     state: Mutex<State>,
@@ -24,14 +26,14 @@ pub(super) struct OldSyncs {
 
 #[derive(Default)]
 struct State {
-    /// Generations below this one are synced, or gone.
+    /// Generations below this one are synced or gone.
     below: u64,
-    /// Why no sync is to be believed any more.
+    /// Why no further sync can be trusted.
     failure: Option<String>,
 }
 
 impl OldSyncs {
-    /// Makes an older generation durable, if it is not. Those before it are durable.
+    /// Makes an older generation durable, if it is not yet. All generations before it must be durable.
     pub fn sync(&self, volume: &dyn Volume, generation: u64, file: FileId) -> Result<()> {
         let mut state = self.usable()?;
         if generation < state.below {
@@ -42,7 +44,7 @@ impl OldSyncs {
         Ok(())
     }
 
-    /// Makes what the newest generation holds durable, and its name, if it is to begin.
+    /// Makes the content of the newest generation durable; if it is to begin, its name too.
     pub fn sync_newest(&self, volume: &dyn Volume, file: FileId, begins: bool) -> Result<()> {
         let mut state = self.usable()?;
         self.done(&mut state, volume.sync(file))?;
@@ -52,8 +54,9 @@ impl OldSyncs {
         Ok(())
     }
 
-    /// Makes the written header of the newest generation durable, and its name. Not the records behind it: nobody was promised them, they may be
-    /// many, and mostly the file is removed before anybody wants them on the device.
+    /// Makes the written header of the newest generation and its name durable. Leaves out the records behind
+    /// the header: nobody was promised them, there may be many, and usually the file is removed before anyone
+    /// needs them on the device.
     pub fn begin_newest(&self, volume: &dyn Volume, file: FileId, header: &[u8]) -> Result<()> {
         let mut state = self.usable()?;
         self.done(&mut state, volume.sync_part(Write { file, offset: 0, data: header }))?;
@@ -82,18 +85,18 @@ impl OldSyncs {
         }
     }
 
-    /// Syncs so far.
+    /// Number of syncs so far.
     pub fn made(&self) -> u64 {
         self.made.load(Relaxed)
     }
 }
 
-/// A generation that is not durable yet, for a caller that does not hold the log: an older one, or the newest, which is to begin, and of which
-/// only the header is to be durable.
+/// A generation that is not durable yet, for a caller that does not hold the log: an older one; or the newest,
+/// which is to begin, and of which only the header must become durable.
 pub(crate) struct Unsynced {
     pub(super) generation: u64,
     pub(super) file: FileId,
-    /// Of one that is to begin.
+    /// The header, if the generation is to begin.
     pub(super) header: Option<[u8; HEADER_LEN]>,
     pub(super) syncs: Arc<OldSyncs>,
     pub(super) volume: Arc<dyn Volume>,
@@ -104,11 +107,12 @@ impl Unsynced {
         self.generation
     }
 
-    /// Makes it durable, or has it begun. Those before it are to be durable, and the log is to be told
-    /// ([`WalWriter::mark_synced`](super::WalWriter::mark_synced), or [`WalWriter::mark_begun`](super::WalWriter::mark_begun)).
+    /// Makes the generation durable, or begins it. All generations before it must be durable. The caller then
+    /// tells the log ([`WalWriter::mark_synced`](super::WalWriter::mark_synced), or
+    /// [`WalWriter::mark_begun`](super::WalWriter::mark_begun)).
     ///
     /// # Errors
-    /// As [`WalWriter::sync`](super::WalWriter::sync): nobody knows what is on the disk.
+    /// As [`WalWriter::sync`](super::WalWriter::sync): it is unknown what is on the disk.
     pub fn sync(&self) -> Result<()> {
         match &self.header {
             Some(header) => self.syncs.begin_newest(&*self.volume, self.file, header),

@@ -1,25 +1,25 @@
-//! Records that were appended to the log and are not written yet: they gather here as the bytes that they will be, and leave. Their heads are
-//! filled in when it is known where they go.
+//! Records that have been appended but not yet written. They are gathered in their file format. Their heads are
+//! filled in when their position is known.
 //!
 //! ```text
 //! bytes:    room for a head │ body │ room for a head │ body │ …
 //! ```
 //!
 //! Invariants:
-//! 1. Sequence numbers follow on without gaps, also after some were taken back.
-//! 2. `bytes` is what the records take in the log.
+//! 1. Sequence numbers are consecutive, also after records were retracted.
+//! 2. `bytes` is exactly the space that the records take in the log.
 
 use super::record::{BODY_LEN_MAX, HEAD_LEN, Head, Lsn, Place};
 use crate::database_id::DatabaseId;
 use crate::operation::SeqNo;
 
-/// A longer write is cut into pieces of about this many bytes.
+/// A longer write is split into pieces of about this many bytes.
 const WRITE_LEN: usize = 4 << 20;
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Pending {
     records: Vec<Waiting>,
-    /// Kept from one time to the next.
+    /// The allocation is kept for reuse.
     bytes: Vec<u8>,
     next_seq: SeqNo,
 }
@@ -36,23 +36,23 @@ impl Waiting {
     }
 }
 
-/// What all heads of a write have in common.
+/// The part that all heads of a write have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Heading {
     pub database: DatabaseId,
     pub generation: u64,
     pub epoch: u32,
-    /// LSN below which everything is durable.
+    /// The LSN below which everything is durable.
     pub durable: Lsn,
 }
 
 impl Pending {
-    /// None. The first record is to have this sequence number.
+    /// No pending records. The first record must have this sequence number.
     pub fn none(next_seq: SeqNo) -> Self {
         Self { records: Vec::new(), bytes: Vec::new(), next_seq }
     }
 
-    /// What the next record's first sequence number must be.
+    /// The sequence number that the next record must start with.
     pub fn next_seq(&self) -> SeqNo {
         self.next_seq
     }
@@ -83,18 +83,19 @@ impl Pending {
             self.bytes.truncate(self.bytes.len() - record.len());
             self.next_seq = record.first_seq;
         }
-        // A disk may be full for long.
+        // A disk may stay full for long.
         self.bytes.shrink_to(2 * WRITE_LEN);
     }
 
-    /// They were written.
+    /// Removes all records, after they were written.
     pub fn clear(&mut self) {
         self.records.clear();
         self.bytes.clear();
         self.bytes.shrink_to(2 * WRITE_LEN);
     }
 
-    /// Gives out the records as they stand in the file from byte `at` on, in as few pieces as can be, and tells where they end.
+    /// Passes the records, as they stand in the file from byte `at` on, to `put`, in as few pieces as possible.
+    /// Returns where they end.
     pub fn encode<E>(
         &mut self,
         heading: &Heading,
@@ -102,7 +103,7 @@ impl Pending {
         mut put: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
         let &Heading { database, generation, epoch, durable } = heading;
-        // What has its heads, and was not given out.
+        // The range that has its heads but was not passed on yet.
         let (mut begin, mut end) = (0, 0);
         for record in &self.records {
             let (head_bytes, body) = self.bytes[end..][..record.len()].split_at_mut(HEAD_LEN);

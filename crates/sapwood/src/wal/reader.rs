@@ -1,7 +1,8 @@
-//! Reading the log: recovery after a crash.
+//! Reads the log for recovery.
 //!
-//! The log ends at its first bad record, or where only zeros follow. If anything valid further on testifies that this record was durable, it is
-//! damage; else it is the torn tail of a power loss, and dropped.
+//! The log ends at its first bad record, or where only zeros follow. If anything valid further on testifies
+//! that the bad record was durable, this is damage. Otherwise it is the torn tail of a power loss, and is
+//! dropped.
 
 use super::chain::{chain, newest_sound};
 use super::record::{Flaw, HEADER_LEN, Head, Lsn};
@@ -15,26 +16,26 @@ use crate::source::Window;
 use bytes::Bytes;
 use psync::Volume;
 
-/// Where the log ends: what the next writer needs to go on.
+/// Where the log ends: what the next writer needs to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
-    /// The newest generation there is, even if void; 0 if there is none. The next one gets the number after it.
+    /// The newest existing generation, even if void; 0 if there is none. The next one gets the number after it.
     pub generation: u64,
     /// The generation in which the log ends; 0 if there is none.
     pub ends_in: u64,
-    /// Valid bytes of that generation's file, with its header.
+    /// Valid bytes of that generation's file, including the header.
     pub len: u64,
     /// Where the log ends.
     pub end: Lsn,
-    /// What some header or record testifies to be durable.
+    /// Everything below this LSN is durable, as testified by a header or record.
     pub durable: Lsn,
-    /// The sequence number that comes next.
+    /// The next sequence number.
     pub next_seq: SeqNo,
-    /// The last record's epoch.
+    /// The epoch of the last record.
     pub epoch: u32,
-    /// Records up to the end.
+    /// Number of records up to the end.
     pub records: u64,
-    /// The generations that are read, oldest first.
+    /// The generations that were read, oldest first.
     pub spans: Vec<Span>,
     /// What was dropped.
     pub truncated: Option<Truncated>,
@@ -46,7 +47,7 @@ pub(crate) struct Span {
     pub generation: u64,
     /// LSN of the file's first byte.
     pub base: Lsn,
-    /// Valid bytes, with the header.
+    /// Valid bytes, including the header.
     pub len: u64,
 }
 
@@ -55,9 +56,9 @@ pub(crate) struct Span {
 pub(crate) struct Truncated {
     /// The file that the log ends in.
     pub file: String,
-    /// Where it ends, in bytes.
+    /// Where the log ends in that file, in bytes.
     pub offset: u64,
-    /// Bytes behind that, in this file and all newer ones, without the zeros at a file's end.
+    /// Bytes after that, in this file and all newer ones, without the zeros at a file's end.
     pub dropped: u64,
     /// Why the log ends here.
     pub why: String,
@@ -89,13 +90,14 @@ pub(crate) fn list(volume: &dyn Volume) -> Result<Vec<u64>> {
     Ok(generations)
 }
 
-/// Hands every valid record of the generations from `low` on to `apply`, in order, and tells where the log ends.
+/// Passes every valid record of the generations from `low` on to `apply`, in order, and returns where the log
+/// ends.
 ///
-/// `low` and `high` are the oldest and the newest generation that the manifest knows of; (1, 0) if it knows of none.
+/// `low` and `high` are the oldest and the newest generation in the manifest; (1, 0) if it has none.
 ///
 /// # Errors
-/// [`Error::Corrupt`] for damage, possibly after records have been applied: the caller then forgets them. Errors of
-/// `apply` end the replay and are returned.
+/// [`Error::Corrupt`] for damage, possibly after records have been applied: the caller must then discard them.
+/// Errors of `apply` end the replay and are returned.
 pub(crate) fn replay(
     volume: &dyn Volume,
     database: DatabaseId,
@@ -141,7 +143,8 @@ pub(crate) fn replay(
         tail.len = walker.at;
         tail.end = walker.lsn();
         tail.spans.push(Span { generation: tail.ends_in, base: link.header.base, len: tail.len });
-        // Whatever lies behind the end, torn or declared void by the next header, must not have been promised.
+        // Whatever lies behind the end, torn or voided by the next header, must not have been promised to be
+        // durable.
         let mut witness = walker.window.witness(&link.header, walker.at, tail.end)?;
         let later = links.get(index + 1..).unwrap_or_default();
         let Some(flaw) = flaw else {
@@ -180,7 +183,7 @@ pub(crate) fn replay(
     Ok(tail)
 }
 
-/// Notes what is lost with a generation that was not begun, unless it had been promised.
+/// Records what is lost with a generation that was never begun; an error if it had been promised to be durable.
 fn drop_unfinished(
     volume: &dyn Volume,
     database: DatabaseId,

@@ -1,13 +1,15 @@
-//! What log files are made of, byte for byte: the header of a generation and the head of a record.
+//! The format of log files: the header of a generation, and the head of a record.
 //!
 //! Invariants:
-//! 1. A record is valid at one place only: its checksum is seeded with the database, the generation and the offset,
-//!    so that what lies in the wrong file, at the wrong offset or comes from another database is not taken for one.
-//! 2. The head has a checksum of its own, which covers the body's. So a length is believed only after it was
-//!    checked, and a head testifies to what was durable (see [`Head::durable`]) even if its body is damaged.
-//! 3. Nothing testifies to its own durability: a header's or record's claim is never above its own position.
-//! 4. Decoding takes bytes from an enemy: it neither panics nor allocates more than a message.
-//! 5. Every later format keeps the header's first 80 bytes where they are, with the checksum over them, so that this
+//! 1. A record is valid in one place only: its checksum is seeded with the database, the generation and the
+//!    offset, so bytes in the wrong file, at the wrong offset or from another database are not taken for a
+//!    record.
+//! 2. The head has a checksum of its own, which covers the body's checksum. So a length is trusted only after
+//!    it has been checked, and a head testifies to what was durable (see [`Head::durable`]) even if its body is
+//!    damaged.
+//! 3. Nothing testifies to its own durability: the claim of a header or record never exceeds its own position.
+//! 4. Decoding treats bytes as untrusted: it neither panics nor allocates more than an error message.
+//! 5. Every later format keeps the header's first 80 bytes in place, with the checksum over them, so that this
 //!    program can tell a newer file from a damaged one.
 
 use crate::bytecode::Reader;
@@ -22,11 +24,11 @@ pub(crate) const HEADER_LEN: usize = 80;
 pub(crate) const HEAD_LEN: usize = 40;
 /// The longest body a record can have, in bytes.
 pub(crate) const BODY_LEN_MAX: usize = 64 << 20;
-/// The log format that is written here, and the newest that is read.
+/// The log format that is written, and the newest that can be read.
 pub(crate) const FORMAT: u32 = 1;
 
 const HEADER_MAGIC: [u8; 8] = *b"SapwdLog";
-/// Not text, and not UTF-8 either: rare in bodies, which are searched for it after damage.
+/// Neither text nor UTF-8, so it is rare in bodies, which are searched for it after damage.
 pub(crate) const RECORD_MAGIC: [u8; 4] = [0xf6, b'W', 0xb1, b'R'];
 
 const _: () = assert!(BODY_LEN_MAX <= u32::MAX as usize, "a body's length is a u32");
@@ -36,7 +38,8 @@ const _: () = assert!(BODY_LEN_MAX <= u32::MAX as usize, "a body's length is a u
 pub(crate) struct Lsn(pub u64);
 
 impl Lsn {
-    /// The position `bytes` further on. Saturates: positions come from files, and a saturated one fits nowhere.
+    /// The position `bytes` further on. Saturates: positions come from files, and a saturated one matches
+    /// nothing.
     pub fn plus(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))
     }
@@ -48,7 +51,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// Why some bytes are not what they should be. With file and offset it becomes [`Error::Corrupt`].
+/// Why some bytes are not as they should be. File and offset turn it into [`Error::Corrupt`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub what: &'static str,
@@ -69,9 +72,9 @@ impl Flaw {
 /// Why some bytes are not a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderFlaw {
-    /// Never completely written, or damaged: only the caller can know which.
+    /// Never completely written, or damaged; only the caller can tell which.
     Broken(Flaw),
-    /// Sound, but of a later format.
+    /// Valid, but of a newer format.
     Newer(u32),
 }
 
@@ -119,7 +122,7 @@ impl Header {
         bytes
     }
 
-    /// Takes the header from the first bytes of a file.
+    /// Decodes the header from the first bytes of a file.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, HeaderFlaw> {
         let broken = |flaw| Err(HeaderFlaw::Broken(flaw));
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
@@ -156,7 +159,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Whether this header belongs into the log of `database` as `generation`, and makes sense by itself.
+    /// Checks that this header belongs to the log of `database` as `generation`, and is consistent in itself.
     pub fn check(&self, database: DatabaseId, generation: u64) -> std::result::Result<(), Flaw> {
         if self.database != database {
             return Err(Flaw::new("the log file belongs to another database", database, self.database));
@@ -186,7 +189,7 @@ fn header_crc(bytes: &[u8; HEADER_LEN]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
 }
 
-/// Where a record lies: the seed of its checksum.
+/// The position of a record, which seeds its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub database: DatabaseId,
@@ -242,7 +245,7 @@ impl Head {
         bytes
     }
 
-    /// Takes the head of a record from its first bytes. What it says is then what was written, at this place.
+    /// Decodes the head of a record from its first bytes. On success, it is what was written at this place.
     pub fn decode(bytes: &[u8], place: &Place) -> std::result::Result<Self, Flaw> {
         let cut = || Flaw::new("the log record is cut off", format!("{HEAD_LEN} bytes of head"), bytes.len());
         let bytes = bytes.first_chunk::<HEAD_LEN>().ok_or_else(cut)?;
@@ -284,7 +287,7 @@ impl Head {
         HEAD_LEN as u64 + u64::from(self.len)
     }
 
-    /// The sequence number after the record's last. ([`Head::decode`] has seen to it that there is one.)
+    /// The sequence number after the record's last. ([`Head::decode`] has checked that it exists.)
     pub fn next_seq(&self) -> SeqNo {
         self.first_seq.saturating_add(u64::from(self.count))
     }
@@ -306,8 +309,8 @@ fn hex32(crc: u32) -> String {
     format!("{crc:#010x}")
 }
 
-/// A log of records whose bodies are pieces of `bytes`, each piece behind its length, and then as many zeros as a last
-/// single byte says: for fuzzing.
+/// For fuzzing: a log whose record bodies are pieces of `bytes`, each preceded by its length, followed by as
+/// many zeros as a last single byte says.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
     let header = Header {

@@ -1,10 +1,11 @@
-//! Zeros ahead of the log's end, so that a durable commit changes nothing but bytes that the file has already.
+//! Writes zeros ahead of the log's end, so that a durable commit only changes bytes that the file already has.
 //!
-//! A sync that follows an append has more to write than what was appended: the file's new length, and where its new
-//! block lies, which is another write, and on a file system with a journal a commit of that. A file that has its blocks
-//! already needs neither. Only written blocks will do: of a hole (`ftruncate`), and of a block that was merely allocated
-//! (`fallocate`), the first write must be noted. Writes with a sync each, in a second, on a virtual disk with ext4 without a
-//! journal; medians of nine rounds taken in turn, while others worked on the machine:
+//! A sync after an append must write more than the appended data: the file's new length, and the location of
+//! its new block. That is a second write, and on a file system with a journal a commit of the journal. A file
+//! whose blocks already exist needs neither. Only written blocks will do: the first write into a hole
+//! (`ftruncate`), or into a block that was merely allocated (`fallocate`), must be recorded too. Writes per
+//! second, with a sync each, on a virtual disk with ext4 without a journal; medians of nine rounds taken in
+//! turn, while others worked on the machine:
 //!
 //! ```text
 //! bytes a write      180   1,064   4,136  16,424  65,576
@@ -14,13 +15,14 @@
 //! zeros ahead      7,173   5,671   5,706   4,965   3,445
 //! ```
 //!
-//! With 4,136 bytes steps of 16 KiB gave 4,678, of up to 64 KiB 5,899, 256 KiB 6,637, 1 MiB 7,854, 4 MiB 6,867. What it
-//! costs: the log's bytes are written twice, in large writes; and at most as much space as the file has, up to 1 MiB.
+//! With 4,136 bytes, steps of 16 KiB gave 4,678, of up to 64 KiB 5,899, 256 KiB 6,637, 1 MiB 7,854, 4 MiB
+//! 6,867. The cost: the log's bytes are written twice, in large writes; and at most as much extra space as the
+//! file has, up to 1 MiB.
 //!
 //! Invariants:
-//! 1. From the end of the log to `until` the file holds zeros, or what a write that failed left there.
-//! 2. A reservation is never a promise. Nobody syncs it for its own sake, and after a crash it is there, or a part of it,
-//!    or nothing: the log ends at its last record all the same.
+//! 1. From the end of the log to `until`, the file holds zeros, or the remains of a failed write.
+//! 2. A reservation is never a promise. It is never synced for its own sake, and after a crash all, part or
+//!    none of it may be there: the log ends at its last record anyway.
 
 use super::record::HEADER_LEN;
 use std::ops::Range;
@@ -28,7 +30,7 @@ use std::ops::Range;
 /// How much is reserved at a time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
-    /// At the beginning of a file; afterwards as much as the file has, so that at most half of it is reserved,
+    /// At the beginning of a file. Afterwards as much as the file has, so that at most half of it is reserved,
     pub first: u64,
     /// but never more than this.
     pub most: u64,
@@ -40,10 +42,10 @@ impl Steps {
     pub const USUAL: Self = Self { first: 16 << 10, most: 1 << 20, unit: 4 << 10 };
 }
 
-/// What of a file is reserved.
+/// The reserved part of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
-    /// Where it ends; at or below the end of the log: there is none.
+    /// Where it ends. If this is at or below the end of the log, there is none.
     until: u64,
     /// There was no space for it: this file does without.
     refused: bool,
@@ -54,9 +56,9 @@ impl Reservation {
         Self { until: HEADER_LEN as u64, refused: false }
     }
 
-    /// The zeros to be written if the log is to grow to `end`. `None`: it has room, or is to do without.
+    /// The zeros to write if the log is to grow to `end`. `None`: there is room, or the file does without.
     pub fn wanted(&self, steps: &Steps, end: u64, adds: u64) -> Option<Range<u64>> {
-        // Whoever writes this much at a time hardly feels the metadata, but would feel that all is written twice.
+        // Larger writes hardly notice the metadata, but would notice that everything is written twice.
         if self.refused || end <= self.until || adds > steps.most / 8 {
             return None;
         }
@@ -64,7 +66,8 @@ impl Reservation {
         Some(end.max(self.until)..until)
     }
 
-    /// The zeros to be written so that the file has bytes from the log's end at `len` to `until`. `None`: it has.
+    /// The zeros to write so that the file has bytes from the log's end at `len` to `until`. `None`: it has
+    /// them.
     pub fn missing(&self, len: u64, until: u64) -> Option<Range<u64>> {
         let missing = len.max(self.until)..until;
         (!missing.is_empty()).then_some(missing)
@@ -82,12 +85,12 @@ impl Reservation {
         *self = Self { refused: true, ..Self::none() };
     }
 
-    /// What lies behind the end of the log was cut off.
+    /// Everything behind the end of the log was cut off.
     pub fn cut(&mut self) {
         self.until = HEADER_LEN as u64;
     }
 
-    /// Whether the file goes on behind the end of the log.
+    /// Whether the file continues behind the end of the log.
     pub fn is_beyond(&self, end: u64) -> bool {
         self.until > end
     }

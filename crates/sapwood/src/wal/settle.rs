@@ -1,19 +1,19 @@
-//! Makes what was found in the log durable, before anything is built upon it.
+//! Makes what recovery found in the log durable, before anything builds on it.
 //!
-//! A sync is not enough: if an earlier process got an error from its sync, the kernel counts the pages as clean although
-//! they never reached the medium, shows them to every reader, and no later sync writes them. So what nobody testifies to
-//! be durable is written again, with the bytes that it has, and then synced.
+//! A sync is not enough. If an earlier process got an error from its sync, the kernel treats the pages as clean
+//! although they never reached the medium; it shows them to every reader, and no later sync writes them. So
+//! everything that nothing testifies to be durable is rewritten with the same bytes, and then synced.
 
 use super::file_name;
 use super::reader::Tail;
 use crate::error::{Error, Result};
 use psync::{Access, AlignedBuffer, FileId, Read, Volume, Write};
 
-/// Bytes that are written again at a time.
+/// Bytes rewritten at a time.
 const WINDOW_LEN: u64 = 1 << 20;
 
-/// Writes everything at and above `tail.durable` again, syncs it, and notes that all of the log is durable. Says how many
-/// syncs it took. Does nothing a second time.
+/// Rewrites everything at and above `tail.durable`, syncs it, and records that the whole log is durable.
+/// Returns the number of syncs. A second call does nothing.
 pub(crate) fn settle(volume: &dyn Volume, tail: &mut Tail) -> Result<u64> {
     let mut syncs = 0;
     for span in &tail.spans {

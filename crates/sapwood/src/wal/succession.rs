@@ -1,9 +1,10 @@
-//! How the log's generations follow one another: one ends and the next is written, is begun, and goes when nobody needs it any more.
+//! The succession of generations: one ends, the next is written and begun, and each is removed when it is no
+//! longer needed.
 //!
 //! Invariants:
-//! 1. Only the current generation may be one that is not begun ([`Generation`]).
-//! 2. A generation that is closed is cut back to its length.
-//! 3. What others sync or remove without the log in their hands stays open until it is taken from here.
+//! 1. Only the current generation may not have begun yet ([`Generation`]).
+//! 2. A closed generation is cut back to its length.
+//! 3. Files that other threads sync or remove without holding the log stay open until they are taken from here.
 
 use super::WalWriter;
 use super::generation::{Generation, Old, next_generation, write_file};
@@ -14,7 +15,7 @@ use crate::error::Result;
 use std::sync::Arc;
 
 impl WalWriter {
-    /// Makes sure that the current generation is begun: that its header is durable, and its name.
+    /// Ensures that the current generation is begun: that its header and name are durable.
     ///
     /// # Errors
     /// As [`WalWriter::sync`].
@@ -23,7 +24,7 @@ impl WalWriter {
         if self.current.unbegun.is_none() { Ok(()) } else { self.sync_current() }
     }
 
-    /// The same, and the records behind the header are left as they are: nobody was promised them.
+    /// Like `begin`, but leaves the records behind the header as they are: nobody was promised them.
     fn begin_header(&mut self) -> Result<()> {
         let Some(header) = self.current.unbegun else { return Ok(()) };
         let begun = self.old_syncs.begin_newest(&*self.volume, self.current.file, &header);
@@ -32,8 +33,9 @@ impl WalWriter {
         Ok(())
     }
 
-    /// Older generations that are not durable yet, oldest first, for a caller that syncs them itself, without keeping commits
-    /// waiting, and then calls [`WalWriter::mark_synced`]. Their files stay open until [`WalWriter::take_below`].
+    /// Older generations that are not durable yet, oldest first, for a caller that syncs them without blocking
+    /// commits, and then calls [`WalWriter::mark_synced`]. Their files stay open until
+    /// [`WalWriter::take_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
         unsynced.map(|old| self.to_be_synced(old, None)).collect()
@@ -49,45 +51,47 @@ impl WalWriter {
         }
     }
 
-    /// This generation, if it is not begun yet, for a caller that sees to it without keeping commits waiting, and then calls
-    /// [`WalWriter::mark_begun`].
+    /// This generation, if it is the current one and not begun yet, for a caller that begins it without
+    /// blocking commits, and then calls [`WalWriter::mark_begun`].
     pub fn unbegun(&self, generation: u64) -> Option<Unsynced> {
         let header = self.current.unbegun.filter(|_| self.current.number == generation);
         header.map(|header| self.to_be_synced(&self.current, Some(header)))
     }
 
-    /// Notes that somebody else has begun a generation.
+    /// Records that another thread has begun a generation.
     pub fn mark_begun(&mut self, generation: u64) {
         if self.current.number == generation {
             self.current.has_begun();
         }
     }
 
-    /// Bytes that no sync has told of: the operating system keeps them in memory until it has written them.
+    /// Bytes not covered by a sync. The operating system keeps them in memory until it has written them.
     pub fn unsynced_bytes(&self) -> u64 {
         self.older.iter().chain([&self.current]).map(|generation| generation.len - generation.synced).sum()
     }
 
-    /// Whether a generation below `low` was synced while it grew: commits in it were to be durable at once.
+    /// Whether a generation below `low` was synced while it grew, that is, some commits in it had to be durable
+    /// at once.
     pub fn has_synced_below(&self, low: u64) -> bool {
         self.older.iter().any(|old| old.number < low && old.synced > HEADER_LEN as u64)
     }
 
-    /// Notes that an older generation was synced by somebody else.
+    /// Records that another thread has synced an older generation.
     pub fn mark_synced(&mut self, generation: u64) {
         if let Some(old) = self.older.iter_mut().find(|old| old.number == generation) {
             old.synced = old.len;
         }
     }
 
-    /// Writes what is pending and starts the next generation, without a sync. The old one is synced
-    /// with the next [`WalWriter::sync`], unless it is removed before; the new one is begun then, or by [`WalWriter::begin`].
+    /// Writes what is pending, and starts the next generation without a sync. The old one is synced with the
+    /// next [`WalWriter::sync`], unless it is removed before. The new one is begun then, or by
+    /// [`WalWriter::begin`].
     ///
     /// # Errors
     /// [`DiskFull`](crate::error::Error::DiskFull): the current generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
-        // Only one may be without: behind a sound header all others are to be sound.
+        // Only the newest generation may be unbegun: all generations before a sound header must be sound.
         self.begin_header()?;
         if self.current.reserved.is_beyond(self.current.len) {
             self.current.reserved.cut();
@@ -115,7 +119,7 @@ impl WalWriter {
         Ok(())
     }
 
-    /// Removes the generations below `low`, but never the current one: what they hold is in the tree, and the
+    /// Removes the generations below `low`, but never the current one. Their content is in the trees, and the
     /// manifest says so durably.
     ///
     /// # Errors
@@ -127,7 +131,7 @@ impl WalWriter {
         result
     }
 
-    /// Lets go of all generations below `low`, which the manifest does not need any more; see [`Old::remove`].
+    /// Takes all generations below `low`, which the manifest no longer needs; see [`Old::remove`].
     pub fn take_below(&mut self, low: u64) -> Old {
         let low = low.min(self.current.number);
         let open = self.older.extract_if(.., |old| old.number < low).map(|old| old.file).collect();
@@ -136,7 +140,7 @@ impl WalWriter {
         Old { open, generations }
     }
 
-    /// Takes generations back that could not be removed, for another time.
+    /// Takes back generations that could not be removed, to try again later.
     pub fn put_back(&mut self, left: Vec<u64>) {
         self.on_disk.extend(left);
     }

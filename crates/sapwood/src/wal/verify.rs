@@ -1,4 +1,4 @@
-//! The check of an open database's log: everything that its writer has written is read back.
+//! Verifies the log of an open database: reads back everything that its writer has written.
 
 use super::chain::chain;
 use super::file_name;
@@ -14,15 +14,15 @@ use psync::Volume;
 pub(super) struct Verified {
     /// Valid records.
     pub records: u64,
-    /// All damage, at most one a file.
+    /// All damage, at most one per file.
     pub damage: Vec<Error>,
 }
 
 /// Checks the log of an open database, from generation `low` up to what its writer had written (see
-/// [`Written`]), while that writer goes on. The caller keeps these generations from being removed.
+/// [`Written`]), while that writer continues. The caller keeps these generations from being removed.
 ///
 /// # Errors
-/// Those of the device. Damage is in the answer.
+/// Errors of the device. Damage is part of the result.
 pub(super) fn verify(
     volume: &dyn Volume,
     database: DatabaseId,
@@ -54,7 +54,7 @@ pub(super) fn verify(
                 Found::End => break Some(walker.follow),
                 Found::Bad(flaw) => {
                     verified.damage.push(flaw.at(file_name(link.header.generation), walker.at));
-                    // What follows is to be checked nevertheless, though not whether it follows on.
+                    // Continue with the next file, but without checking that it follows on.
                     break None;
                 }
             }

@@ -1,11 +1,11 @@
-//! Goes through one generation's file from record to record, and says where and why it cannot go on.
+//! Walks through the records of one generation's file, and reports where and why it cannot go on.
 //!
 //! Invariants:
-//! 1. Records are given out in order, each whole, with sequence numbers that follow each other and epochs that do not go
-//!    down.
-//! 2. A file ends where nothing but zeros follows: they were reserved. Where somebody says how long the file's valid
-//!    part is, zeros before that are as bad as anything else.
-//! 3. Lengths are believed only below the file's length and the format's limit.
+//! 1. Records are returned in order, each complete, with consecutive sequence numbers and epochs that never
+//!    decrease.
+//! 2. A file ends where only zeros follow: they were reserved. But if the length of the file's valid part is
+//!    known, zeros before its end are as bad as anything else.
+//! 3. Lengths are trusted only up to the file's length and the format's limit.
 
 use super::chain::{Link, Stop};
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
@@ -27,7 +27,7 @@ pub(super) enum Found {
     Bad(Flaw),
 }
 
-/// Goes from record to record through one file.
+/// Walks from record to record through one file.
 pub(super) struct Walker<S> {
     pub window: Window<S>,
     pub header: Header,
@@ -35,7 +35,7 @@ pub(super) struct Walker<S> {
     /// The end of the valid records so far.
     pub at: u64,
     stop: u64,
-    /// Nobody says where the valid part ends.
+    /// Whether the end of the valid part is unknown.
     is_open: bool,
 }
 
@@ -97,7 +97,7 @@ impl<S: Source> Walker<S> {
         Ok(Found::Record(head, body))
     }
 
-    /// Whether a sound head is the one that comes next, and not a remainder of something older.
+    /// Whether a valid head is the next one in sequence, and not a remainder of something older.
     fn fits(&self, head: &Head, left: u64) -> std::result::Result<(), Flaw> {
         if head.record_len() > left {
             let found = format!("{left} bytes");

@@ -1,4 +1,4 @@
-//! Log files, and the search for records in what does not follow on.
+//! Opens log files, and searches for records in parts that do not follow on.
 //!
 //! Invariants:
 //! 1. Memory: one window ([`crate::source`]).
@@ -23,7 +23,7 @@ pub(super) fn missing_file(generation: u64) -> Error {
     Flaw::new("the log file is missing", "a log file", "none").at(file_name(generation), 0)
 }
 
-/// Something valid that testifies to durability.
+/// A valid head that testifies to durability.
 pub(super) struct Witness {
     pub generation: u64,
     pub offset: u64,
@@ -31,7 +31,7 @@ pub(super) struct Witness {
 }
 
 impl<S: Source> Window<S> {
-    /// Whether something valid from `from` on testifies that more than what lies below `above` was durable.
+    /// Looks for a valid head from `from` on that testifies that more than the part below `above` was durable.
     pub(super) fn witness(&mut self, header: &Header, from: u64, above: Lsn) -> Result<Option<Witness>> {
         let generation = header.generation;
         let found = self.scan(header.database, generation, from, |head, offset| {
@@ -40,7 +40,7 @@ impl<S: Source> Window<S> {
         Ok(found.map(|(offset, head)| Witness { generation, offset, durable: head.durable }))
     }
 
-    /// The first valid head from `from` on, at whatever offset, that is wanted.
+    /// The first valid head at any offset from `from` on that satisfies `wanted`.
     pub(super) fn scan(
         &mut self,
         database: DatabaseId,
@@ -60,7 +60,7 @@ impl<S: Source> Window<S> {
                     return Ok(Some((offset, head)));
                 }
             }
-            // The last bytes may begin a head that the window cut.
+            // The window may have cut a head that begins in its last bytes.
             at += (bytes.len() - (HEAD_LEN - 1)) as u64;
         }
         Ok(None)

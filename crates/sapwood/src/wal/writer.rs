@@ -1,16 +1,18 @@
-//! Writing the log: records gather in memory ([`pending`](super::pending)), go to the page cache in one write, or by a window
-//! ([`stored`](super::stored)), and are durable after a sync. What room there is before they come is in [`ahead`](super::ahead), which file they go to in
-//! [`succession`](super::succession).
+//! The log writer. Records gather in memory ([`pending`](super::pending)), reach the page cache by one write or
+//! through a window ([`stored`](super::stored)), and are durable after a sync. [`ahead`](super::ahead) makes
+//! room for them beforehand; [`succession`](super::succession) decides which file they go to.
 //!
 //! Invariants (with those of [`super`]):
-//! 1. Between calls the file of the current generation is valid up to `current.len`, and the next write begins there.
-//! 2. What is claimed to be durable was covered by a sync that succeeded, in older generations as well; or the generation was removed,
-//!    since the manifest says durably that it is not needed.
-//! 3. `write` and `store` are all or nothing: for want of space everything stays pending and the file is as it was.
-//! 4. What lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)): zeros that nobody
-//!    misses.
-//! 5. What is synced is only believed if the sync succeeded: a sync that failed for want of space is a failed sync,
-//!    not [`Error::DiskFull`], since its pages may be lost.
+//! 1. Between calls, the current generation's file is valid up to `current.len`, and the next write begins
+//!    there.
+//! 2. Everything claimed to be durable was covered by a successful sync, in older generations as well; or its
+//!    generation was removed, since the manifest durably says that it is not needed.
+//! 3. `write` and `store` are all or nothing: if there is no space, everything stays pending and the file is as
+//!    it was.
+//! 4. Whatever lies behind `current.len` in its file is reserved (see [`reservation`](super::reservation)):
+//!    zeros that nobody needs.
+//! 5. A sync is trusted only if it succeeded. A sync that failed for lack of space is a failed sync, not
+//!    [`Error::DiskFull`], since its pages may be lost.
 
 use super::generation::{Generation, create_file, next_generation};
 use super::old_syncs::OldSyncs;
@@ -29,18 +31,18 @@ use psync::{Access, AlignedBuffer, Volume, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// LSN below which everything is durable.
+/// The LSN below which everything is durable.
 pub(super) fn durable(older: &[Generation], current: &Generation) -> Lsn {
     let oldest = older.iter().find(|old| !old.is_synced()).unwrap_or(current);
     oldest.base.plus(oldest.synced)
 }
 
-/// How far the log is written, for [`verify`].
+/// How far the log has been written, for [`verify`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// The current generation.
     pub generation: u64,
-    /// Valid bytes of its file, with the header.
+    /// Valid bytes of its file, including the header.
     pub len: u64,
 }
 
@@ -49,8 +51,8 @@ pub(crate) struct WalWriter {
     pub(super) volume: Arc<dyn Volume>,
     pub(super) database: DatabaseId,
     pub(super) current: Generation,
-    /// Older generations of this writer that are still needed, oldest first. They stay open, since whoever was told
-    /// of one by [`WalWriter::unsynced`] may be syncing it.
+    /// Older generations of this writer that are still needed, oldest first. They stay open, since a thread
+    /// that got one from [`WalWriter::unsynced`] may be syncing it.
     pub(super) older: Vec<Generation>,
     /// Generations whose files exist.
     pub(super) on_disk: BTreeSet<u64>,
@@ -59,18 +61,18 @@ pub(crate) struct WalWriter {
     pub(super) steps: Steps,
     /// The window at the end of the current generation.
     pub(super) stored: Stored,
-    /// Never written to, so that the system backs it with one page.
+    /// Never modified, so the operating system backs it with a single page.
     pub(super) zeros: AlignedBuffer,
     pub(super) bytes_written: u64,
     pub(super) syncs: u64,
     pub(super) old_syncs: Arc<OldSyncs>,
-    /// The first failure: nobody knows what reached the disk.
+    /// The first failure. After it, it is unknown what reached the disk.
     pub(super) failure: Option<String>,
 }
 
 impl WalWriter {
-    /// Starts the first generation of a new database, or the next one after recovery. What `after` tells of is made
-    /// durable first.
+    /// Starts the first generation of a new database, or the next one after recovery. First makes durable what
+    /// `after` describes.
     pub fn create(volume: Arc<dyn Volume>, database: DatabaseId, after: &Tail) -> Result<Self> {
         let mut syncs = settle(&*volume, &mut after.clone())?;
         let header = Header {
@@ -100,8 +102,8 @@ impl WalWriter {
         Ok(writer)
     }
 
-    /// Goes on with the last generation after recovery, if there is nothing in its file but the header, and room that
-    /// was reserved; else `None`.
+    /// Continues the last generation after recovery, if its file holds only the header and reserved space;
+    /// otherwise `None`.
     pub fn resume(volume: Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<Option<Self>> {
         let empty = HEADER_LEN as u64;
         if tail.generation == 0 || tail.ends_in != tail.generation || tail.len != empty {
@@ -112,8 +114,8 @@ impl WalWriter {
             if len > empty && tail.truncated.is_some() {
                 return Ok(None);
             }
-            // What follows is zeros as far as one can read, and nothing else that is on the medium in their place is to
-            // come back. Also if there is nothing: the sync of an earlier attempt may have failed.
+            // The rest reads as zeros; nothing else that may be on the medium in their place must come back. Do
+            // this even if the file has no rest: the sync of an earlier attempt may have failed.
             volume.resize(file, empty)?;
             let syncs = settle(&*volume, &mut tail.clone())?;
             Ok(Some(syncs))
@@ -160,32 +162,34 @@ impl WalWriter {
         self.current.number
     }
 
-    /// Whether the current generation holds nothing, and nothing is to be written to it.
+    /// Whether the current generation has no records, and none are pending.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.current.len == HEADER_LEN as u64
     }
 
-    /// Adds a record to what is to be written. It takes `count` sequence numbers (at least 1) from `first_seq` on.
+    /// Appends a record to the pending ones. It takes `count` sequence numbers (at least 1) from `first_seq`
+    /// on.
     ///
     /// # Panics
-    /// If the sequence numbers do not follow on those of the record before, or the body is longer than
-    /// [`BODY_LEN_MAX`](super::record::BODY_LEN_MAX): recovery would take everything from here on for torn.
+    /// If the sequence numbers do not continue those of the previous record, or if the body is longer than
+    /// [`BODY_LEN_MAX`](super::record::BODY_LEN_MAX): recovery would treat everything from here on as torn.
     pub fn append(&mut self, first_seq: SeqNo, count: u32, body: &[u8]) {
         self.pending.append(first_seq, count, body);
     }
 
-    /// Bytes waiting in memory.
+    /// Bytes pending in memory.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Drops the last `n` appended records (all of them, if there are fewer) of those that are still pending: their
-    /// commits were refused. Their sequence numbers come next again.
+    /// Drops the last `n` pending records (all of them, if there are fewer), because their commits were
+    /// refused. Their sequence numbers are reused.
     pub fn retract(&mut self, n: usize) {
         self.pending.retract(n);
     }
 
-    /// Brings what is pending to the page cache: by a window ([`stored`](super::stored)), if it is little and there is one, or a write.
+    /// Brings the pending records to the page cache: through a window ([`stored`](super::stored)) if they are
+    /// small and there is one, otherwise by a write.
     ///
     /// # Errors
     /// As [`WalWriter::write`].
@@ -197,11 +201,11 @@ impl WalWriter {
         self.put(true)
     }
 
-    /// Writes what is pending to the page cache.
+    /// Writes the pending records to the page cache.
     ///
     /// # Errors
-    /// [`Error::DiskFull`]: all of it stays pending, and nothing of it is in the log, not even after a crash. Other
-    /// errors: nobody knows what reached the log; every later call answers [`Error::Poisoned`].
+    /// [`Error::DiskFull`]: everything stays pending, and nothing of it is in the log, not even after a crash.
+    /// Other errors: it is unknown what reached the log, and every later call returns [`Error::Poisoned`].
     pub fn write(&mut self) -> Result<()> {
         self.put(false)
     }
@@ -221,7 +225,7 @@ impl WalWriter {
         };
         let mut written = 0;
         let result = self.pending.encode(&heading, self.current.len, |offset, data| {
-            // What is stored was counted when zeros were written there.
+            // Stored bytes were counted when the zeros were written.
             if !(may_store && stored.store(offset, data)?) {
                 volume.write(&[Write { file, offset, data }])?;
                 written += data.len() as u64;
@@ -243,9 +247,9 @@ impl WalWriter {
         }
     }
 
-    /// Undoes a write that failed for want of space: cuts it off, durably, so that no crash brings it back. If the
-    /// file system has not even the space for that, the new epoch still keeps its remains from following on anything
-    /// that is written later.
+    /// Undoes a write that failed for lack of space: cuts it off durably, so that no crash brings it back. If
+    /// the file system does not even have the space for that, the new epoch still prevents its remains from
+    /// connecting to anything written later.
     fn rewind(&mut self) -> Result<()> {
         let Some(epoch) = self.epoch.checked_add(1) else {
             let flaw = Flaw::new("the writer's epoch", "less than 2^32 - 1", self.epoch);
@@ -256,7 +260,7 @@ impl WalWriter {
         self.current.reserved.cut();
         self.stored.close();
         if self.volume.resize(file, len).is_err() {
-            // Its first head gone, the rest is unreachable as well.
+            // With its first head gone, the rest is unreachable as well.
             let blank = [0; HEAD_LEN];
             if let Err(error) = self.volume.write(&[Write { file, offset: len, data: &blank }])
                 && !error.is_full()
@@ -278,13 +282,13 @@ impl WalWriter {
         Ok(())
     }
 
-    /// Writes what is pending and makes everything durable.
+    /// Writes what is pending, and makes everything durable.
     ///
     /// # Errors
     /// As [`WalWriter::write`].
     pub fn sync(&mut self) -> Result<()> {
         self.write()?;
-        // Oldest first, so that a power loss in between has the least to drop.
+        // Oldest first, so that a power loss in between drops the least.
         let mut result = Ok(());
         for old in self.older.iter_mut().filter(|old| !old.is_synced()) {
             result = result.and_then(|()| self.old_syncs.sync(&*self.volume, old.number, old.file));
@@ -296,20 +300,20 @@ impl WalWriter {
         if self.current.is_synced() { Ok(()) } else { self.sync_current() }
     }
 
-    /// Bytes written to log files by this writer, without attempts that failed.
+    /// Bytes written to log files by this writer, not counting failed attempts.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written
     }
 
-    /// Syncs of log files and, for new ones, of the directory.
+    /// Number of syncs of log files and, for new ones, of the directory.
     pub fn syncs(&self) -> u64 {
         self.syncs + self.old_syncs.made()
     }
 
-    /// Reads back and checks everything that was written from generation `low` on, and tells how many records that is.
+    /// Reads back and checks everything written from generation `low` on. Returns the number of records.
     ///
     /// # Errors
-    /// The damage ([`Error::Damaged`] if there is more than one), or the device's.
+    /// The damage ([`Error::Damaged`] if there is more than one), or an error of the device.
     pub fn verify(&self, low: u64) -> Result<u64> {
         let until = Written { generation: self.current.number, len: self.current.len };
         let mut found = verify(&*self.volume, self.database, low, until)?;

@@ -1,11 +1,11 @@
-//! The entries of a map in order, read ahead: while those of one leaf are eaten, those of the next are brought into the cache.
-//! (prange, `tree/range.rs`, one storey higher.)
+//! Iterates over a map in order with read-ahead: while the entries of one leaf are consumed, those of the next
+//! are prefetched into the cache. (Like prange in `tree/range.rs`, one level higher.)
 
 use super::Map;
 use super::entry::{Entry, Key};
 use super::search::{Goal, Page};
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Ahead<'a> {
     map: &'a Map,
     page: Option<Page<'a>>,
@@ -13,7 +13,7 @@ pub(crate) struct Ahead<'a> {
 }
 
 impl Map {
-    /// The entries from this key on (none: all). What is inserted meanwhile may be left out.
+    /// The entries from `from` on (or all, if `None`). Concurrent insertions may be missed.
     pub fn ahead(&self, from: Option<Key<'_>>) -> Ahead<'_> {
         let mut page = self.page(from.map_or(Goal::First, Goal::At));
         if let (Some(page), Some(key)) = (&mut page, from) {

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. An entry is written before anybody is told its place, never changed afterwards, its mark aside, and lives as long as the map.
+//! 1. An entry is written before its place is published, is never changed afterwards except for its mark, and
+//!    lives as long as the map.
 
 use super::memory::{Memory, Place, Table};
 use crate::bytecode::compare_bytes;
@@ -21,7 +22,7 @@ use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// The mark beside `vlen`.
+/// The mark in `vlen`: a reader has asked for the entry.
 const ASKED: u32 = 1 << 31;
 /// `vlen` of a removal.
 const NONE: u32 = ASKED - 1;
@@ -35,7 +36,7 @@ struct Head {
     vlen: AtomicU32,
 }
 
-/// Where the key begins: there is nothing but padding behind the head's last field.
+/// Where the key begins: only padding follows the head's last field.
 const HEAD: usize = offset_of!(Head, vlen) + size_of::<AtomicU32>();
 const _: () = assert!(HEAD == 20 && align_of::<Head>() <= 8);
 
@@ -47,21 +48,21 @@ pub(super) fn compare(a: Key<'_>, b: Key<'_>) -> Ordering {
     a.0.cmp(&b.0).then_with(|| compare_bytes(a.1, b.1)).then_with(|| b.2.cmp(&a.2))
 }
 
-/// Bytes in front of every key when keys are counted in bytes: those of the keyspace.
+/// Bytes of the keyspace, which precede each key when key bytes are counted.
 const KEYSPACE: usize = size_of::<KeyspaceId>();
 
-/// How many bytes two keys have in common, the keyspace's included.
+/// The number of leading bytes that two keys have in common, including the keyspace.
 pub(super) fn shared(a: Key<'_>, b: Key<'_>) -> usize {
     if a.0 != b.0 {
         return (a.0.0 ^ b.0.0).leading_zeros() as usize / 8;
     }
     let (a, b) = (a.1, b.1);
-    // By words first, since keys may be long.
+    // Compare words first, since keys may be long.
     let words = 8 * a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(a, b)| a == b).count();
     KEYSPACE + words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Whether the first `skip` bytes of two keys are the same, the keyspace's included.
+/// Whether two keys agree in the first `skip` bytes, including the keyspace.
 #[inline]
 pub(super) fn begins_alike(a: Key<'_>, b: Key<'_>, skip: usize) -> bool {
     match skip.checked_sub(KEYSPACE) {
@@ -70,8 +71,8 @@ pub(super) fn begins_alike(a: Key<'_>, b: Key<'_>, skip: usize) -> bool {
     }
 }
 
-/// Four bytes of a key behind the first `skip`, the keyspace's included, or all and zeros: among keys that have these in common they are in
-/// the keys' order.
+/// The four bytes of a key after the first `skip` (including the keyspace), padded with zeros. Among keys that
+/// agree in the first `skip` bytes, ranks are in key order.
 #[inline]
 pub(super) fn rank(key: Key<'_>, skip: usize) -> u32 {
     match skip.checked_sub(KEYSPACE) {
@@ -80,7 +81,7 @@ pub(super) fn rank(key: Key<'_>, skip: usize) -> u32 {
     }
 }
 
-/// The first four bytes, or all and zeros.
+/// The first four bytes, padded with zeros.
 #[inline]
 fn word(bytes: &[u8]) -> u32 {
     match bytes.first_chunk() {
@@ -121,33 +122,33 @@ impl<'a> Entry<'a> {
         self.head().klen as usize
     }
 
-    /// Where it stands.
+    /// The entry's key, which gives its position in the order.
     #[inline]
     pub fn key(self) -> Key<'a> {
         let head = self.head();
         (head.keyspace, self.bytes(HEAD, self.key_len()), head.seq)
     }
 
-    /// Its value; `None` for a removal.
+    /// The entry's value; `None` for a removal.
     pub fn value(self) -> Option<&'a [u8]> {
         let len = self.head().vlen.load(Relaxed) & !ASKED;
         (len != NONE).then(|| self.bytes(HEAD + self.key_len(), len as usize))
     }
 
-    /// Notes that somebody has asked for it.
+    /// Marks the entry as asked for.
     pub fn ask(self) {
-        // Mostly it is noted already, and the cache line stays with all who read it.
+        // Usually it is marked already; then the cache line stays shared among its readers.
         if !self.is_asked() {
             self.head().vlen.fetch_or(ASKED, Relaxed);
         }
     }
 
-    /// Whether somebody has asked for it.
+    /// Whether a reader has asked for the entry.
     pub fn is_asked(self) -> bool {
         self.head().vlen.load(Relaxed) & ASKED != 0
     }
 
-    /// Has it brought into the cache, as far as a short one goes.
+    /// Prefetches the entry into the cache, as much as a short one has.
     #[inline]
     pub(super) fn prefetch(self) {
         let start = self.head.as_ptr().cast::<u8>();
@@ -155,7 +156,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Writes an entry that nobody knows of yet.
+/// Writes an entry whose place is not yet published.
 pub(super) fn write(
     memory: &mut Memory,
     table: &Table,
@@ -189,7 +190,7 @@ pub(super) fn write(
     place
 }
 
-/// Has a cache line brought into the cache.
+/// Prefetches a cache line.
 #[inline]
 pub(super) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

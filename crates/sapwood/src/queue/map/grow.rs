@@ -1,4 +1,4 @@
-//! How entries come into the tree. One thread at a time does so.
+//! Insertion of entries into the tree, by one thread at a time.
 //!
 //! ```text
 //! leaf with room:   a slot more
@@ -6,13 +6,15 @@
 //!                   │    └ L         then one store exchanges P in its parent. L and P are idle, and written anew with the next split
 //!                   P'[ … L1 L2 … ]
 //! ```
-//! If P is full, it becomes two as well, and so on.
+//! If P is full, it is split as well, and so on.
 //!
-//! A batch's way is sought for some entries together, so that their leaves come into the cache at the same time, as the pages of a psync. (A walk
-//! down a list for each entry in turns was faster than one by one, too; here there is only one line to wait for.)
+//! The paths of several entries of a batch are searched together, so that their leaves come into the cache at
+//! the same time, like the pages of a psync call. (Walking down the list for each entry in turns was also
+//! faster than one by one; here there is only one line to wait for.)
 //!
 //! Invariants:
-//! 1. Nothing is exchanged before all that it leads to is written, and nothing is idle before it was exchanged.
+//! 1. Nothing is replaced before everything that the replacement leads to is written, and nothing is idle
+//!    before it was replaced.
 
 use super::entry::{Key, compare, rank, shared};
 use super::memory::Place;
@@ -20,17 +22,17 @@ use super::node::{Node, SLOTS, Side, Slot, Stem};
 use super::search::Goal;
 use super::{Fresh, Map, Writer};
 
-/// Entries whose way is sought together. Fewer have nothing to wait beside.
+/// Entries whose paths are searched together. With fewer, there is nothing to overlap.
 const TOGETHER: usize = 16;
-/// Bytes of a rank of ascending keys that the first two have in common.
+/// Bytes that the ranks of the first two of a series of ascending keys have in common.
 const EARLIER: usize = 2;
-/// Levels above the leaves: with 14 children each, more than places can tell of.
+/// Levels above the leaves: with 14 children each, more than places can address.
 const HEIGHT_MAX: usize = 12;
 
 const LEAF: usize = 0;
 const INNER: usize = 1;
 
-/// An inner node on the way to a leaf, which child of it that goes through, and where the node's range ends.
+/// An inner node on the path to a leaf, the index of the child on the path, and where the node's range ends.
 #[derive(Clone, Copy)]
 struct Step {
     node: Place,
@@ -38,7 +40,7 @@ struct Step {
     high: Place,
 }
 
-/// The way to a leaf, from the root on.
+/// The path to a leaf, from the root on.
 struct Way {
     steps: [Step; HEIGHT_MAX],
     len: usize,
@@ -46,10 +48,10 @@ struct Way {
     high: Place,
 }
 
-/// What a node is to be made of.
+/// The content of a node to be made.
 struct Plan<'s> {
     kind: usize,
-    /// In order. Their ranks are those that belong to `stem`, if there is one.
+    /// In order. Their ranks belong to `stem`, if there is one.
     slots: &'s [Slot],
     stem: Option<Stem>,
     low: Place,
@@ -57,12 +59,12 @@ struct Plan<'s> {
 }
 
 impl Map {
-    /// Brings the round into the tree.
+    /// Inserts the round into the tree.
     pub(super) fn insert_round(&self, writer: &mut Writer) {
         let round = std::mem::take(&mut writer.round);
         for some in round.chunks(TOGETHER) {
             let mut leaves = [Place::NOWHERE; TOGETHER];
-            // If the first one goes to the end, the others mostly do.
+            // If the first entry goes to the end, the others mostly do too.
             if some.len() > 1 && !self.is_behind(writer, self.entry(some[0].entry).key()) {
                 for (leaf, fresh) in leaves.iter_mut().zip(some) {
                     *leaf = self.leaf(self.entry(fresh.entry).key());
@@ -82,7 +84,7 @@ impl Map {
         !writer.last.is_somewhere() || compare(self.entry(writer.last).key(), key).is_lt()
     }
 
-    /// The leaf that a key belongs to. Only for whoever writes: nobody changes anything meanwhile.
+    /// The leaf that a key belongs to. Only for the writer, beside which nobody changes anything.
     fn leaf(&self, key: Key<'_>) -> Place {
         let Some((mut place, height)) = self.root() else { return Place::NOWHERE };
         for _ in 0..height {
@@ -122,7 +124,8 @@ impl Map {
             }
             let way = self.way(key);
             if is_behind && count == SLOTS {
-                // The leaf stays as it is, and full. Those that follow will differ a little earlier than these two do.
+                // The leaf stays as it is, full. Later keys are expected to differ from these a little earlier
+                // than these two do.
                 let right = self.fresh(writer, LEAF);
                 let skip = shared(self.entry(writer.last).key(), key).saturating_sub(EARLIER);
                 let slots = [Slot::new(rank(key, skip), entry)];
@@ -139,7 +142,7 @@ impl Map {
         }
     }
 
-    /// The way to the leaf that a key belongs to.
+    /// The path to the leaf that a key belongs to.
     fn way(&self, key: Key<'_>) -> Way {
         let nowhere = Step { node: Place::NOWHERE, index: 0, high: Place::NOWHERE };
         let mut way =
@@ -159,7 +162,7 @@ impl Map {
         way
     }
 
-    /// Makes two leaves of a full one; one of another that has no rank for a key.
+    /// Splits a full leaf in two. Replaces a leaf that has no rank for a key by one that has.
     fn part(&self, writer: &mut Writer, way: Way, key: Key<'_>) {
         let (leaf, high) = (way.leaf, way.high);
         let node = Node::at(&self.table, leaf);
@@ -186,7 +189,8 @@ impl Map {
         self.retire(writer, LEAF, leaf);
     }
 
-    /// Puts one node or two, of which the first begins where that does, in the place of that which a way leads to.
+    /// Replaces the node that the path leads to by one or two nodes, of which the first begins where that one
+    /// does.
     fn replace(&self, writer: &mut Writer, mut way: Way, mut one: Place, mut two: Option<Place>) {
         let len = way.len;
         let mut retired = len;
@@ -195,8 +199,8 @@ impl Map {
                 let height = self.root().map_or(0, |(_, height)| height);
                 match two {
                     None => {
-                        // Readers rely on it (`Map::descend`): the first leaf has no stem, so it has a rank for each key, and gives
-                        // way when it is full, to two.
+                        // Readers rely on this (`Map::descend`): the first leaf has no stem, so it has a rank
+                        // for each key, and when it is full it is replaced by two leaves.
                         debug_assert!(height > 0, "a leaf that is the root is not replaced by a single one");
                         self.set_root(one, height);
                     }
@@ -253,13 +257,13 @@ impl Map {
         }
     }
 
-    /// The key of a slot; an inner node's first child may have none.
+    /// The key of a slot. An inner node's first child may have none.
     fn key_of(&self, kind: usize, slot: Slot) -> Option<(Place, Key<'_>)> {
         let place = if kind == LEAF { slot.place() } else { Node::at(&self.table, slot.place()).low() };
         place.is_somewhere().then(|| (place, self.entry(place).key()))
     }
 
-    /// Makes a node, and if asked, one that has a rank for a key, too.
+    /// Makes a node. If `with` is given, the node also has a rank for that key.
     fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> Place {
         let Plan { kind, slots, stem: old, low, high } = plan;
         let is_fenced = low.is_somewhere() && high.is_somewhere();
@@ -305,7 +309,7 @@ impl Map {
         place
     }
 
-    /// A node that nobody can reach.
+    /// A node that is not reachable.
     fn fresh(&self, writer: &mut Writer, kind: usize) -> Place {
         loop {
             match writer.idle[kind].pop() {
@@ -315,7 +319,7 @@ impl Map {
         }
     }
 
-    /// Nobody can reach this one any more, if he is not there yet.
+    /// Retires a node: it is no longer reachable, except for readers that are already there.
     fn retire(&self, writer: &mut Writer, kind: usize, place: Place) {
         Node::at(&self.table, place).renew();
         writer.idle[kind].push(place);

@@ -1,17 +1,19 @@
-//! The memory of a map: taken in chunks, from what other maps have left ([`Spare`]) or from the operating system, given out from the front, given back as a whole. A large
-//! part of the budget comes and goes this way, and an allocator would keep what others gave up. What is given out has a *place*, four
-//! bytes in place of an address.
+//! The memory of a map. It is taken in chunks, from what earlier maps have left ([`Spare`]) or from the
+//! operating system, handed out from the front, and given back as a whole. A large part of the budget comes and
+//! goes this way, and an allocator would keep freed memory. Allocated memory is identified by a *place*: four
+//! bytes instead of an address.
 //!
 //! ```text
 //! place = 17 bits: which granule of 256 KiB │ 15 bits: which eight bytes of it      (0: nowhere)
 //! ```
-//! A chunk is one granule, or eight; a long entry is a granule of its own, however long.
+//! A chunk is one granule, or eight. A long entry is a granule of its own, however long.
 //!
 //! Invariants:
-//! 1. What was given out is never given out again, and stays where it is as long as the memory lives.
-//! 2. Of what a map has taken, at most a fifth or one small chunk waits to be used, and a sixteenth behind large entries; of what others have left, one huge one.
-//! 3. A granule is in the table before any place in it is given out.
-//! 4. What is in a place that was given out is whatever another map has left there, until it is written.
+//! 1. Allocated memory is never allocated again, and does not move as long as the `Memory` lives.
+//! 2. Of the memory that a map has taken, at most a fifth or one small chunk is unused, plus a sixteenth behind
+//!    large entries; of memory left by earlier maps, one huge chunk.
+//! 3. A granule is in the table before any place in it is handed out.
+//! 4. Until it is written, allocated memory contains whatever an earlier map has left there.
 
 use super::spare::Spare;
 use memmap2::MmapMut;
@@ -20,31 +22,34 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 
-/// What a short map takes at a time.
+/// The size of the chunks of a short map.
 pub(super) const CHUNK: usize = 256 << 10;
-/// What a longer one takes: a huge page of x86-64. A search comes to a new page with nearly every node, and a core knows the
-/// addresses of some 3000 pages; beyond them each node costs a second access, to the page table, and on a virtual machine
-/// more. (Linux aligns such a mapping since 6.7; before, or without huge pages, it is a chunk like any other.)
+/// The size of the chunks of a longer map: a huge page of x86-64. A search touches a new page with nearly every
+/// node, and a core caches the addresses of some 3000 pages; beyond that, each node costs a second access, to
+/// the page table, and more on a virtual machine. (Linux aligns such a mapping since 6.7. Before, or without
+/// huge pages, it is a chunk like any other.)
 pub(super) const HUGE: usize = 2 << 20;
-/// From here on a map is a longer one: about what 3000 small pages hold.
+/// A map of at least this size is a longer one: about what 3000 small pages hold.
 pub(super) const LONG: usize = 8 << 20;
-/// What has an allocation of its own.
+/// Entries of more than this many bytes have an allocation of their own.
 const ALONE: usize = CHUNK / 4;
 
-/// A page of the operating system's, or a part of one.
+/// A page of the operating system, or a part of one.
 const PAGE: usize = 4096;
 
-/// Bits of a place that say where in its granule it is, in units of eight bytes.
+/// The bits of a place that give the position in its granule, in units of eight bytes.
 const UNIT_BITS: u32 = (CHUNK / 8).ilog2();
 /// Granules of one part of the table.
 const PART: usize = 1024;
 /// Parts of the table.
 const PARTS: usize = 1 << (u32::BITS - UNIT_BITS) >> PART.ilog2();
-/// Granules that there can be: 131072. Nothing here tells whoever fills a queue that they come to an end, so he does not come so far:
-/// see `QUEUE_MAX` and `REPLAYED_MAX` in [`crate::options`], at twice the first of which a queue of entries that just stand alone has a half of them.
+/// The maximum number of granules: 131072. Nothing here warns a writer that they run out, so queues must stay
+/// smaller: see `QUEUE_MAX` and `REPLAYED_MAX` in [`crate::options`]. At twice the first of these, a queue
+/// whose entries share nothing has used a half of them.
 const GRANULES: usize = PARTS * PART;
 
-/// Where something is; see the module. It is known only to whoever put it there, or was told.
+/// The position of an allocation; see the module documentation. Only its writer knows it, and code that it was
+/// passed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(pub u32);
 
@@ -56,7 +61,7 @@ impl Place {
     }
 }
 
-/// Where the granules are: for all who know places.
+/// The addresses of the granules, for everyone who has places.
 pub(super) struct Table {
     parts: [OnceLock<Box<[AtomicPtr<u8>]>>; PARTS],
 }
@@ -68,7 +73,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// The address of a place that was given out.
+    /// The address of an allocated place.
     #[inline]
     pub fn at(&self, Place(place): Place) -> NonNull<u8> {
         let granule = (place >> UNIT_BITS) as usize;
@@ -88,19 +93,20 @@ impl Table {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Memory {
     chunks: Vec<MmapMut>,
-    /// Granules that are in the table. The first has no number 0, which would be a place that is nowhere.
+    /// Number of granules in the table. They are numbered from 1, because number 0 would make place 0, which
+    /// means nowhere.
     granules: usize,
-    /// The last chunk's first granule, where the chunk's free part begins, and how long that is.
+    /// The first granule of the last chunk, where the chunk's free part begins, and how long that is.
     granule: usize,
     at: usize,
     left: usize,
     spare: Arc<Spare>,
 }
 
-/// The map is gone: nobody looks for anything in its table any more.
+/// The map is gone, so nobody uses its table any more.
 impl Drop for Memory {
     fn drop(&mut self) {
         self.spare.keep(std::mem::take(&mut self.chunks));
@@ -112,7 +118,8 @@ impl Memory {
         Self { chunks: Vec::new(), granules: 1, granule: 0, at: 0, left: 0, spare }
     }
 
-    /// A place for `len` bytes, whatever they are, aligned to 8, or as asked; `total` counts what the map has.
+    /// Allocates `len` bytes with arbitrary content, aligned to `align` (8 or more). `total` counts the bytes
+    /// that the map has taken.
     #[inline]
     pub fn take(&mut self, len: usize, align: usize, table: &Table, total: &AtomicUsize) -> Place {
         debug_assert!(align.is_power_of_two() && (8..=4096).contains(&align));
@@ -124,7 +131,7 @@ impl Memory {
         let at = self.at + skipped;
         self.at = at + len;
         self.left -= skipped + len;
-        // The granules of a chunk have numbers that follow on, so the place counts through them.
+        // The granules of a chunk have consecutive numbers, so places run through them without a gap.
         Place(((self.granule as u32) << UNIT_BITS) + (at / 8) as u32)
     }
 
@@ -147,24 +154,24 @@ impl Memory {
         Place((granule as u32) << UNIT_BITS)
     }
 
-    /// Bytes taken that wait to be used.
+    /// Bytes taken but not yet used.
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// So many bytes from the system. They are pages that nobody has touched.
+    /// Maps `len` bytes from the operating system: fresh pages.
     fn map(&self, len: usize) -> MmapMut {
         self.spare.make_way(len);
         let Ok(chunk) = MmapMut::map_anon(len) else { no_memory(len) };
         #[cfg(all(target_os = "linux", not(miri)))]
         if len == HUGE {
-            // A wish only: without it everything works as well, if slower.
+            // Only a hint: without huge pages everything works as well, but slower.
             let _ = chunk.advise(memmap2::Advice::HugePage);
         }
         chunk
     }
 
-    /// Brings a chunk into the table, and says which of its granules is the first.
+    /// Adds a chunk to the table, and returns the number of its first granule.
     fn add(&mut self, mut chunk: MmapMut, granules: usize, table: &Table, total: &AtomicUsize) -> usize {
         let (start, len) = (chunk.as_mut_ptr(), chunk.len());
         if self.granules + granules > GRANULES {
@@ -176,7 +183,7 @@ impl Memory {
             table.set(first + number, start.wrapping_add(number * CHUNK));
         }
         self.granules += granules;
-        // The system gives whole pages.
+        // The system hands out whole pages.
         total.fetch_add(len.next_multiple_of(PAGE), Relaxed);
         first
     }

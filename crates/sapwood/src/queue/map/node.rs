@@ -9,19 +9,23 @@
 //!    20      4  sorted: slots of a leaf that were in order when it was written; those behind them came later, one after the other
 //!    24  29×8  slots: rank of a key, 4 bytes │ place of an entry (leaf), or of the node whose range begins with the key
 //! ```
-//! A *rank* is four bytes of a key behind the first `skip`. Most keys of a node are told apart by it, without a look at them.
+//! A *rank* is the four bytes of a key after the first `skip`. It distinguishes most keys of a node without
+//! looking at them.
 //!
 //! Invariants:
-//! 1. As long as a node can be reached, what is in use of its slots is what it was, but that an inner node's child may be exchanged for one
-//!    with the same content or a first part of it; low, stem, skip and sorted never change. A leaf's slots come in any order, and some may be added; those of an inner node
-//!    ascend, and none is added.
-//! 2. A node that cannot be reached any more may be written anew, as one of its kind, leaf or inner node. Before that its version grows;
-//!    and an inner node's grows after a child was exchanged and before that is written anew. So whoever has read the same
-//!    version before and after has read what was true.
-//!    That is, of a node's first word after he has made sure that it could be reached when he read it (`search.rs`): an idle node has the version
-//!    already that it will have when it is written anew.
-//! 3. Whatever the version: a leaf's slots in use lead to entries, those of an inner node to nodes, low and stem to entries or nowhere.
-//!    (All are stored with `Release` after what they lead to was written, and loaded with `Acquire`.)
+//! 1. While a node is reachable, its slots in use do not change, except that an inner node's child may be
+//!    replaced by one with the same content or a first part of it. `low`, `stem`, `skip` and `sorted` never
+//!    change. A leaf's slots are in any order, and slots may be added. An inner node's slots ascend, and none
+//!    is added.
+//! 2. An unreachable node may be rewritten, as one of its kind, leaf or inner node. Its version is incremented
+//!    before that. The version of an inner node is also incremented after a child was replaced, before that
+//!    child is rewritten. So a reader that has read the same version before and after has read a valid state.
+//!    This requires that the reader has read the node's first word, and then made sure that the node had been
+//!    reachable at that time (`search.rs`): an idle node already has the version that it will have when it is
+//!    rewritten.
+//! 3. In any version, a leaf's slots in use lead to entries, those of an inner node to nodes, and `low` and
+//!    `stem` to entries or nowhere. (All are stored with `Release` after their targets were written, and loaded
+//!    with `Acquire`.)
 
 use super::entry::{Entry, Key, begins_alike, compare, prefetch, rank};
 use super::memory::{Memory, Place, Table};
@@ -31,7 +35,7 @@ use std::sync::atomic::{
 
 /// Slots of a node.
 pub(super) const SLOTS: usize = 29;
-/// Nodes that are given memory together.
+/// Nodes whose memory is allocated together.
 pub(super) const TOGETHER: usize = 16;
 
 #[repr(C, align(64))]
@@ -46,7 +50,7 @@ pub(super) struct Node {
 
 const _: () = assert!(size_of::<Node>() == 256);
 
-/// A rank, and where it leads: ordered by rank.
+/// A rank, and the place it leads to; ordered by rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(pub u64);
 
@@ -68,7 +72,7 @@ impl Slot {
     }
 }
 
-/// Version, and slots in use.
+/// The version, and the number of slots in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -80,14 +84,14 @@ impl Word {
         ((self.0 & Self::COUNT) as usize).min(SLOTS)
     }
 
-    /// Whether both are of one version, whatever was added meanwhile.
+    /// Whether both are of the same version, regardless of slots added meanwhile.
     #[inline]
     pub fn is_as(self, other: Self) -> bool {
         (self.0 ^ other.0) & !Self::COUNT == 0
     }
 }
 
-/// Where a key stands among those of a node.
+/// The position of a key relative to the keys of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Below,
@@ -95,7 +99,7 @@ pub(super) enum Side {
     Above,
 }
 
-/// What its keys have in common.
+/// What the keys of a node have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Stem {
     pub skip: usize,
@@ -103,7 +107,7 @@ pub(super) struct Stem {
 }
 
 impl Node {
-    /// The node at a place where there is one.
+    /// The node at a place that holds one.
     #[inline]
     pub fn at(table: &Table, place: Place) -> &Self {
         // SAFETY: places of nodes are those that `blank` has made, whose memory is aligned, was given out for nodes alone, was zeroed
@@ -111,7 +115,7 @@ impl Node {
         unsafe { table.at(place).cast::<Self>().as_ref() }
     }
 
-    /// Nodes that are all zero, the last one first.
+    /// Allocates zeroed nodes; returns the last one first.
     pub fn blank(
         memory: &mut Memory,
         table: &Table,
@@ -140,7 +144,7 @@ impl Node {
         Place(self.low.load(Acquire))
     }
 
-    /// Slots that were there from the beginning, in order.
+    /// Number of slots that were there from the beginning, in order.
     #[inline]
     pub fn sorted(&self) -> usize {
         self.sorted.load(Acquire) as usize
@@ -150,7 +154,7 @@ impl Node {
         Stem { skip: self.skip.load(Acquire) as usize, stem: Place(self.stem.load(Acquire)) }
     }
 
-    /// Where a key stands that is in the node's range.
+    /// The position of a key that is in the node's range.
     #[inline]
     pub fn side(&self, table: &Table, key: Key<'_>) -> Side {
         let Stem { skip, stem } = self.stem();
@@ -163,7 +167,7 @@ impl Node {
         Side::At(rank(key, skip))
     }
 
-    /// Writes a node that nobody can reach.
+    /// Writes a node that is not reachable.
     pub fn write(&self, low: Place, stem: Stem, slots: &[Slot]) {
         self.low.store(low.0, Release);
         self.stem.store(stem.stem.0, Release);
@@ -184,18 +188,18 @@ impl Node {
         self.word.store(word + 1, Release);
     }
 
-    /// Exchanges an inner node's child.
+    /// Replaces an inner node's child.
     pub fn exchange(&self, index: usize, slot: Slot) {
         self.slots[index].store(slot.0, Release);
         self.renew();
     }
 
-    /// Lets everybody know that what he may read is not what he has read.
+    /// Increments the version, so that readers notice that the node may have changed.
     pub fn renew(&self) {
         self.word.store(self.word.load(Relaxed).wrapping_add(Word::COUNT + 1), Release);
     }
 
-    /// Has it brought into the cache.
+    /// Prefetches the node into the cache.
     #[inline]
     pub fn prefetch(table: &Table, place: Place) {
         let start = table.at(place).as_ptr();

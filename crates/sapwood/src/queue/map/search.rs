@@ -1,31 +1,32 @@
-//! How readers find their way, beside the one who writes, without waiting for him: they read a node, and then whether it still is of the version
-//! that it was. If not, they begin again, and whoever writes has come further meanwhile.
+//! How readers search the tree beside the writer, without waiting for it: they read a node, and then check that
+//! its version has not changed. If it has, they start over; the writer has made progress meanwhile.
 //!
 //! Invariants:
-//! 1. A child is believed to be one if its word was read before its parent's was found unchanged. An idle node has the version already that it will
-//!    have when it is written anew, so its word alone says nothing.
-//! 2. What was read of a node is believed if its version was found unchanged afterwards.
+//! 1. A child is trusted to be one only if its word was read before its parent's word was found unchanged. An
+//!    idle node already has the version that it will have when it is rewritten, so its word alone proves
+//!    nothing.
+//! 2. What was read of a node is trusted only if its version was found unchanged afterwards.
 
 use super::Map;
 use super::entry::{Entry, Key, compare};
 use super::memory::Place;
 use super::node::{Node, SLOTS, Side, Slot, Word};
 
-/// Where to.
+/// The target of a search.
 #[derive(Clone, Copy)]
 pub(super) enum Goal<'k> {
-    /// The beginning.
+    /// The beginning of the map.
     First,
-    /// Where the key is, or would be.
+    /// The position of the key, whether or not it exists.
     At(Key<'k>),
-    /// Where what is before the key is.
+    /// The position just before the key.
     Before(Key<'k>),
-    /// The end.
+    /// The end of the map.
     Last,
 }
 
 impl Goal<'_> {
-    /// Whether it is before what begins with `low`.
+    /// Whether the target comes before a range that begins with `low`.
     fn is_before(self, low: Key<'_>) -> bool {
         match self {
             Goal::First => true,
@@ -36,18 +37,18 @@ impl Goal<'_> {
     }
 }
 
-/// A leaf, and its word when it certainly was the one.
+/// A leaf, and its word at a time when it certainly was the right leaf.
 pub(super) struct Leaf<'a> {
     pub node: &'a Node,
     pub word: Word,
-    /// The entry that the next leaf begins with, if that was to be known.
+    /// The entry that the next leaf begins with, if requested.
     pub upper: Place,
-    /// Whether that may have the key that was sought.
+    /// Whether the next leaf may also have the key.
     pub goes_on: bool,
 }
 
 impl Node {
-    /// Which child of an inner node leads there, and whether the next one may begin with the same key.
+    /// The index of the child that leads to the target, and whether the next child may begin with the same key.
     #[inline]
     pub(super) fn child(&self, map: &Map, word: Word, goal: Goal<'_>) -> (usize, bool) {
         let count = word.count();
@@ -62,7 +63,7 @@ impl Node {
             Side::Above => return (last, false),
             Side::At(rank) => rank,
         };
-        // The first slot of this rank or a higher one, by halves.
+        // Binary search for the first slot with this rank or a higher one.
         let (mut first, mut len) = (0, count);
         while len > 0 {
             let half = len / 2;
@@ -85,7 +86,8 @@ impl Node {
 }
 
 impl<'a> Leaf<'a> {
-    /// The newest entry of a key in it. That is the last that came, or if none did, the first one of those that were there in order.
+    /// The newest entry of a key in the leaf. That is the last one added; if none was added, the first one of
+    /// those that were there in order.
     #[inline]
     fn find(&self, map: &'a Map, key: Key<'_>) -> Option<Entry<'a>> {
         let Side::At(rank) = self.node.side(&map.table, key) else { return None };
@@ -102,7 +104,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Where tests let somebody write between what a reader reads and what he makes of it.
+/// Lets a test run a write between a reader's read and its check.
 #[inline]
 fn pause() {
     #[cfg(test)]
@@ -110,7 +112,7 @@ fn pause() {
 }
 
 impl Map {
-    /// The leaf for a goal, and where the next one begins, if that is wanted. `None`: the map is empty.
+    /// The leaf for a target, and where the next leaf begins, if requested. `None` if the map is empty.
     #[inline]
     pub(super) fn descend<const UPPER: bool>(&self, goal: Goal<'_>) -> Option<Leaf<'_>> {
         loop {
@@ -119,9 +121,11 @@ impl Map {
             let mut node = Node::at(&self.table, place);
             pause();
             let mut word = node.word();
-            // The same root may have been idle in between, when its word was read, and be written anew. Of an inner node all else is read from here on,
-            // and then all of its word again. A leaf's word is compared without its count, which might be the idle one's: so a root that is
-            // a leaf must have been the root all the time. It is, since it gives way to an inner node only (`Map::replace`), and roots never become lower.
+            // When its word was read, the root may have been idle, and it may be rewritten as the same root.
+            // Everything else of an inner node is read after this, and then its whole word is compared. A
+            // leaf's word is compared without its count, which might be that of the idle node. So a root that
+            // is a leaf must have been the root all the time. It has been, since it is replaced by an inner
+            // node only (`Map::replace`), and the tree never becomes lower.
             if self.root() == root
                 && let Some(leaf) = self.descend_from::<UPPER>(&mut node, &mut word, height, goal)
             {
@@ -131,7 +135,7 @@ impl Map {
         }
     }
 
-    /// The same from the root on. `None`: what was read is not true any more.
+    /// Descends from the root. `None` if what was read is no longer valid.
     #[inline]
     fn descend_from<'a, const UPPER: bool>(
         &'a self,
@@ -160,13 +164,14 @@ impl Map {
         Some(Leaf { node, word: *word, upper, goes_on })
     }
 
-    /// An inner node that is read while it is written may have no slot at all.
+    /// An inner node that is read while it is being written may have no slot at all.
     #[inline]
     fn sound(&self, place: Place) -> Option<Place> {
         place.is_somewhere().then_some(place)
     }
 
-    /// The newest entry of a key up to its sequence number, if those of the key came in the order of theirs.
+    /// The newest entry of a key up to its sequence number, provided that the entries of the key were inserted
+    /// in the order of their sequence numbers.
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         loop {
             let leaf = self.descend::<false>(Goal::At(key))?;
@@ -181,12 +186,12 @@ impl Map {
             if !leaf.goes_on {
                 return None;
             }
-            // Its versions are in several leaves.
+            // The versions of the key are in several leaves.
             return self.at_or_after(key).filter(|entry| (entry.key().0, entry.key().1) == (key.0, key.1));
         }
     }
 
-    /// The entries of a leaf in order, and the first one behind them.
+    /// The entries of a leaf in order, and the first one after them.
     pub(super) fn page(&self, goal: Goal<'_>) -> Option<Page<'_>> {
         #[cfg(test)]
         super::tests::page();
@@ -206,7 +211,7 @@ impl Map {
         }
     }
 
-    /// Brings the slots of a leaf into their entries' order.
+    /// Sorts the slots of a leaf by their entries' keys.
     pub(super) fn sort(&self, slots: &mut [Slot]) {
         slots.sort_unstable();
         for alike in slots.chunk_by_mut(|a, b| a.rank() == b.rank()) {
@@ -219,12 +224,12 @@ impl Map {
     }
 }
 
-/// The entries of a leaf, in order, as they were at one moment.
+/// The entries of a leaf, in order, as of one moment.
 pub(super) struct Page<'a> {
     slots: [Slot; SLOTS],
     at: usize,
     len: usize,
-    /// What the next leaf begins with.
+    /// The entry that the next leaf begins with.
     pub upper: Option<Entry<'a>>,
 }
 
@@ -236,35 +241,35 @@ impl<'a> Page<'a> {
         Some(map.entry(slot.place()))
     }
 
-    /// The last of those that are left, which then is not.
+    /// Removes and returns the last remaining entry.
     pub fn next_back(&mut self, map: &'a Map) -> Option<Entry<'a>> {
         let slot = self.slots[self.at..self.len].last()?;
         self.len -= 1;
         Some(map.entry(slot.place()))
     }
 
-    /// The first one of the leaf, whatever is left.
+    /// The first entry of the leaf, even if it was already removed.
     pub fn first(&self, map: &'a Map) -> Entry<'a> {
         map.entry(self.slots[0].place())
     }
 
-    /// Leaves out what is not before the key.
+    /// Drops entries at or after the key.
     pub fn end_before(&mut self, map: &'a Map, key: Key<'_>) {
         self.len = self.before(map, key);
     }
 
-    /// Has the last entries that are left brought into the cache, so many at most.
+    /// Prefetches up to `most` of the last remaining entries into the cache.
     pub fn prefetch_back(&self, map: &'a Map, most: usize) {
         let slots = self.slots[self.at..self.len].iter().rev().take(most);
         slots.for_each(|slot| map.entry(slot.place()).prefetch());
     }
 
-    /// Has the next entries brought into the cache, so many at most.
+    /// Prefetches up to `most` of the next entries into the cache.
     pub fn prefetch(&self, map: &'a Map, most: usize) {
         self.slots[self.at..self.len].iter().take(most).for_each(|slot| map.entry(slot.place()).prefetch());
     }
 
-    /// Has the one brought into the cache that is so many further on.
+    /// Prefetches the entry that is `further` positions ahead.
     #[inline]
     pub fn prefetch_one(&self, map: &'a Map, further: usize) {
         if let Some(slot) = self.slots[self.at..self.len].get(further) {
@@ -272,12 +277,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Leaves out what is before the key.
+    /// Drops entries before the key.
     pub fn skip_to(&mut self, map: &'a Map, key: Key<'_>) {
         self.at = self.before(map, key);
     }
 
-    /// How many are before the key.
+    /// The number of entries before the key.
     pub fn before(&self, map: &'a Map, key: Key<'_>) -> usize {
         self.slots[..self.len].partition_point(|slot| compare(map.entry(slot.place()).key(), key).is_lt())
     }

@@ -1,24 +1,28 @@
-//! Memory of queues that are gone, kept for the next one. A queue of 20 MiB may live for a tenth of a second, and was mapped, zeroed page by page and
-//! unmapped by the system each time: a third of what a committing thread did.
+//! Memory of freed queues, kept for the next one. A queue of 20 MiB may live for only a tenth of a second.
+//! Mapping it, zeroing it page by page and unmapping it each time took a third of a committing thread's time.
 //!
 //! ```text
 //! queue ──dropped by the last who holds it──▶ spare ──take──▶ the next queue
 //!                                               │ the next has not taken it for a while, or maps something else: to the system
 //! ```
-//! It is *open* from the freezing of a queue on, since then there is a next one, until nothing has come for some time.
+//! It is *open* from the freezing of a queue, when there is a next queue, until nothing has arrived for some
+//! time.
 //!
 //! Invariants:
-//! 1. Whoever gives a chunk has it for himself, and so has whoever takes it: no place in it is known to anybody.
-//! 2. There is at most what one queue takes, and nothing when it is closed.
-//! 3. A queue that takes memory makes all together no more as long as there is some here: what it maps goes from here to the system.
-//! 4. Its lock is the last one that anybody takes, since a queue may be dropped anywhere; and nothing is unmapped under it.
+//! 1. A chunk belongs exclusively to the thread that gives it, and then to the thread that takes it: nobody
+//!    knows a place in it.
+//! 2. It holds at most what one queue takes, and nothing when it is closed.
+//! 3. While it holds memory, a queue that takes memory does not increase the total: for each byte that the
+//!    queue maps, a byte is released from here to the system.
+//! 4. Its lock is the last in the lock order, since a queue may be dropped anywhere. Nothing is unmapped under
+//!    it.
 
 use super::memory::{CHUNK, HUGE, LONG};
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Spare {
     kept: Mutex<Kept>,
@@ -26,9 +30,9 @@ pub(crate) struct Spare {
 
 #[derive(Default)]
 struct Kept {
-    /// Bytes, at most; 0: it is closed.
+    /// The maximum in bytes; 0 if it is closed.
     most: usize,
-    /// When it was opened, or got something last.
+    /// When it was opened, or last received something.
     since: Option<Instant>,
     huge: Vec<MmapMut>,
     small: Vec<MmapMut>,
@@ -39,7 +43,7 @@ impl Kept {
         self.huge.len() * HUGE + self.small.len() * CHUNK
     }
 
-    /// What goes so that it is at most so many bytes: the small ones first.
+    /// Removes chunks until at most `most` bytes are left, the small ones first. Returns the removed ones.
     fn beyond(&mut self, most: usize) -> Vec<MmapMut> {
         let mut beyond = Vec::new();
         while self.bytes() > most {
@@ -49,19 +53,19 @@ impl Kept {
     }
 }
 
-/// Bytes of whole chunks that a queue takes which is full with so many.
+/// Bytes in whole chunks of a queue that is full at `queue` bytes.
 fn whole(queue: usize) -> usize {
     queue.next_multiple_of(if queue < LONG { CHUNK } else { HUGE })
 }
 
 impl Spare {
-    /// From now on keeps what a queue gives up, as much as one takes that is full with so many bytes.
+    /// Opens it: keeps the memory of freed queues, as much as one queue takes that is full at `queue` bytes.
     pub fn open(&self, queue: usize) {
         let mut kept = self.kept.lock();
         (kept.most, kept.since) = (whole(queue), Some(Instant::now()));
     }
 
-    /// If it is open: a queue is full with so many bytes now.
+    /// If it is open, changes the limit: a queue is now full at `queue` bytes.
     pub fn limit(&self, queue: usize) {
         let mut kept = self.kept.lock();
         if kept.most == 0 {
@@ -74,7 +78,7 @@ impl Spare {
         drop(beyond);
     }
 
-    /// Closes it if nothing has come for so long, and says how many bytes it has given to the system.
+    /// Closes it if nothing has arrived for `time`. Returns the number of bytes given back to the system.
     pub fn close_after(&self, time: Duration) -> usize {
         let mut kept = self.kept.lock();
         if kept.since.is_none_or(|since| since.elapsed() < time) {
@@ -93,14 +97,15 @@ impl Spare {
         self.kept.lock().bytes()
     }
 
-    /// A chunk for a queue: a huge one if there is any, whatever the queue's length; a small one only for a short queue. Nobody knows what is in it.
+    /// Takes a chunk for a queue: a huge one if there is any, for queues of any length; a small one only for a
+    /// short queue. Its content is arbitrary.
     pub(super) fn take(&self, is_long: bool) -> Option<MmapMut> {
         let mut kept = self.kept.lock();
         let kept = &mut *kept;
         kept.huge.pop().or_else(|| if is_long { None } else { kept.small.pop() })
     }
 
-    /// A queue will map so many bytes.
+    /// Releases as many bytes as a queue is about to map.
     pub(super) fn make_way(&self, bytes: usize) {
         let mut kept = self.kept.lock();
         let most = kept.bytes().saturating_sub(bytes);
@@ -109,11 +114,11 @@ impl Spare {
         drop(beyond);
     }
 
-    /// Keeps chunks of these two lengths as far as there is room. All else the system has again.
+    /// Keeps chunks of these two sizes as far as there is room. All others go back to the system.
     pub(super) fn keep(&self, chunks: Vec<MmapMut>) {
         let mut others = Vec::new();
         let mut kept = self.kept.lock();
-        // Those that a queue has taken last are huge, if any are.
+        // The chunks that a queue took last are huge, if any are.
         for chunk in chunks.into_iter().rev() {
             if kept.bytes() + chunk.len() > kept.most {
                 others.push(chunk);
@@ -136,7 +141,7 @@ impl Spare {
     }
 }
 
-/// Such as no queue leaves behind, so that tests see who relies on zeros.
+/// Fills a chunk with bytes that no queue leaves behind, so that tests detect code that relies on zeros.
 #[cfg(test)]
 fn soiled(mut chunk: MmapMut) -> MmapMut {
     chunk.fill(0xa5);

@@ -1,4 +1,5 @@
-//! Which frames are idle, and which have memory: slabs of the operating system's memory, divided into frames of each class.
+//! Keeps track of which frames are idle and which have memory. Frames lie in slabs of the operating system's
+//! memory; a slab is divided into frames of one class.
 //!
 //! ```text
 //! slab of class n (1 MiB of the operating system's memory) = 256 / n frames of n pages; of one page: whole or two halves
@@ -6,10 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A frame is in use, in one of the two lists of its class, or in [`Going`]; never two of that. Half a frame is in use, or idle beside one that is in
-//!    use: two idle halves are a whole.
+//! 1. A frame is in use, in one of the two lists of its class, or in [`Going`]; in exactly one of these. A
+//!    half frame is in use, or idle beside one that is in use: two idle halves become a whole.
 //! 2. Slabs live as long as their lists.
-//! 3. Pages in use and idle are counted; what is going is neither.
+//! 3. Pages in use and idle are counted; those in [`Going`] are neither.
 
 use super::{HALF, PAGE, PAGES_MAX};
 use memmap2::{MmapMut, MmapRaw};
@@ -22,7 +23,7 @@ pub(super) const PAGES_A_SLAB: usize = 256;
 #[derive(Default)]
 pub(super) struct Lists {
     pub(super) slabs: Vec<Arc<MmapRaw>>,
-    /// Frames of `n + 1` pages: idle, and without memory.
+    /// Frames of `n + 1` pages: idle, and cold (without memory).
     pub(super) classes: [Class; PAGES_MAX],
     /// Idle halves of pages that are in use, by address.
     pub(super) halves: BTreeMap<usize, Place>,
@@ -30,7 +31,8 @@ pub(super) struct Lists {
     pub(super) idle_pages: usize,
     /// Pages that may have memory, in use or idle.
     pub(super) allowed: usize,
-    /// Pages that may be idle besides, whatever is in use: readers have nodes in their hands that nobody has counted.
+    /// Pages that may be idle in addition, however many are in use: readers hold nodes that nobody has
+    /// counted.
     pub(super) spare: usize,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct Class {
     pub(super) cold: Vec<Place>,
 }
 
-/// Where a frame lies.
+/// Address and class of a frame.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pages: usize,
@@ -54,11 +56,12 @@ impl Place {
     }
 }
 
-// SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists (invariant 1).
+// SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists
+// (invariant 1).
 unsafe impl Send for Place {}
 
 impl Lists {
-    /// A frame of its own; `None` if the system gives no memory.
+    /// Takes a frame; `None` if the system gives no memory.
     pub(super) fn take(&mut self, pages: usize) -> Option<Place> {
         let Self { slabs, classes, used_pages, idle_pages, .. } = self;
         let lists = &mut classes[pages - 1];
@@ -82,7 +85,8 @@ impl Lists {
         Some(place)
     }
 
-    /// Half a page: one that is idle, the first, so that they gather in few pages; or that of a page which nobody uses.
+    /// Takes half a page: the idle half with the lowest address, so that halves gather in few pages, or else
+    /// one half of an unused page.
     pub(super) fn take_half(&mut self) -> Option<Place> {
         if let Some((_, place)) = self.halves.pop_first() {
             return Some(place);
@@ -101,18 +105,19 @@ impl Lists {
         self.classes[place.pages - 1].idle.push(place);
     }
 
-    /// If more is idle than may be, takes those frames out whose memory is to go, of whatever class. Those of many pages first: they are wanted least.
+    /// If too much is idle, takes out frames of any class whose memory is to be given back. Those of many
+    /// pages go first: they are needed least.
     pub(super) fn take_surplus(&mut self) -> Option<Going> {
         let most = self.spare + self.allowed.saturating_sub(self.used_pages);
         if self.idle_pages <= most {
             return None;
         }
-        // Room for others too, so that the next to come does not do this again.
+        // Takes some more, so that the next frame given back does not trigger this again.
         let pages = most - self.spare / 2;
         let mut places = Vec::new();
         for lists in self.classes.iter_mut().rev() {
             let Some(class) = lists.idle.first().map(|place| place.pages) else { continue };
-            // Those that have been idle for longest.
+            // The frames that have been idle longest.
             let count = (self.idle_pages.saturating_sub(pages)).div_ceil(class).min(lists.idle.len());
             self.idle_pages -= count * class;
             places.extend(lists.idle.drain(..count));
@@ -123,7 +128,7 @@ impl Lists {
         Some(Going { slabs: slabs.collect(), places })
     }
 
-    /// Takes back frames whose memory has gone.
+    /// Takes back frames whose memory was given back.
     pub(super) fn put_cold(&mut self, going: Going) {
         for place in going.places {
             self.classes[place.pages - 1].cold.push(place);
@@ -131,7 +136,7 @@ impl Lists {
     }
 
     pub(super) fn give_half(&mut self, place: Place) {
-        // Slabs begin on pages.
+        // Slabs begin on page boundaries.
         match self.halves.remove(&(place.address() ^ HALF)) {
             Some(other) if other.address() < place.address() => self.give(other),
             Some(_) => self.give(place),
@@ -140,16 +145,16 @@ impl Lists {
     }
 }
 
-/// Frames that nobody uses and that are in no list.
+/// Frames that are not in use and in no list.
 pub(super) struct Going {
-    /// In the order of their slabs and addresses.
+    /// Sorted by slab and address.
     pub(super) places: Vec<Place>,
-    /// The slabs, each once.
+    /// The slabs of these, each once.
     slabs: Vec<Arc<MmapRaw>>,
 }
 
 impl Going {
-    /// Gives the memory behind the frames back to the operating system, with one call for neighbours.
+    /// Gives the frames' memory back to the operating system, with one call for neighbours.
     pub(super) fn cool(&self) {
         for (places, slab) in self.places.chunk_by(|a, b| a.slab == b.slab).zip(&self.slabs) {
             for neighbours in places.chunk_by(|a, b| a.address() + a.pages * PAGE == b.address()) {
@@ -160,11 +165,12 @@ impl Going {
     }
 }
 
-/// Gives so many bytes of a slab back to the operating system, as far as they are whole pages of its own.
+/// Gives the whole system pages within a range of a slab back to the operating system.
 fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
     #[cfg(all(unix, not(miri)))]
     if let Some(pages) = psync::page_size().and_then(|page| whole_pages(offset, len, page)) {
-        // SAFETY: nobody uses the frames, so nobody misses their content, and no other frame lies in these pages. If the system refuses, their memory stays.
+        // SAFETY: nobody uses the frames, so nobody misses their content, and no other frame lies in these
+        // pages. If the system refuses, their memory stays.
         let _ = unsafe {
             slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len())
         };
@@ -173,8 +179,8 @@ fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
     let _ = (slab, offset, len);
 }
 
-/// The pages of the system's that lie wholly within so many bytes of a slab, if any does. A frame may be a part of one, where they are longer than ours: what shares a
-/// page with it would be zeros afterwards.
+/// The system's pages that lie wholly within a range of a slab, if any does. If they are longer than ours, a
+/// frame may be a part of one, and the other frames in that page would read as zeros.
 #[cfg_attr(any(not(unix), miri), allow(dead_code))]
 fn whole_pages(offset: usize, len: usize, page: usize) -> Option<std::ops::Range<usize>> {
     let (start, end) = (offset.next_multiple_of(page), (offset + len) / page * page);

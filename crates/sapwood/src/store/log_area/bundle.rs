@@ -1,13 +1,13 @@
-//! A bundle: some layers of a block in one piece of memory, with one maplet.
+//! A bundle: several layers of a block in one allocation, with one maplet.
 //!
 //! ```text
 //! layers 1 │ changes 4 │ maplet │ a head for each layer │ ids of all pieces, oldest layer first │ fences of all layers
 //! ```
-//! What heads, ids and fences are: [`Row`].
+//! For heads, ids and fences see [`Row`].
 //!
 //! Invariants:
-//! 1. It is never changed, so that versions share it: who appends makes another.
-//! 2. Appending copies no more changes than [`BUNDLE_CHANGES`], and no more bytes than [`BUNDLE_LEN`].
+//! 1. It is immutable, so that versions share it: appending makes another.
+//! 2. Appending copies at most [`BUNDLE_CHANGES`] changes, and at most [`BUNDLE_LEN`] bytes.
 
 use super::layer::Layer;
 use super::row::{Head, Ids, Row};
@@ -15,39 +15,39 @@ use crate::bytecode::Reader;
 use crate::store::maplet::{Entry, KeyHash, LAYERS, Maplet};
 use std::sync::Arc;
 
-/// Changes up to which layers are bundled: some 500 bytes that are copied for one more. A bundle for each layer would be more than
-/// the layer itself where a flush has fifteen changes for a block.
+/// Layers are bundled up to this many changes: some 500 bytes that are copied for one more layer. If a flush
+/// has fifteen changes for a block, a bundle for each layer would be larger than the layer itself.
 pub(super) const BUNDLE_CHANGES: usize = 256;
-/// The same in bytes, of which fences may be many.
+/// The same limit in bytes, since fences may be long.
 const BUNDLE_LEN: usize = 2048;
 
-/// Of how many layers a bundle is, and their changes.
+/// Bytes of the counts at the beginning: layers and changes.
 const SIZES: usize = 1 + 4;
 
-/// Some layers, oldest first; never empty.
+/// Several layers, oldest first; never empty.
 #[derive(Clone, Debug)]
 pub(super) struct Bundle(Arc<[u8]>);
 
 impl Bundle {
-    /// One layer, of keys with these hashes.
+    /// A bundle of one layer, with keys of these hashes.
     pub fn of(layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
         let mut entries: Vec<_> = hashes.iter().map(|hash| hash.in_layer(0)).collect();
         entries.sort_unstable();
         Self::made_of(0, [&[]; 3], layer, &entries)
     }
 
-    /// This one with a layer more, of keys with these hashes.
+    /// This bundle with one more layer, with keys of these hashes.
     pub fn with(&self, layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
         let (layers, mut entries): (_, Vec<_>) = (self.len(), self.maplet().entries().collect());
         let old = entries.len();
         entries.extend(hashes.iter().map(|hash| hash.in_layer(layers)));
         entries[old..].sort_unstable();
-        // It finds both runs, and merges them.
+        // A stable sort, which finds both sorted runs and merges them.
         entries.sort();
         Self::made_of(layers, self.parts(), layer, &entries)
     }
 
-    /// So many layers, of which are these parts, and one behind them; these are the entries of all.
+    /// A bundle of `layers` old layers, given by their parts, and a new one. `entries`: of all of them.
     fn made_of(layers: usize, [heads, ids, fences]: [&[u8]; 3], layer: Layer<'_>, entries: &[Entry]) -> Self {
         let mut out = Vec::new();
         out.push(layers as u8 + 1);
@@ -66,7 +66,7 @@ impl Bundle {
         Maplet::split(self.len(), self.changes(), &self.0[SIZES..])
     }
 
-    /// Heads, ids and fences.
+    /// The bytes of all heads, ids and fences.
     fn parts(&self) -> [&[u8]; 3] {
         let (_, rest) = self.split();
         let mut reader = Reader::new(rest);
@@ -81,7 +81,7 @@ impl Bundle {
         usize::from(self.0[0])
     }
 
-    /// Changes in all of them.
+    /// Number of changes in all layers.
     pub fn changes(&self) -> usize {
         let [a, b, c, d] = [self.0[1], self.0[2], self.0[3], self.0[4]];
         u32::from_le_bytes([a, b, c, d]) as usize
@@ -110,17 +110,17 @@ impl Bundle {
         Ids::of(ids)
     }
 
-    /// Whether a layer of so many changes belongs to it, and not into another bundle.
+    /// Whether a layer of so many changes goes into this bundle, not into a new one.
     pub fn takes(&self, changes: usize) -> bool {
         self.len() < LAYERS && self.changes() + changes <= BUNDLE_CHANGES && self.0.len() <= BUNDLE_LEN
     }
 
-    /// Bytes of memory, with what an allocator takes, and counts beside it.
+    /// Bytes of memory, with the overhead of the allocator and the reference counts.
     pub fn memory(&self) -> usize {
         16 + 12 + self.0.len()
     }
 
-    /// What it takes if the next layer makes another of it, which it may.
+    /// Bytes that are copied if the next layer goes into this bundle.
     pub fn copied(&self) -> usize {
         if self.takes(1) { self.memory() } else { 0 }
     }

@@ -1,11 +1,11 @@
-//! Fences: keys that divide the pieces of a layer from each other, as the manifest and the memory have them.
+//! Fences: the keys that divide the pieces of a layer, as the manifest and the memory store them.
 //!
-//! Invariant: those of a layer ascend strictly; the keys of a piece lie at or above its fence and below the next one's. The first piece has none: what is
-//! below the second's fence is there.
+//! Invariant: the fences of a layer ascend strictly; the keys of a piece lie at or above its fence and below
+//! the next one. The first piece has no fence: all keys below the second piece's fence belong to it.
 
 use crate::bytecode::{Reader, put_varint};
 
-/// Keys one after the other, each behind its length, a varint.
+/// Keys one after the other, each behind its length as a varint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fences<'a>(pub &'a [u8]);
 
@@ -22,13 +22,13 @@ impl<'a> Iterator for Fences<'a> {
 }
 
 impl<'a> Fences<'a> {
-    /// Appends a fence to some.
+    /// Appends a fence.
     pub fn put(out: &mut Vec<u8>, fence: &[u8]) {
         put_varint(out, fence.len() as u64);
         out.extend_from_slice(fence);
     }
 
-    /// Takes so many off the front, if there are as many.
+    /// Splits so many fences off the front, if there are as many.
     pub fn split(&mut self, count: usize) -> Option<Self> {
         let all = self.0;
         for _ in 0..count {

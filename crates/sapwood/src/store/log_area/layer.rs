@@ -3,13 +3,13 @@
 use super::fences::Fences;
 use crate::node::NodeId;
 
-/// What a flush appends to a block. What becomes of it in memory is a [`Row`](super::Row).
+/// What a flush appends to a block. In memory it becomes a [`Row`](super::Row).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layer<'a> {
-    /// In key order; one at least.
+    /// In key order; at least one.
     pub pieces: &'a [NodeId],
-    /// Those of all pieces but the first.
+    /// Fences of all pieces but the first.
     pub fences: Fences<'a>,
-    /// Changes that are removals.
+    /// Number of changes that are removals.
     pub removals: u32,
 }

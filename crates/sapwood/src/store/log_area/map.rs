@@ -1,6 +1,6 @@
-//! The map of log areas: which block has which, and sums over all of them.
+//! The map of log areas: finds the log area of a block, and keeps sums over all areas.
 //!
-//! Invariant: it is a value, as the mapping table is: a clone keeps what it saw.
+//! Invariant: it is a value, like the mapping table: changing a clone leaves the original as it was.
 
 use super::layer::Layer;
 use super::{LogArea, Size};
@@ -8,7 +8,7 @@ use crate::node::NodeId;
 use crate::store::maplet::KeyHash;
 use std::sync::Arc;
 
-/// Ids of neighbouring blocks share a chunk: what one change to a shared map copies.
+/// Number of neighbouring ids that share a chunk, which is what one change to a shared map copies.
 const CHUNK: u64 = 1024;
 type Chunk = Vec<(NodeId, Arc<LogArea>)>;
 
@@ -23,7 +23,7 @@ pub(crate) struct LogAreas {
 /// Bytes of memory of all log areas.
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
-    /// Of areas, of bundles, and of those of these that one more layer would copy.
+    /// Of areas, of bundles, and of the bundles that appending one more layer would copy.
     areas: usize,
     bundles: usize,
     copied: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Totals {
     pub pieces: u64,
     pub changes: u64,
     pub bytes: u64,
-    /// Of these, those of records that no leaf has, probably.
+    /// Bytes of records that probably no leaf has.
     pub fresh: u64,
 }
 
@@ -62,7 +62,7 @@ impl LogAreas {
         chunk.binary_search_by_key(&block, |(id, _)| *id).ok().map(|index| &chunk[index].1)
     }
 
-    /// Adds a layer, whose pieces are so long together, at the end of the block's area, with keys of these hashes.
+    /// Appends a layer to the block's area. `size`: of all its pieces together; `hashes`: of its keys.
     pub fn push(&mut self, block: NodeId, layer: Layer<'_>, size: Size, hashes: &[KeyHash]) {
         let index = (block.0 / CHUNK) as usize;
         if self.chunks.len() <= index {
@@ -91,7 +91,7 @@ impl LogAreas {
         }
     }
 
-    /// Takes a block's area away and returns it.
+    /// Removes a block's area and returns it.
     pub fn remove(&mut self, block: NodeId) -> Option<Arc<LogArea>> {
         let chunk = self.chunks.get_mut((block.0 / CHUNK) as usize)?;
         let at = chunk.binary_search_by_key(&block, |(id, _)| *id).ok()?;
@@ -112,7 +112,7 @@ impl LogAreas {
         self.chunks.iter().flat_map(|chunk| chunk.iter().map(|(id, area)| (*id, area)))
     }
 
-    /// All areas by block, as they are now. Keeps no more of them than it has not told.
+    /// All areas by block, as they are now. Keeps only those in memory that were not returned yet.
     pub fn told_once(&self) -> impl Iterator<Item = (NodeId, Arc<LogArea>)> + Send + use<> {
         let chunks = self.chunks.clone().into_iter();
         chunks.flat_map(|chunk| (0..chunk.len()).map(move |index| chunk[index].clone()))
@@ -123,12 +123,13 @@ impl LogAreas {
         self.totals
     }
 
-    /// Memory that the map takes with the hashes of all areas, in bytes.
+    /// Bytes of memory of the map and all areas, hashes included.
     pub fn memory(&self) -> usize {
         self.chunks.len() * 40 + self.memory.areas + self.memory.bundles
     }
 
-    /// Memory of this map that a next one does not share, in which each area has one layer more; what is new in that aside.
+    /// Bytes of memory that this map would not share with a next one in which each area has one more layer;
+    /// without that layer itself.
     pub fn unshared(&self) -> usize {
         self.memory.areas + self.memory.copied
     }
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(areas.memory.areas + areas.memory.bundles + areas.memory.copied, 0);
     }
 
-    /// Whatever layers there are, small or large: all are found, newest first, in the right piece, and appending copies little.
+    /// Layers of all sizes: all are found, newest first, in the right piece, and appending copies little.
     #[test]
     fn layers_are_shared_and_small_ones_bundled() {
         const PIECE: u64 = 50;

@@ -1,22 +1,23 @@
-//! A layer in memory: its pieces in a row, and which of them a key is in, found by halving.
+//! A layer in memory: its pieces in a row. The piece of a key is found by binary search of the fences.
 //!
 //! ```text
-//! head:     pieces, removals and bytes of fences, varints
+//! head:     number of pieces, number of removals, bytes of fences; varints
 //! pieces:   6×pieces their ids
-//! fences:   4×(pieces - 1) where each fence begins among them │ the fences, each behind its length
+//! fences:   4×(pieces - 1) offset of each fence │ the fences, each behind its length
 //! ```
 //!
-//! Invariant: a layer has as many fences as pieces, less one, however it came here: the manifest's are counted when they are read.
+//! Invariant: a layer has one fence less than pieces, wherever it came from: those of the manifest are
+//! counted when they are read.
 
 use super::fences::Fences;
 use super::layer::Layer;
 use crate::bytecode::{Reader, put_varint};
 use crate::node::{Node, NodeId};
 
-/// Bytes of an id: a mapping table of as many nodes would be a thousand times as large as any memory.
+/// Bytes of an id: a mapping table with more nodes would be a thousand times as large as any memory.
 const ID_LEN: usize = 6;
 
-/// Ids of pieces, as the memory has them.
+/// Ids of pieces, as stored in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ids<'a>(&'a [[u8; ID_LEN]]);
 
@@ -35,13 +36,13 @@ impl<'a> Ids<'a> {
         (0..self.len()).map(move |index| self.at(index))
     }
 
-    /// Those that [`Row::put_ids`] has appended.
+    /// The ids that [`Row::put_ids`] has appended.
     pub(super) fn of(memory: &'a [u8]) -> Self {
         Self(memory.as_chunks().0)
     }
 }
 
-/// How much of the memory of some layers is one's.
+/// Sizes of one layer in the memory of a bundle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Head {
     pieces: usize,
@@ -50,7 +51,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// What a layer will take.
+    /// The head of a layer.
     pub fn of(layer: Layer<'_>) -> Self {
         let starts = 4 * (layer.pieces.len() - 1);
         let fences = starts + layer.fences.0.len();
@@ -63,18 +64,18 @@ impl Head {
         put_varint(out, self.fences as u64);
     }
 
-    /// What [`Head::put`] has appended.
+    /// Reads what [`Head::put`] has appended.
     pub fn take(from: &mut Reader<'_>) -> Self {
         let mut next = || from.length().unwrap_or(0);
         Self { pieces: next(), removals: next() as u32, fences: next() }
     }
 
-    /// Bytes of its ids.
+    /// Bytes of the layer's ids.
     pub fn ids_len(self) -> usize {
         ID_LEN * self.pieces
     }
 
-    /// Bytes of its fences.
+    /// Bytes of the layer's fences.
     pub fn fences_len(self) -> usize {
         self.fences
     }
@@ -84,15 +85,15 @@ impl Head {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     pub pieces: Ids<'a>,
-    /// As many as there are fences.
+    /// Offset of each fence in `fences`.
     starts: &'a [[u8; 4]],
     pub fences: Fences<'a>,
-    /// Changes that are removals.
+    /// Number of changes that are removals.
     pub removals: u32,
 }
 
 impl<'a> Row<'a> {
-    /// What was put of the layer.
+    /// The layer with this head, ids and fences.
     pub(super) fn of(head: Head, ids: &'a [u8], fences: &'a [u8]) -> Self {
         let (starts, fences) = fences.split_at(4 * (head.pieces - 1));
         let pieces = Ids::of(ids);
@@ -107,7 +108,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Appends its fences.
+    /// Appends the layer's fences, behind their offsets.
     pub(super) fn put_fences(layer: Layer<'_>, out: &mut Vec<u8>) {
         let mut rest = layer.fences;
         let all = rest.0.len();
@@ -119,19 +120,19 @@ impl<'a> Row<'a> {
         out.extend_from_slice(layer.fences.0);
     }
 
-    /// Index of the piece that has the key, if any has.
+    /// Index of the piece that has the key, if any has it.
     pub fn piece_for(&self, key: &[u8]) -> usize {
         self.pieces_while(|fence| fence <= key) - 1
     }
 
-    /// How many pieces there are before the first of which this is not true of the fence; the first piece is one of them. It is true of no fence
-    /// above one of which it is not.
+    /// Number of pieces before the first one whose fence is not `is_before`; the first piece always counts.
+    /// `is_before` must not hold for a fence above one for which it does not.
     pub fn pieces_while(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {
         let fence = |start: &[u8; 4]| Fences(&self.fences.0[u32::from_le_bytes(*start) as usize..]).next();
         1 + self.starts.partition_point(|start| fence(start).is_some_and(&is_before))
     }
 
-    /// Whether the nodes, which are the pieces, keep to the fences.
+    /// Whether the keys of `nodes`, which are the pieces, agree with the fences.
     pub fn holds(&self, nodes: &[Node]) -> bool {
         let low = std::iter::once(None).chain(self.fences.map(Some));
         let high = self.fences.map(Some).chain([None]);

@@ -1,4 +1,4 @@
-//! How a manifest lies in its file.
+//! The file format of a manifest.
 //!
 //! ```text
 //! manifest-N = header record*
@@ -13,8 +13,8 @@
 //!     44    4  zero                            21  len  payload: an edit
 //!     48    4  CRC-32C of bytes 0..48
 //! ```
-//! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on: a record of
-//! another place, file or database is none.
+//! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on, so a
+//! record of another place, file or database is not accepted.
 //!
 
 use crate::bytecode::Reader;
@@ -26,7 +26,7 @@ pub(super) const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
 pub(super) const FILE_HEADER: usize = 52;
 pub(super) const RECORD_MAGIC: &[u8; 4] = b"SapE";
 pub(super) const RECORD_HEADER: usize = 21;
-/// No edit is longer.
+/// Greatest length of an edit, in bytes.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
 
 pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
@@ -103,7 +103,7 @@ pub(super) struct Record {
     pub len: u64,
 }
 
-/// How long the record is that begins with these bytes.
+/// Length of the record that begins with these bytes.
 pub(super) fn record_len(header: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(header);
     if reader.array::<4>()? != *RECORD_MAGIC {

@@ -1,13 +1,15 @@
-//! The next manifest: a checkpoint of a version, written a part at a time, and what has come since, in the end. It counts when `CURRENT` names it.
+//! The next manifest: a checkpoint of a version, written in parts, followed by the edits made since. It
+//! becomes valid when `CURRENT` names it.
 //!
 //! ```text
 //! manifest-N      checkpoint │ edits … │ edits since ──────────┐          counts until then
 //! manifest-N+1                        begin ─ parts ─▶ checkpoint │ the same edits ─▶ CURRENT
 //! ```
 //! Invariants:
-//! 1. Until `CURRENT` is told of it nothing depends on it: given up, it is removed, or a leftover that goes when the database is opened. If that fails it may count, and nobody begins
-//!    with another of its number ([`Manifest`](super::Manifest)).
-//! 2. When `CURRENT` names it, it has all edits of the one before, durably.
+//! 1. Nothing depends on it until `CURRENT` names it. If it is given up its file is removed, or is a leftover
+//!    that is removed when the database is opened. If the write of `CURRENT` fails, this manifest may be the
+//!    valid one, and nobody begins another with its number ([`Manifest`](super::Manifest)).
+//! 2. When `CURRENT` names it, it has all edits of the manifest before, durably.
 
 use super::format::encode_header;
 use super::replay::read_record;
@@ -24,17 +26,17 @@ use std::sync::Arc;
 /// See the module.
 pub(super) struct Next {
     output: Output,
-    /// Of the version that the checkpoint is of.
+    /// Epoch of the version that the checkpoint describes.
     epoch: u64,
     rest: Peekable<Checkpoint>,
     checkpoint_len: u64,
-    /// Where the edits since begin in the manifest that counts, as far as they were not copied.
+    /// Offset in the valid manifest of the first later edit that was not copied yet.
     since: u64,
-    // Removed when it is closed.
+    // Declared last: removed after the file is closed.
     unless_kept: UnlessKept,
 }
 
-/// A file that is removed when this is dropped, as long as it has a name here: nothing depends on it.
+/// Removes a file when dropped, as long as `name` is set: nothing depends on the file.
 struct UnlessKept {
     volume: Arc<dyn Volume>,
     name: Option<String>,
@@ -50,7 +52,7 @@ impl Drop for UnlessKept {
 }
 
 impl Next {
-    /// Begins manifest number `current.manifest`; `since`: how long the one that counts is.
+    /// Begins manifest number `current.manifest`. `since`: length of the valid manifest.
     pub fn begin(volume: Arc<dyn Volume>, current: Current, version: &Version, since: u64) -> Result<Self> {
         let access = Access { create: true, ..Access::default() };
         let output = Output::open(Arc::clone(&volume), current, access, 0)?;
@@ -63,7 +65,8 @@ impl Next {
         Ok(next)
     }
 
-    /// Writes about so many bytes more, durably: of the checkpoint, then of the edits that have come since to the old one, if there is one. Says whether it has all.
+    /// Writes about `bytes` bytes more, durably: of the checkpoint, then of the later edits in the old
+    /// manifest, if there is one. Returns whether it is complete.
     pub fn go_on(&mut self, bytes: u64, old: Option<&Output>) -> Result<bool> {
         let end = self.output.len.saturating_add(bytes);
         while self.output.len < end
@@ -80,7 +83,7 @@ impl Next {
             Some(old) if is_whole => self.copy_since(old, end)?,
             _ => is_whole,
         };
-        // So that there is little left for the last of all.
+        // Synced now, so that little is left to sync at the end.
         self.output.sync()?;
         Ok(has_all)
     }
@@ -100,11 +103,13 @@ impl Next {
         Ok(self.since == old.len)
     }
 
-    /// Becomes the manifest that counts, for it has all: its file, and how long its checkpoint is.
+    /// Makes this manifest, which is complete, the valid one. Returns its file, and the length of its
+    /// checkpoint.
     pub fn replace(self) -> Result<(Output, u64)> {
         let Self { output, checkpoint_len, mut unless_kept, .. } = self;
         output.volume.sync_directory()?;
-        // Once it is written it may count, unless only space was missing.
+        // Once `CURRENT` is written this manifest may be valid, so its file stays; unless the disk was full,
+        // since then nothing has changed.
         let name = unless_kept.name.take();
         let stored = output.current.store(&*output.volume);
         if stored.as_ref().is_err_and(Error::is_disk_full) {
@@ -164,7 +169,7 @@ mod tests {
             }
         }
 
-        /// An edit that writes some nodes anew.
+        /// An edit that rewrites some nodes.
         fn edit(&mut self, ids: impl Iterator<Item = u64>) -> Result<()> {
             let at = self.written;
             let address = |index: usize| Address {
@@ -308,7 +313,7 @@ mod tests {
         assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
     }
 
-    /// Nobody can publish anything while the disk is full, so nobody would bring it to its end.
+    /// While the disk is full nothing can be published, so nobody would complete the next manifest.
     #[test]
     fn an_edit_that_finds_the_disk_full_has_the_space_of_what_was_begun() {
         for repeat in [Repeat::Once, Repeat::Sticky] {
@@ -344,7 +349,7 @@ mod tests {
         assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
     }
 
-    /// Somebody waited for his turn while somebody else failed, and has not heard of it.
+    /// A thread waited for its turn while another one failed, and does not know of the failure.
     #[test]
     fn after_a_failure_nobody_writes_any_more() {
         let (mut undecided, mut nth) = (0, 0);

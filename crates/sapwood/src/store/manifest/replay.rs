@@ -1,8 +1,9 @@
-//! Reading a manifest from its beginning to the last record that is whole.
+//! Reads a manifest from its beginning to the last whole record.
 //!
 //! Invariants:
-//! 1. No more of it than two windows and one record is in memory at a time.
-//! 2. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments have there been room for.
+//! 1. At most two windows and one record are in memory at a time.
+//! 2. The data file's length, which never shrinks, bounds what is believed: an edit is refused if the file
+//!    never had room for its nodes and segments.
 
 use super::file_name;
 use super::format::{
@@ -21,13 +22,13 @@ use crate::store::version::Version;
 use psync::Volume;
 use std::sync::Arc;
 
-/// A manifest that was read to its end.
+/// The result of reading a manifest to its end.
 pub(crate) struct Replayed {
     pub version: Version,
     /// Valid bytes.
     pub len: u64,
     pub(super) checkpoint_len: u64,
-    /// Whether something unfinished follows them.
+    /// Whether an incomplete record follows them.
     pub torn: bool,
 }
 
@@ -45,7 +46,7 @@ pub(super) fn read_record<S: Source>(
     Ok(decode_record(current, offset, &bytes))
 }
 
-/// Reads the manifest that `current` names. `slots` is where its segments get their slots from.
+/// Reads the manifest that `current` names. Its segments get their slots from `slots`.
 pub(crate) fn replay(
     volume: &dyn Volume,
     current: &Current,
@@ -62,7 +63,8 @@ pub(crate) fn replay(
     decode(source, &name, current, data_len, slots)
 }
 
-/// Whether the data file ever had room for what an edit speaks of. If not: how long it would have to be, and for what.
+/// Checks that the data file ever had room for the nodes and segments of an edit. The error: the length that
+/// it would need, and for what.
 fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
     if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
         return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
@@ -77,11 +79,10 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
     }
 }
 
-/// Slots that can have been begun behind the end of the data file.
+/// Slots that may have been begun behind the end of the data file.
 const SLOTS_BEGUN: u64 = 1 << 16;
 
-/// The decoder proper. The data file's length, which never shrinks, bounds what is believed: so many nodes and segments
-/// have there been room for.
+/// The decoder. The data file's length, which never shrinks, bounds what is believed: see `within_bounds`.
 pub(crate) fn decode(
     source: impl Source,
     name: &str,
@@ -182,7 +183,7 @@ pub(crate) fn decode(
     Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
 }
 
-/// Damage if a whole record lies behind the first one, at `at`, that is not whole.
+/// An error if a whole record lies behind the first one, at `at`, that is not whole.
 fn refuse_hole<S: Source>(window: &mut Window<S>, at: u64, name: &str, current: &Current) -> Result<()> {
     let mut from = at + 1;
     while let Some(later) = window.find(RECORD_MAGIC, from)? {
@@ -244,8 +245,9 @@ mod tests {
         decode(Portions(bytes), "manifest-000003", &CURRENT, 0, &Arc::default())
     }
 
-    /// Records of all lengths, across the ends of windows and longer than one: all are read, no more than two windows' worth at a time;
-    /// one that is cut off at the end is torn; one that is damaged before a whole one is damage.
+    /// Records of all lengths, across the ends of windows and longer than one. All are read, with no more
+    /// than two windows in memory at a time; one that is cut off at the end is torn; one that is damaged
+    /// before a whole one is damage.
     #[test]
     fn a_manifest_longer_than_a_window_is_read_in_portions() {
         let trees = [10, 3_000, 500, 5_000, 1, 700, 900, 1, 1_400, 800, 2_900, 3_100, 2];

@@ -1,7 +1,7 @@
-//! A leaf on its way through a batch update: one that was read, or a lone one, of which the block's node says all that is needed. A change to a long record, or a
-//! new one beside it, reads no leaf.
+//! A leaf in a batch update: either read, or a lone leaf, about which the block's node says all that is
+//! needed. So replacing a long record, or inserting one beside it, reads no leaf.
 //!
-//! Invariant: a lone leaf has one record, whose key is what it says.
+//! Invariant: a lone leaf has exactly one record, with the key that the block's node has for it.
 
 use crate::error::Result;
 use crate::node::{Node, NodeId};
@@ -15,7 +15,7 @@ pub(super) enum Leaf {
 }
 
 impl Leaf {
-    /// Records in it.
+    /// Number of records.
     pub fn count(&self) -> usize {
         match self {
             Self::Read(node) => node.count(),
@@ -38,7 +38,7 @@ impl Leaf {
         }
     }
 
-    /// The node with this id, which is read now if it was not.
+    /// The leaf's node, with this id; a lone leaf is read now.
     pub fn node(&self, id: NodeId, view: TreeView<'_>) -> Result<Node> {
         match self {
             Self::Read(node) => Ok(node.clone()),

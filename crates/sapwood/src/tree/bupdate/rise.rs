@@ -1,11 +1,14 @@
-//! What became of a level goes up to the root: parents get their splices, neighbours with splices are repacked together as leaves are, and the tree grows or
-//! shrinks at its root.
+//! The upper part of bupdate: carries the changes of one level up to the root. Parents get splices,
+//! neighbouring parents with splices are repacked together as leaves are, and the tree grows or shrinks at
+//! its root.
 //!
 //! Invariants:
-//! 1. Each inner node above the leaves is rewritten once, and not at all if its children kept ids and separators, unless it is a block's.
-//! 2. Nothing joins a block that has a log area: it keeps its range as long as it has one.
-//! 3. A block's range becomes smaller only when its own node is written anew: a run keeps its first separator, and what follows it keeps its own. It may become greater
-//!    without that, when a neighbour is given up. (What goes ahead of a flush relies on it.)
+//! 1. Each inner node above changed children is rewritten once, and not at all if its children kept ids and
+//!    separators, unless it is a block's node.
+//! 2. No node joins a block that has a log area: such a block keeps its range as long as it has the area.
+//! 3. A block's range shrinks only when its own node is rewritten: a run keeps its first separator, and the
+//!    node behind the run keeps its own. The range may grow without that, when a neighbour is given up.
+//!    (Appending ahead of a flush relies on this.)
 
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
@@ -18,7 +21,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// `children` of a parent are to be replaced.
+/// Replaces `children` of a parent.
 struct Splice {
     children: Range<usize>,
     by: Vec<Child>,
@@ -54,7 +57,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     pub(super) fn rise(&mut self, root: NodeId, height: u8) -> Result<(Option<NodeId>, u8)> {
         for level in 1..=height {
             let mut spliced = std::mem::take(&mut self.spliced);
-            // A block's node is written behind its leaves even so, if they were many: alone in an old segment it would keep that from dying.
+            // Even an unchanged node of a block is rewritten, behind its leaves, if many of those were: alone
+            // in an old segment it would keep that segment from dying.
             spliced.retain(|parent| (level == 1 && parent.is_mostly_new()) || !parent.is_unchanged());
             let touched: HashSet<NodeId> = spliced.iter().map(|parent| parent.parent.place.id).collect();
             for run in spliced.chunk_by(|a, b| are_neighbours(&a.parent.place, &b.parent.place)) {
@@ -86,7 +90,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         if let Some(parent) = &first.parent
             && packer.is_underfull()
         {
-            // A block with a log area keeps its range as long as it has one.
+            // A block keeps its range as long as it has a log area.
             let is_free = |child: usize| {
                 let id = parent.node.child(child);
                 !touched.contains(&id) && !self.attempt.has_log(id)
@@ -102,7 +106,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         Ok(())
     }
 
-    /// Rewrites the root, or gives it up if one child is left of it.
+    /// Rewrites the root, or gives it up if at most one child is left.
     fn rewrite_root(&mut self, root: &Spliced, level: u8) -> Result<()> {
         let children = root.children(Bytes::new());
         let id = root.parent.place.id;
@@ -120,7 +124,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         Ok(())
     }
 
-    /// Puts inner nodes above `children`, nodes of `level`, until one is left.
+    /// Adds inner nodes above `children`, which are nodes of `level`, until one node is left.
     pub(super) fn grow_root(
         &mut self,
         mut level: u8,
@@ -140,13 +144,13 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
 }
 
 impl Spliced {
-    /// Whether it is this parent's, and its last splice goes beyond the child.
+    /// Whether this is the given parent, and its last splice covers the child or ends beyond it.
     pub(super) fn has_replaced(&self, parent: NodeId, child: usize) -> bool {
         self.parent.place.id == parent
             && self.splices.last().is_some_and(|splice| splice.children.end > child)
     }
 
-    /// All children of the node after its splices; the first one's separator is `separator`, the node's own.
+    /// All children after the splices. `separator` is the node's own, and becomes the first child's.
     fn children(&self, separator: Bytes) -> Vec<Child> {
         let node = &self.parent.node;
         let mut all = Vec::with_capacity(node.count() + 8);
@@ -164,13 +168,13 @@ impl Spliced {
         all
     }
 
-    /// Whether so many children were replaced that all of what lay beside the node may have been.
+    /// Whether so many children were replaced that everything stored beside the node may have been.
     fn is_mostly_new(&self) -> bool {
         let replaced: usize = self.splices.iter().map(|splice| splice.children.len()).sum();
         fan::is_most(replaced, self.parent.node.count())
     }
 
-    /// Whether all children that were replaced kept their ids and separators.
+    /// Whether all replaced children kept their ids and separators.
     fn is_unchanged(&self) -> bool {
         let node = &self.parent.node;
         self.splices.iter().all(|splice| {

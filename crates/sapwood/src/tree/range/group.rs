@@ -1,8 +1,9 @@
-//! A group: leaves that a walk comes to next, and the log pieces that they need, brought by one parallel read.
+//! A group: the leaves that a walk reaches next, and the log pieces that they need, brought by one parallel
+//! read.
 //!
 //! Invariants:
-//! 1. All pieces that may have a key of a leaf's range are in its group, or in one before.
-//! 2. What a search takes of a block's pieces is paid for when they are looked up, wherever they are.
+//! 1. All pieces that may have a key of a leaf's range are in its group, or in an earlier one.
+//! 2. A search pays for a block's pieces when it looks them up, whether they are in the cache or not.
 
 use crate::error::Result;
 use crate::node::{Node, NodeId, PIECE};
@@ -12,22 +13,22 @@ use crate::tree::overlay::Place;
 use crate::tree::range::path::{Course, Path};
 use psync::AlignedBuffer;
 
-/// See the module. What is not here is still to be read, or in flight.
+/// See the module. Nodes that are not here are still to be read, or in flight.
 pub(super) struct Group {
-    /// No more than a short search reads.
+    /// The scan is short so far: it has read no more than a short one does.
     is_short: bool,
-    /// Leaves that are here ...
+    /// Leaves from the cache ...
     leaves: Vec<Node>,
-    /// ... or are to come, so many, before the pieces that are not here.
+    /// ... or reads still to come: this many leaves, and then the pieces that are missing.
     coming: Option<(Coming, usize)>,
     pieces: Pieces,
 }
 
-/// The log pieces of some leaves, as far as they are in the cache, in the order of the walk.
+/// The log pieces of some leaves, in the order of the walk, with their nodes if those are in the cache.
 #[derive(Default)]
 pub(super) struct Pieces(Vec<(Place, NodeId, Option<Node>)>);
 
-/// A group that is here as a whole.
+/// A complete group.
 pub(super) struct Arrived {
     pub is_short: bool,
     pub leaves: Vec<Node>,
@@ -39,17 +40,18 @@ impl Pieces {
         self.0.len()
     }
 
-    /// Those that are not in the cache.
+    /// Pieces that are not in the cache.
     pub fn missing(&self) -> impl Iterator<Item = NodeId> {
         self.0.iter().filter(|(_, _, node)| node.is_none()).map(|(_, id, _)| *id)
     }
 
-    /// Looks in the cache for the pieces that the next leaf of the path needs, and pays their rent. If this fails, nothing has changed.
+    /// Looks up the pieces that the next leaf of the path needs in the cache, and pays their rent. An error
+    /// changes nothing.
     pub fn look_up(&mut self, course: &Course, path: &mut Path) -> Result<()> {
         self.take(course, path, |_| true).map(|_| ())
     }
 
-    /// The same, if all of them are in the cache; says whether they are.
+    /// The same, but only if all of them are in the cache; returns whether they are.
     pub fn look_up_cached(&mut self, course: &Course, path: &mut Path) -> Result<bool> {
         self.take(course, path, |is_cached| is_cached)
     }
@@ -76,7 +78,8 @@ impl Pieces {
     }
 }
 
-/// Puts what a short search has come to into the cache; what was read ahead for nothing would only push out something better.
+/// Puts a node of a short search into the cache. Nodes that were read ahead for nothing would only push out
+/// better ones.
 pub(super) fn keep(course: &Course, node: &Node) {
     if let Some(address) = course.version.table.address(node.name().id)
         && course.pager.cached(address).is_none()
@@ -86,31 +89,32 @@ pub(super) fn keep(course: &Course, node: &Node) {
 }
 
 impl Group {
-    /// Leaves that are here, with pieces that are.
+    /// A group whose leaves and pieces are all here.
     pub fn here(leaves: Vec<Node>, pieces: Pieces) -> Self {
         Self { is_short: false, leaves, coming: None, pieces }
     }
 
-    /// Asks for leaves, and for those of the pieces that are not here.
+    /// Asks for the leaves, and for the pieces that are not here.
     pub fn ask(course: &Course, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
         let coming = course.view().ask(leaves, pieces.missing())?;
         Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
     }
 
-    /// Has the device begin to read what is not here, into spare buffers as far as there are any. The walk has `mine` bytes in flight already.
-    /// Says whether it is in flight, or has nothing to read.
+    /// Has the device begin to read the missing nodes, into spare buffers if there are any. `mine`: bytes
+    /// that the walk has in flight already. Returns whether the reads are in flight, or nothing has to be
+    /// read.
     pub fn begin(&mut self, course: &Course, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
         self.coming
             .as_mut()
             .is_none_or(|(coming, _)| course.pager.begin(coming, spare, Leave::Shared { mine }))
     }
 
-    /// Bytes of memory that it holds in flight.
+    /// Bytes of memory that the group has in flight.
     pub fn aloft(&self) -> usize {
         self.coming.as_ref().map_or(0, |(coming, _)| coming.aloft())
     }
 
-    /// Waits for it, or reads it, if that was not begun. The buffers of what was begun are spare then.
+    /// Waits for the reads, or reads now what was not begun. Buffers of begun reads become spare.
     pub fn bring(self, course: &Course, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
         let Self { is_short, mut leaves, coming, mut pieces } = self;
         if let Some((coming, count)) = coming {

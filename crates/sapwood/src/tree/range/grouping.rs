@@ -1,18 +1,23 @@
-//! How the leaves of a walk are taken together into groups, each of which one parallel read brings: how many leaves, of which blocks.
+//! Divides the leaves of a walk into groups, each of which one parallel read brings: decides how many leaves,
+//! and of which blocks.
 //!
 //! ```text
-//! nobody knows   6 leaves │ 12: the walk is long │ 24 │ 32 …
-//! known          as many as such walks have needed, 32 at most │ as many as they need further …
+//! length unknown  6 leaves │ 12: the walk is long │ 24 │ 32 …
+//! length known    as many as such walks have needed, 32 at most │ as many as they need further …
 //! ```
-//! The paper's prange reads PioMax leaves at a time (VLDB 2011, section 3.1.3). A short walk would pay for leaves that it does not need; so how much to ask for follows from how long walks
-//! of this kind have been ([`ScanLengths`](crate::store::scan_lengths)), and where that does not tell, groups double. A group that is needed now goes on in the next block if
-//! that is worth the pieces there. As long as all that the walk comes to is in the cache, groups are what is there.
+//! The paper's prange reads PioMax leaves at a time (VLDB 2011, section 3.1.3). A short walk would then pay
+//! for leaves that it does not need. So the size of a group follows from how long walks of this kind have
+//! been ([`ScanLengths`](crate::store::scan_lengths)); if that is unknown, groups double. A group that is
+//! needed now continues into the next block if that is worth reading the pieces there. As long as the walk
+//! finds everything in the cache, a group is what the cache has.
 //!
 //! Invariants:
-//! 1. Each leaf of the walk is in one group, in the walk's order, with the log pieces that it needs and no leaf before it did.
-//! 2. A group that is read has PioMax leaves at most; ahead, or where it is known how much is needed, half of that. Together they are no longer than
-//!    the read buffers that are kept idle, unless it is a single one.
-//! 3. What is wrong behind leaves that were chosen to be read is told instead of the next group.
+//! 1. Each leaf of the walk is in one group, in the walk's order, with the log pieces that it needs and that
+//!    no leaf before it needed.
+//! 2. A group that is read has at most PioMax leaves; half of that if it is read ahead or the length is
+//!    known. Its leaves are together no longer than the read buffers that are kept idle, unless it is a
+//!    single leaf.
+//! 3. An error behind leaves that were chosen already is returned in place of the next group.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId};
@@ -21,14 +26,15 @@ use crate::tree::range::group::{Group, Pieces};
 use crate::tree::range::path::{Beginning, Course, Path};
 use mpsearch::ReadAhead;
 
-/// Bytes of leaves that a scan begins with while nobody knows how long it will be: where they are neighbours, as they are after a
-/// load and a cleansing, one request brings so many at little more than the cost of a single leaf.
+/// Bytes of leaves that a scan of unknown length begins with. Where leaves are neighbours, as after a load or
+/// a cleansing, one request brings these at little more than the cost of a single leaf.
 const FIRST: usize = 24 << 10;
 
-/// Bytes of leaves up to which a scan is short, as it is when it has asked for no more than those: what it comes to goes into the cache. A long one leaves the cache alone.
+/// A scan that has asked for no more bytes of leaves than these is short, and puts its nodes into the cache.
+/// A long scan leaves the cache alone.
 const SHORT: u64 = 64 << 10;
 
-/// Leaves that are looked for in the cache at a time.
+/// Leaves that are looked up in the cache at a time.
 const CACHED: usize = 2;
 
 /// See the module.
@@ -37,26 +43,26 @@ pub(super) struct Grouping {
     is_begun: bool,
     /// Bytes of the first leaf.
     first_len: u64,
-    /// How many leaves the first read brings where nobody knows, and all others.
+    /// Leaves of the first read if the length is unknown, and of the next reads.
     first: usize,
     doubling: ReadAhead,
-    /// Whether more than that was asked for at a time, where nobody knows.
+    /// Whether a group of more leaves than `first` was asked for, the length being unknown.
     is_long: bool,
-    /// Leaves that were asked for, or taken from the cache.
+    /// Leaves that were asked for, or taken from the cache, and their bytes.
     asked: usize,
     asked_bytes: u64,
     /// Whether anything had to be read.
     has_read: bool,
-    /// Why the walk cannot go on behind the last group that was asked for.
+    /// Error behind the last group that was asked for.
     failed: Option<Error>,
 }
 
-/// Leaves that were chosen for a group.
+/// Leaves chosen for a group.
 #[derive(Default)]
 struct Chosen {
     ids: Vec<NodeId>,
     bytes: u64,
-    /// Whether the next one would be too much.
+    /// The next leaf would be too much.
     is_full: bool,
 }
 
@@ -76,12 +82,12 @@ impl Grouping {
         }
     }
 
-    /// Leaves that are in groups.
+    /// Number of leaves in all groups so far.
     pub fn asked(&self) -> usize {
         self.asked
     }
 
-    /// Whether anything of them had to be read, and there may be further ones.
+    /// Whether something had to be read, and there may be more leaves.
     pub fn has_read(&self) -> bool {
         self.has_read
     }
@@ -91,7 +97,7 @@ impl Grouping {
         self.is_long
     }
 
-    /// No further groups are needed.
+    /// Ends the walk: no further groups are needed.
     pub fn finish(&mut self) {
         self.path.clear();
         (self.is_begun, self.has_read) = (true, false);
@@ -102,7 +108,8 @@ impl Grouping {
         if self.is_begun { self.ask_needed(course) } else { self.begin(course) }
     }
 
-    /// The next group ahead of need: so many leaves and log pieces, of one block or several, or a few pieces more; `None` at the end of the walk.
+    /// The next group, read ahead of need: about `count` leaves and log pieces, or a few pieces more, of one
+    /// or several blocks. `None` at the end of the walk.
     pub fn ahead(&mut self, course: &Course, count: usize) -> Result<Option<Group>> {
         if !self.has_more(course)? {
             return Ok(None);
@@ -119,28 +126,29 @@ impl Grouping {
         self.ask_for(course, &chosen, pieces).map(Some)
     }
 
-    /// How many leaves more are worth asking for ahead, when the walk has come to its leaf number `at`, or needs it now; `None` if nobody knows.
+    /// How many more leaves are worth asking for ahead when the walk has reached, or needs, its leaf number
+    /// `at`; `None` if the length is unknown.
     pub fn worth_ahead(&self, course: &Course, at: usize) -> Option<usize> {
-        // Who ends before it has come leaves it to the device, which is busy with it all the same.
+        // A walk that ends early leaves these reads to the device, which is busy with them all the same.
         let goal = self.worth(course, at, &Chosen::default(), BYTES_A_ROUND)?;
         Some((goal - self.asked).min(course.pager.pio_max() / 2))
     }
 
-    /// How many it is where nobody knows: twice as many each time.
+    /// The same if the length is unknown: twice as many each time.
     pub fn doubled_ahead(&mut self, course: &Course) -> usize {
         self.doubling.grow().min(course.pager.pio_max() / 2)
     }
 
-    /// How many leaves it pays to have asked for in all, if that is known: `at` is the number of the leaf that the walk has come to or
-    /// needs, and some have been chosen already.
+    /// How many leaves in all are worth having been asked for, if the length is known. `at` is the number of
+    /// the leaf that the walk has reached or needs; `chosen` leaves are counted as asked for.
     fn worth(&self, course: &Course, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
         let asked = self.asked + chosen.ids.len();
-        // The others are taken to be as long as those.
+        // The other leaves are assumed to have the average length of those.
         let leaf_len = (self.asked_bytes + chosen.bytes).checked_div(asked as u64).unwrap_or(self.first_len);
         course.pager.lengths.worth(course.kind(), at, asked, leaf_len, toll)
     }
 
-    /// Goes to where the walk begins, and asks for the first group.
+    /// Descends to where the walk begins, and asks for the first group.
     fn begin(&mut self, course: &Course) -> Result<Option<Group>> {
         self.is_begun = true;
         let leaf = match self.path.begin(course)? {
@@ -183,7 +191,7 @@ impl Grouping {
         let most = (pio_max / 2).max(1);
         let mut count = (goal - self.asked).min(most);
         self.choose(course, &mut chosen, &mut pieces, count);
-        // Beyond the end of the block, if the pieces that this brings cost less than to come back for the rest.
+        // Goes beyond the end of the block if the pieces there cost less than a second read later.
         while !chosen.is_full
             && chosen.ids.len() < count
             && let Some(toll) = self.path.toll(course)
@@ -194,13 +202,14 @@ impl Grouping {
             count = (goal - self.asked).min(most);
             self.choose(course, &mut chosen, &mut pieces, count);
         }
-        // Should it be longer than any before, it goes on from here.
+        // If this walk becomes longer than any before, doubling starts from here.
         self.doubling = ReadAhead::beginning_with(self.first.max(chosen.ids.len() + 1), pio_max);
         self.ask_for(course, &chosen, pieces).map(Some)
     }
 
-    /// The next leaves of the block with the pieces that they need, up to so many in all and as long as there may be. What is wrong with a piece is told when the walk
-    /// comes to its leaf: what was chosen before is whole.
+    /// Chooses the next leaves of the block with the pieces that they need, up to `count` leaves in all and
+    /// within the buffer limit. An error with a piece is kept until the walk reaches its leaf: the leaves
+    /// chosen before are complete.
     fn choose(&mut self, course: &Course, chosen: &mut Chosen, pieces: &mut Pieces, count: usize) {
         while chosen.ids.len() < count
             && let Some(id) = self.path.peek_leaf(course)
@@ -221,7 +230,8 @@ impl Grouping {
         }
     }
 
-    /// Goes to the next block, if there is one. What is wrong with it is told when the walk comes to it: what was chosen before is whole.
+    /// Moves to the next block, if there is one. An error with it is kept until the walk reaches it: the
+    /// leaves chosen before are complete.
     fn enter_next_block(&mut self, course: &Course, pieces: &mut Pieces) -> bool {
         let next = match self.path.next_block(course) {
             Ok(true) => pieces.look_up(course, &mut self.path),
@@ -232,7 +242,7 @@ impl Grouping {
         self.failed.is_none()
     }
 
-    /// Asks for these leaves.
+    /// Asks for the chosen leaves.
     fn ask_for(&mut self, course: &Course, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
         self.asked += chosen.ids.len();
         self.asked_bytes += chosen.bytes;
@@ -240,7 +250,7 @@ impl Grouping {
         Group::ask(course, &chosen.ids, pieces, is_short)
     }
 
-    /// Whether there are further leaves; if so, the path leads to the first of them.
+    /// Whether there are more leaves; if so, the path then leads to the first of them.
     fn has_more(&mut self, course: &Course) -> Result<bool> {
         match self.failed.take() {
             Some(error) => Err(error),
@@ -248,7 +258,7 @@ impl Grouping {
         }
     }
 
-    /// The next leaves of the block, as far as they are in the cache, and not many more than a short scan needs.
+    /// The next leaves of the block that are in the cache, but not many more than a short scan needs.
     fn cached_leaves(&mut self, course: &Course, pieces: &mut Pieces) -> Result<Vec<Node>> {
         let mut leaves = Vec::new();
         while leaves.len() < CACHED {

@@ -1,9 +1,9 @@
-//! The way of a walk: from the root down to where it begins, and from leaf to leaf, block to block.
+//! The path of a walk: from the root down to where the walk begins, and from leaf to leaf and block to block.
 //!
 //! Invariants:
-//! 1. A leaf outside of the bounds is not named.
-//! 2. The log pieces that a leaf needs are known before it is named: those that may have a key of its range, of the block's up to the far end of that.
-//!    One that several leaves need is named for the first.
+//! 1. No leaf outside of the bounds is returned.
+//! 2. The log pieces that a leaf needs are known before the leaf is returned: those that may have a key up to
+//!    the far end of the leaf's range. A piece that several leaves need is returned for the first of them.
 
 use crate::error::Result;
 use crate::node::{Node, NodeId};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// Which way a cursor goes.
+/// Direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
@@ -41,7 +41,7 @@ impl Course {
         TreeView { pager: &self.pager, version: &self.version, keyspace: self.keyspace }
     }
 
-    /// What its length is to be compared with.
+    /// The kind of scan whose lengths it is compared with.
     pub fn kind(&self) -> Kind {
         let end = match self.direction {
             Direction::Up => &self.high,
@@ -54,7 +54,7 @@ impl Course {
     fn reaches(&self, node: &Node, child: usize) -> bool {
         match (self.direction, &self.low) {
             (Direction::Up, _) => child == 0 || below_high(node.key(child), &self.high),
-            // All keys below the child are less than the separator of the one above it.
+            // All keys in the child are less than the separator of the next one.
             (Direction::Down, Bound::Included(low) | Bound::Excluded(low)) if child + 1 < node.count() => {
                 node.key(child + 1) > &low[..]
             }
@@ -84,23 +84,24 @@ fn below_high(key: &[u8], high: &Bound<Bytes>) -> bool {
     }
 }
 
-/// A block with a log area, as far as a walk has come in it.
+/// A block with a log area that the walk is crossing, and how far it has come.
 struct Crossing {
     block: Node,
     area: Arc<LogArea>,
     layers: Vec<Crossed>,
 }
 
-/// A layer on the way.
+/// A layer of that log area.
 struct Crossed {
-    /// Pieces that are still to be named: the next one is the first of them upwards, and the last downwards.
+    /// Indices of the pieces that are still to come; the next one is the first of them upwards, and the last
+    /// downwards.
     left: Range<usize>,
-    /// Whether the one that was named last had to be read.
+    /// Whether the last piece had to be read.
     was_read: bool,
 }
 
 impl Crossing {
-    /// At the beginning of a walk, or where it comes to the block.
+    /// Where the walk begins in the block, or enters it.
     fn begin(course: &Course, block: &Node, area: &Arc<LogArea>) -> Self {
         let layers = area.rows().map(|row| {
             let left = match (course.direction, &course.low, &course.high) {
@@ -117,7 +118,8 @@ impl Crossing {
         Self { block: block.clone(), area: Arc::clone(area), layers: layers.collect() }
     }
 
-    /// The pieces that the walk needs next up to a separator, or to the end of the block; but none beyond its far bound. By layers, oldest first.
+    /// The pieces that the walk needs next, up to a separator or to the end of the block, and none beyond the
+    /// far bound. By layers, oldest first.
     fn next(&self, course: &Course, separator: Option<&[u8]>) -> Vec<NextPiece> {
         let mut next = Vec::new();
         for (index, (row, crossed)) in self.area.rows().zip(&self.layers).enumerate() {
@@ -138,7 +140,7 @@ impl Crossing {
                         Bound::Included(low) | Bound::Excluded(low) => Some(&low[..]),
                         Bound::Unbounded => None,
                     };
-                    // The higher of both; `None` is the lowest.
+                    // The higher of the two; `None` is the lowest.
                     let from = separator.max(bound).map_or(0, |low| row.piece_for(low));
                     next.extend((from.max(start)..end).rev().map(named));
                 }
@@ -154,7 +156,7 @@ pub(super) struct NextPiece {
     pub id: NodeId,
 }
 
-/// Where a walk is.
+/// The walk's current position.
 #[derive(Default)]
 pub(super) struct Path {
     /// Inner nodes from the root down to level 1, each with the next child to visit.
@@ -165,11 +167,11 @@ pub(super) struct Path {
 
 /// How a walk begins.
 pub(super) enum Beginning {
-    /// There is nothing.
+    /// The tree is empty.
     Nowhere,
     /// With this leaf, which is the root.
     Root(NodeId),
-    /// With this leaf, which the path names next.
+    /// With this leaf, which the path returns next.
     Leaf(NodeId),
 }
 
@@ -188,7 +190,7 @@ impl Path {
         Ok(if height == 0 { Beginning::Root(id) } else { Beginning::Leaf(id) })
     }
 
-    /// Remembers that the walk enters a node's children, if those are leaves with a log area.
+    /// Notes the block's log area when the walk enters the children of a level-1 node.
     fn enter(&mut self, course: &Course, level: u8, node: &Node) {
         if level == 1 {
             let view = course.view();
@@ -197,7 +199,7 @@ impl Path {
         }
     }
 
-    /// The log pieces that the next leaf needs, without those that leaves before it have needed.
+    /// The log pieces that the next leaf needs, without those that earlier leaves needed.
     pub fn next_pieces(&self, course: &Course) -> Vec<NextPiece> {
         let (Some(crossing), Some((_, behind))) = (&self.crossing, self.peek_child(course, 0)) else {
             return Vec::new();
@@ -211,7 +213,8 @@ impl Path {
         crossing.next(course, has_one.then(|| crossing.block.key(separator)))
     }
 
-    /// The walk takes these, which are all that the next leaf needs, some from the cache, and pays for them. Says which block it is, and how many layers it has.
+    /// Takes these pieces, which are all that the next leaf needs (some were in the cache), and pays their
+    /// rent. Returns the block, and the number of its layers.
     pub fn take_pieces(
         &mut self,
         course: &Course,
@@ -242,8 +245,9 @@ impl Path {
         Some((block.name().id, layers.len()))
     }
 
-    /// Bytes that a search pays for entering the next block, for a piece of each layer as far as they are not here; `None` if it ends before or is
-    /// somewhere else in the tree than beside this one, or its node would have to be read first.
+    /// Bytes that a search pays for entering the next block: one piece of each layer, unless it is in the
+    /// cache. `None` if the search ends before that block, if the block has another parent than this one, or
+    /// if its node is not in the cache.
     pub fn toll(&self, course: &Course) -> Option<u64> {
         let (node, at) = self.nodes.get(self.nodes.len().checked_sub(2)?)?;
         let next = match course.direction {
@@ -266,22 +270,23 @@ impl Path {
         Some(missing.map(|address| u64::from(address.len) + BYTES_A_PIECE).sum())
     }
 
-    /// Whether there are further leaves, in this block or another; if so, the path leads to the first of them.
+    /// Whether there are more leaves, in this block or another; if so, the path then leads to the first of
+    /// them.
     pub fn has_more(&mut self, course: &Course) -> Result<bool> {
         Ok(self.peek_leaf(course).is_some() || self.next_block(course)?)
     }
 
-    /// The next leaf of the block.
+    /// The next leaf of the block, without moving.
     pub fn peek_leaf(&self, course: &Course) -> Option<NodeId> {
         self.peek_child(course, 0).map(|(id, _)| id)
     }
 
-    /// The next leaf of the block. Moves on behind it.
+    /// The next leaf of the block; moves past it.
     pub fn next_leaf(&mut self, course: &Course) -> Option<NodeId> {
         self.next_child(course, 0)
     }
 
-    /// The next child of the node `up` levels above level 1, if the walk needs one. Moves on behind it.
+    /// The next child, if the walk needs one, of the node `up` levels above level 1; moves past it.
     fn next_child(&mut self, course: &Course, up: usize) -> Option<NodeId> {
         let (child, behind) = self.peek_child(course, up)?;
         let index = self.nodes.len().checked_sub(1 + up)?;
@@ -289,7 +294,7 @@ impl Path {
         Some(child)
     }
 
-    /// As [`Path::next_child`], without moving; also where one would be behind it.
+    /// As [`Path::next_child`], without moving. Also returns the position behind the child.
     fn peek_child(&self, course: &Course, up: usize) -> Option<(NodeId, usize)> {
         let index = self.nodes.len().checked_sub(1 + up)?;
         let (node, child) = &self.nodes[index];
@@ -306,12 +311,13 @@ impl Path {
         })
     }
 
-    /// Replaces the level-1 node, of which all wanted children were visited, by the next one. False at the end.
+    /// Replaces the level-1 node, whose wanted children were all visited, by the next one. Returns false at
+    /// the end.
     pub fn next_block(&mut self, course: &Course) -> Result<bool> {
         let view = course.view();
         let height = self.nodes.len();
-        // From below: the first level that has a further child. The path holds the child being visited (it was not
-        // consumed on the way down), so step over it first.
+        // From below: the first level that has a further child. Above level 1 the path holds the child being
+        // visited (it was not consumed on the way down), so step over that first.
         for up in 1..height {
             let index = height - 1 - up;
             let (node, at) = &mut self.nodes[index];
@@ -339,7 +345,7 @@ impl Path {
         Ok(false)
     }
 
-    /// The walk is over.
+    /// Ends the walk.
     pub fn clear(&mut self) {
         self.nodes.clear();
         self.crossing = None;

@@ -1,19 +1,23 @@
-//! The groups of a walk, one after the other, of which some are in flight before the walk comes to them.
+//! The sequence of a walk's groups, some of which are in flight before the walk reaches them.
 //!
 //! ```text
-//!                waited for       in flight meanwhile
-//! nobody knows   6 leaves │ 12 │ 24, begun when half of the 12 were eaten │ 32, begun at once …
-//! known          the first     │ the rest, begun at once if it most likely will be needed …
+//!                 waited for       in flight meanwhile
+//! length unknown  6 leaves │ 12 │ 24, begun when half of the 12 were consumed │ 32, begun at once …
+//! length known    the first     │ the rest, begun at once if it will most likely be needed …
 //! ```
-//! How large they are says [`Grouping`]. Of a long walk the next groups are in flight while one is eaten, so that it takes the time of the device or of the one who eats,
-//! whichever is longer, and not both; several, since a device that has one request at a time does not give all it can. The first group
-//! is begun together with them where it is known that they will be needed. As long as all that the walk comes to is in the cache, nothing is read ahead.
+//! [`Grouping`] decides how large they are. On a long walk the next groups are in flight while the present
+//! one is consumed, so the walk takes the longer of the device's and the consumer's time, not their sum.
+//! Several groups are in flight, since a device with one request at a time does not deliver all it can. The
+//! first group is begun together with the next ones if it is known that those will be needed. As long as the
+//! walk finds everything in the cache, nothing is read ahead.
 //!
 //! Invariants:
-//! 1. Behind the group that is needed now at most [`FLIGHTS`] are asked for, and in flight is no more of them than there is memory for in read buffers that are kept
-//!    idle (see [`NodeReader`](crate::store::node_reader::NodeReader)).
-//! 2. What went wrong with a group is told when the walk comes to it: not before, and never if the walk ends before.
-//! 3. A walk that stands at a leaf holds no buffers but those of the groups that were begun.
+//! 1. Behind the group that is needed now at most [`FLIGHTS`] groups are asked for. No more of them is in
+//!    flight than fits the memory for read buffers that are kept idle (see
+//!    [`NodeReader`](crate::store::node_reader::NodeReader)).
+//! 2. The error of a group is returned when the walk reaches the group: not before, and never if the walk
+//!    ends before.
+//! 3. A walk that rests at a leaf holds no buffers but those of the groups that were begun.
 
 use crate::error::Result;
 use crate::tree::range::group::{Arrived, Group};
@@ -22,22 +26,25 @@ use crate::tree::range::path::Course;
 use psync::AlignedBuffer;
 use std::collections::VecDeque;
 
-/// Groups that are asked for ahead. With one in flight of 128 KiB the disk where we measured gives 0.6 GB/s, with two 0.7, with four 0.9 of the 1.0 that it can.
+/// Groups that are asked for ahead. With one of 128 KiB in flight the disk where we measured delivers 0.6
+/// GB/s, with two 0.7, with four 0.9 of its 1.0.
 const FLIGHTS: usize = 4;
 
 /// See the module.
 pub(super) struct Groups {
     grouping: Grouping,
-    /// The next groups, as far as they were asked for already; the last one may be `None`, at the end of the walk, or what went wrong.
+    /// The next groups that were asked for already. The last one may be `None`, at the end of the walk, or an
+    /// error.
     ahead: VecDeque<Result<Option<Group>>>,
-    /// Buffers of the group before, until the walk has come to the first leaf of this one.
+    /// Buffers of the last group, kept until the walk has reached the first leaf of this one.
     spare: Vec<AlignedBuffer>,
-    /// What was answered last when no more was worth asking for, or nobody knew; and the leaf to which the walk is to come before it is asked again.
+    /// The last answer of `count_ahead` if that was none or unknown, and the leaf that the walk
+    /// must reach before the question is asked again.
     answer: Option<usize>,
     answer_until: usize,
-    /// How many leaves the walk has come to.
+    /// Number of leaves that the walk has reached.
     entered: usize,
-    /// Leaves of the groups before the present one, and of the present one.
+    /// Leaves of the groups before the present one, and leaves of the present one.
     eaten: usize,
     size: usize,
 }
@@ -62,13 +69,13 @@ impl Groups {
         groups.map(Group::aloft).sum()
     }
 
-    /// Buffers in the hands of the walk that are not in flight.
+    /// Buffers that the walk holds and that are not in flight.
     #[cfg(test)]
     pub fn spare(&self) -> usize {
         self.spare.len()
     }
 
-    /// Leaves that the walk has come to.
+    /// Number of leaves that the walk has reached.
     pub fn entered(&self) -> usize {
         self.entered
     }
@@ -87,14 +94,14 @@ impl Groups {
         Ok(Some(arrived))
     }
 
-    /// No further groups are needed.
+    /// Ends the walk: no further groups are needed.
     pub fn finish(&mut self) {
         self.grouping.finish();
         self.ahead.clear();
         self.spare.clear();
     }
 
-    /// The walk comes to a leaf, behind which `left` leaves of the present group are still to come, and where it may stay.
+    /// The walk reaches a leaf, at which it may rest. `left` leaves of the present group come behind it.
     pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
         self.entered += 1;
         if !is_last {
@@ -103,7 +110,8 @@ impl Groups {
         self.spare.clear();
     }
 
-    /// Has a group that is needed now begun together with those behind it, if it is known that these will be needed.
+    /// Begins a group that is needed now together with the next ones, if it is known that those will be
+    /// needed.
     fn begin_with_those_behind(&mut self, course: &Course, group: &mut Group) {
         let at = self.entered + 1;
         let others = self.aloft();
@@ -114,22 +122,25 @@ impl Groups {
         }
     }
 
-    /// Has the next groups begun, if they will be needed: if most walks go on that long, or, where nobody knows, one if this walk is long and far enough for it.
+    /// Begins the next groups if they will be needed: if most walks go on that long, or, if the length is
+    /// unknown, one group if this walk is long and has come far enough.
     fn read_ahead(&mut self, course: &Course, left: usize) {
         if self.read_ahead_as_known(course, self.entered, 0).is_some() || !self.ahead.is_empty() {
             return;
         }
-        // So that a walk that ends here has read for nothing at most twice what it has eaten.
+        // So a walk that ends here has read for nothing at most twice what it has consumed.
         if self.grouping.is_long() && (self.eaten >= self.size || 2 * left <= self.size) {
             let count = self.grouping.doubled_ahead(course);
             self.begin_ahead(course, count, 0);
         }
     }
 
-    /// Has begun what will be needed when the walk has come to its leaf number `at`, or needs it now; `None` if nobody knows. `besides` bytes are in flight beside the groups ahead.
+    /// Begins the groups that will be needed when the walk has reached, or needs, its leaf number `at`;
+    /// `None` if the length is unknown. `besides` bytes are in flight in addition to the groups ahead.
     fn read_ahead_as_known(&mut self, course: &Course, at: usize, besides: usize) -> Option<()> {
         loop {
-            // What there was no memory for, there may be by now. Where a device does not read ahead, one group is enough.
+            // A group that there was no memory for may fit by now. If a device does not read ahead, one group
+            // is enough.
             let mine = besides + self.aloft();
             if let Some(Ok(Some(last))) = self.ahead.back_mut()
                 && !last.begin(course, &mut self.spare, mine)
@@ -143,7 +154,8 @@ impl Groups {
         }
     }
 
-    /// How many leaves the next group ahead is to have then, as far as there may be one; `None` if nobody knows.
+    /// How many leaves the next group ahead should have then; 0 if there should be none, `None` if the length
+    /// is unknown.
     fn count_ahead(&mut self, course: &Course, at: usize) -> Option<usize> {
         let is_over = self.ahead.back().is_some_and(|last| !matches!(last, Ok(Some(_))));
         if !self.grouping.has_read() || is_over || self.ahead.len() >= FLIGHTS {
@@ -161,7 +173,7 @@ impl Groups {
         count
     }
 
-    /// Has a group of so many leaves begun. `mine` bytes are in flight already.
+    /// Begins a group of `count` leaves. `mine` bytes are in flight already.
     fn begin_ahead(&mut self, course: &Course, count: usize, mine: usize) {
         if count == 0 {
             return;

@@ -1,7 +1,7 @@
-//! What a routing that goes ahead of its flush leaves aside: changes for blocks that others are at, and what does not go to log areas. They come to the trees when the
-//! flush is alone.
+//! Changes that an append ahead of the flush leaves aside: those for blocks that others are changing, and
+//! those that do not go to log areas. They go to the trees later, when the flush is alone.
 //!
-//! Invariant: what was passed by is in key order, no key twice.
+//! Invariant: the parts that were passed by are in key order, and no key is in two of them.
 
 use crate::node::NodeId;
 use crate::operation::KeyspaceId;
@@ -10,7 +10,8 @@ use crate::tree::sweep::beyond;
 use bytes::Bytes;
 use std::collections::HashSet;
 
-/// A part of the order of keys, from here up to there; to its end if there is none. What was passed by is of one keyspace.
+/// An interval in key order: from `from` up to `to`, or to the end if there is none. All of it is in one
+/// keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub from: Mark,
@@ -20,21 +21,23 @@ pub(crate) struct Part {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Aside {
-    /// So many chunks are taken at most: then it is time for a newer version.
+    /// How many more chunks may be taken, before it is time for a newer version.
     pub chunks: usize,
-    /// Blocks that others may change.
+    /// Blocks that others may be changing.
     pub claimed: HashSet<NodeId>,
-    /// Where the changes are that it has passed by, in key order and no key twice: those for these blocks, and what does not go to log areas.
+    /// Intervals of the changes that were passed by: those for claimed blocks, and those that do not go to
+    /// log areas.
     pub passed: Vec<Part>,
 }
 
 impl Aside {
     pub(super) fn pass(&mut self, keyspace: KeyspaceId, low: Bytes, fence: Option<Bytes>) {
-        // Copies: slices would keep the nodes that they are of.
+        // Copied: slices would keep the nodes in memory.
         let copy = |key: Bytes| Bytes::copy_from_slice(&key);
         let (from, to) = ((keyspace, copy(low)), beyond(keyspace, fence.map(copy)));
         match self.passed.last_mut() {
-            // In a newer version the block may have what was its neighbour's, which was passed by.
+            // In a newer version the block may have taken over the range of its neighbour, which was passed
+            // by.
             Some(Part { from: (of, _), to: Some(end) }) if *of == keyspace && from <= *end => {
                 *end = std::mem::take(end).max(to);
             }

@@ -1,32 +1,37 @@
-//! The pieces of a new layer: changes for a block are cut where it is a page's length, so that whoever needs a few records of a layer reads little else.
+//! Cuts the changes of a new layer into log pieces of about a page, so that a reader that needs a few records
+//! of a layer reads little else.
 //!
-//! Invariant: all changes are in the pieces, in order, and the fence between two pieces divides them.
+//! Invariant: the pieces hold all changes, in order, and the fence between two pieces divides their keys.
 
 use crate::node::entry_len;
 use crate::operation::OperationRef;
 use crate::store::attempt::Piece;
 use crate::tree::pack::separator_len;
 
-/// Bytes that a change takes in a log piece.
+/// Bytes of a change in a log piece.
 pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {
     entry_len(change.key.len(), 1 + change.value.map_or(0, <[u8]>::len)) as u64
 }
 
-/// Bytes that a log piece aims at: a page, so that a get or a short scan that needs a record or five of a layer reads little else. In the mapping table, the layer and its
-/// fences a piece takes some 40 bytes of memory, a hundredth of its length, and less than the hashes of 33 records of 116 bytes in it, which take 75; of 1000-byte records it
-/// holds four. With 2 KiB scans of 100 read a third less, but a random load, which is bound by the processor, is a tenth slower.
+/// Target bytes of a log piece: a page, so that a get or a short scan that needs one to five records of a
+/// layer reads little else. A piece takes some 40 bytes of memory, in the mapping table, the layer and its
+/// fences. That is a hundredth of its length, and less than the hashes of its 33 records of 116 bytes, which
+/// take 75. Of 1000-byte records a piece holds four. With 2 KiB, scans of 100 read a third less, but a random
+/// load, which is bound by the processor, is a tenth slower.
 const PIECE_LEN: u64 = 4 << 10;
 
-/// A piece is at least so many times as long as the fence behind it. Fences are in memory and in the edit, which must not become much longer for long keys.
+/// A piece is at least this many times as long as the fence behind it, which is that of the next piece.
+/// Fences are kept in memory and in the edit, neither of which may become much longer because keys are long.
 const FENCE_SHARE: u64 = 16;
 
 /// Divides changes into log pieces of about equal length.
 pub(in crate::tree) fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
     let total: u64 = changes.iter().map(logged_len).sum();
-    // Rounded, so that no short one is left over: a flush that has 5 KiB for each block writes a piece for each.
+    // Rounded, so that no short piece is left over: a flush that has 5 KiB for each block writes one piece
+    // for each.
     let count = ((total + PIECE_LEN / 2) / PIECE_LEN).max(1);
     let mut pieces: Vec<Piece<'q>> = Vec::with_capacity(count as usize);
-    // Bytes before the change, before the last piece, and which piece this one is of them all.
+    // Bytes before this change, bytes before the last piece, and the number of the last piece.
     let (mut before, mut begun, mut number) = (0, 0, 0);
     let mut last_key: &[u8] = &[];
     for (index, change) in changes.iter().enumerate() {
