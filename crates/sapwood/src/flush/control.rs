@@ -51,11 +51,23 @@ pub(super) struct Control {
     pub asked: bool,
     /// A flush is running; its queue may already be in the trees.
     pub at_work: bool,
-    /// Number of flushes that have ended successfully, including the cleansing after them.
-    pub ended: u64,
-    /// Number of failed attempts, so that a waiting thread notices a new one.
-    pub failures: u64,
-    pub failure: Option<Error>,
+    /// Number of attempts to flush that are over, including the cleansing after them: those that have
+    /// succeeded, and those that have failed.
+    pub over: u64,
+    /// The last attempt that failed, counted from one in the order of `over`, and why.
+    failure: Option<(u64, Error)>,
+}
+
+impl Control {
+    /// The attempts that began before now: those that are over, and the running one.
+    pub fn begun(&self) -> u64 {
+        self.over + u64::from(self.at_work)
+    }
+
+    /// The failure of an attempt after so many, if one of these has failed.
+    pub fn failure_after(&self, attempts: u64) -> Option<&Error> {
+        self.failure.as_ref().filter(|(number, _)| *number > attempts).map(|(_, error)| error)
+    }
 }
 
 /// Counters of flushes and cleansing.
@@ -178,10 +190,13 @@ impl FlushControl {
         Duration::from_nanos(self.rested.load(Relaxed))
     }
 
-    /// Requests a flush, which ends a pause.
-    pub(super) fn ask(&self) {
-        self.inner.lock().asked = true;
+    /// Requests a flush, which ends a pause. Returns how many attempts began before: what they found, such as a
+    /// disk that was full then, is no answer to this request.
+    pub(super) fn ask(&self) -> u64 {
+        let mut control = self.inner.lock();
+        control.asked = true;
         self.changed.notify_all();
+        control.begun()
     }
 
     /// A flush begins.
@@ -195,18 +210,41 @@ impl FlushControl {
     pub(super) fn end(&self, failure: Option<&Error>) {
         let mut control = self.inner.lock();
         control.at_work = false;
-        match failure {
-            None => control.ended += 1,
-            Some(error) => {
-                control.failures += 1;
-                control.failure = Some(error.clone());
-            }
+        control.over += 1;
+        if let Some(error) = failure {
+            control.failure = Some((control.over, error.clone()));
         }
     }
 
-    /// The value that `ended` will have when the running flush, if any, has ended.
-    pub(super) fn begun(&self) -> u64 {
+    /// How many attempts are over, and how many have begun.
+    pub(super) fn progress(&self) -> (u64, u64) {
         let control = self.inner.lock();
-        control.ended + u64::from(control.at_work)
+        (control.over, control.begun())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks when there is space again is not told of the disk that was full before.
+    #[test]
+    fn an_attempt_that_began_before_is_no_answer() {
+        let flush = FlushControl::new(true);
+        let full = Error::corrupt("data", 0, "in place of a full disk", "", "");
+        let failed_since = |asked| flush.inner.lock().failure_after(asked).is_some();
+        assert_eq!(flush.ask(), 0);
+        flush.begin();
+        let asked = flush.ask();
+        assert_eq!(asked, 1, "one is running");
+        flush.end(Some(&full));
+        assert!(failed_since(0) && !failed_since(asked));
+        flush.begin();
+        flush.end(None);
+        assert!(!failed_since(asked));
+        flush.begin();
+        flush.end(Some(&full));
+        assert!(failed_since(asked), "this one began after it was asked for");
+        assert_eq!(flush.ask(), 3, "and is over");
     }
 }

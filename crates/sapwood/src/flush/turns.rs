@@ -59,11 +59,6 @@ impl Engine {
         }
     }
 
-    /// Waits until no queue is frozen. Returns an error if a flush failed meanwhile.
-    pub fn wait_for_flush(&self) -> Result<()> {
-        self.wait_until(|_| self.state.load().frozen.is_none())
-    }
-
     /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
     /// the time the waiter runs, other writers may have filled and frozen another one.
     pub fn wait_for_a_queue(&self) -> Result<()> {
@@ -73,13 +68,19 @@ impl Engine {
         })
     }
 
+    /// Waits. Returns an error if an attempt to flush fails meanwhile, also one that is running already.
     fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
+        let over = self.flush.inner.lock().over;
+        self.wait_after(over, is_done)
+    }
+
+    /// Waits. Returns an error if one of the attempts after so many fails, and not because of earlier ones.
+    fn wait_after(&self, attempts: u64, is_done: impl Fn(&Control) -> bool) -> Result<()> {
         if !self.flush.in_background() {
             return self.flush_now();
         }
         let _waits = self.flush.waits();
         let mut control = self.flush.inner.lock();
-        let failures = control.failures;
         loop {
             if is_done(&control) {
                 return Ok(());
@@ -88,9 +89,7 @@ impl Engine {
             if control.stop {
                 return Err(Error::Closed);
             }
-            if control.failures != failures
-                && let Some(error) = &control.failure
-            {
+            if let Some(error) = control.failure_after(attempts) {
                 return Err(error.clone());
             }
             self.flush.changed.wait(&mut control);
@@ -101,8 +100,8 @@ impl Engine {
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         loop {
-            self.flush.ask();
-            self.wait_for_flush()?;
+            let before = self.flush.ask();
+            self.wait_after(before, |_| self.state.load().frozen.is_none())?;
             let guard = self.log.lock();
             let state = self.state.load();
             if state.frozen.is_some() {
@@ -110,8 +109,8 @@ impl Engine {
             }
             if state.active.is_empty() {
                 drop(guard);
-                let end = self.flush.begun();
-                self.wait_until(|control| control.ended >= end)?;
+                let (over, begun) = self.flush.progress();
+                self.wait_after(over, |now| now.over >= begun && now.failure_after(over).is_none())?;
                 return self.sync();
             }
             drop(state);
@@ -123,9 +122,9 @@ impl Engine {
     fn freeze_and_wait(&self, mut guard: MutexGuard<'_, Option<Log>>) -> Result<()> {
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // No queue is frozen, and nobody else can freeze one, so the next flush to begin is that of this queue.
-        let end = self.flush.begun() + 1;
+        let (_, before) = self.flush.progress();
         self.freeze(log)?;
         drop(guard);
-        self.wait_until(|control| control.ended >= end)
+        self.wait_after(before, |now| now.over > before && now.failure_after(before).is_none())
     }
 }
