@@ -96,6 +96,11 @@ impl Engine {
         }
     }
 
+    /// Waits until the attempt of this number is over. Returns an error if it fails, or another after `earlier`.
+    fn wait_for_attempt(&self, earlier: u64, number: u64) -> Result<()> {
+        self.wait_after(earlier, |now| now.over >= number && now.failure_after(earlier).is_none())
+    }
+
     /// Applies all commits so far to the trees.
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
@@ -110,7 +115,7 @@ impl Engine {
             if state.active.is_empty() {
                 drop(guard);
                 let (over, begun) = self.flush.progress();
-                self.wait_after(over, |now| now.over >= begun && now.failure_after(over).is_none())?;
+                self.wait_for_attempt(over, begun)?;
                 return self.sync();
             }
             drop(state);
@@ -125,6 +130,6 @@ impl Engine {
         let (_, before) = self.flush.progress();
         self.freeze(log)?;
         drop(guard);
-        self.wait_after(before, |now| now.over > before && now.failure_after(before).is_none())
+        self.wait_for_attempt(before, before + 1)
     }
 }
