@@ -33,6 +33,7 @@ use crate::store::version::Version;
 use crate::store::writer::Writer;
 use crate::tree::{search, view::TreeView};
 use crate::value::Value;
+use crate::version_thread::VersionThread;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -108,6 +109,7 @@ pub(crate) struct Engine {
     data_file: Option<Arc<DataFile>>,
     pub log: Mutex<Option<Log>>,
     pub manifest: Mutex<Option<Manifest>>,
+    pub version_thread: VersionThread,
     pub read_only: bool,
     pub budget: Budget,
     /// Why writes are refused, if they are.
@@ -203,6 +205,7 @@ impl Engine {
             writer: Mutex::new(parts.writer),
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
+            version_thread: VersionThread::default(),
             read_only: parts.read_only,
             budget: Budget::default(),
             poison: Mutex::new(None),

@@ -79,6 +79,7 @@ mod stats;
 mod store;
 mod tree;
 mod value;
+mod version_thread;
 mod wal;
 
 pub use batch::{Batch, Durability};

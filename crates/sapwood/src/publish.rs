@@ -1,6 +1,6 @@
 //! Publishing: makes an edit durable, and then visible to all readers in one step.
 
-use crate::beside::{Wait, beside};
+use crate::beside::Wait;
 use crate::engine::{Engine, Panicked, State};
 use crate::error::{Error, Result};
 use crate::store::attempt::{Attempt, Sealed};
@@ -60,16 +60,7 @@ impl Engine {
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
         let Sealed { edit, begun } = attempt.seal()?;
         let with = With { begun: &begun, trees };
-        std::thread::scope(|scope| {
-            let make = || {
-                let _panicked = Panicked::watch(self, "who made the next version");
-                self.next_version(&edit, with)
-            };
-            let next: Wait<'_, Next> = if self.flush.in_background() && edit.set.len() >= LONG {
-                beside(scope, "sapwood-version", make)
-            } else {
-                Box::new(make)
-            };
+        self.beside_next_version(&edit, with, |next| {
             attempt.finish()?;
             if !edit.set.is_empty() {
                 self.volume.sync(self.data).map_err(|error| {
@@ -87,7 +78,28 @@ impl Engine {
     /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
     /// engine.
     pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
-        self.publish_made(&edit, with, Box::new(|| self.next_version(&edit, with)))
+        self.publish_made(&edit, with, Box::new(|| self.make_next_version(&edit, with)))
+    }
+
+    /// Builds the next version while the caller does something else: `meanwhile`, which may wait for it.
+    fn beside_next_version<R>(
+        &self,
+        edit: &Edit,
+        with: With<'_>,
+        meanwhile: impl FnOnce(Wait<'_, Next>) -> R,
+    ) -> R {
+        let make = || {
+            let _panicked = Panicked::watch(self, "who made the next version");
+            self.next_version(edit, with)
+        };
+        match self.flush.in_background() && edit.set.len() >= LONG {
+            true => self.version_thread.beside(make, meanwhile),
+            false => meanwhile(Box::new(make)),
+        }
+    }
+
+    fn make_next_version(&self, edit: &Edit, with: With<'_>) -> Result<Next> {
+        self.beside_next_version(edit, with, |next| next())
     }
 
     fn publish_made(&self, edit: &Edit, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
@@ -129,7 +141,7 @@ impl Engine {
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
-            next = self.next_version(edit, with)?;
+            next = self.make_next_version(edit, with)?;
         }
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;

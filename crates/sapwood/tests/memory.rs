@@ -2,8 +2,11 @@
 //! threads that come and go. And it is used: by the cache, when nobody writes.
 #![cfg(target_os = "linux")]
 
+mod resident;
+
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use resident::{peak_while, resident};
 use sapwood::{Database, Durability, Keyspace};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -42,13 +45,6 @@ fn write(
     }
 }
 
-/// Bytes of memory that this process has of its own.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("RssAnon");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
-}
-
 fn read_64(keyspace: &Keyspace, rng: &mut StdRng) {
     let keys: Vec<_> = (0..64).map(|_| key(rng.random_range(0..RECORDS))).collect();
     assert!(keyspace.multi_get(keys).expect("reads").iter().all(Option::is_some));
@@ -63,24 +59,6 @@ fn read(keyspace: &Keyspace, seed: u64, turns: u32) {
         read_64(keyspace, &mut rng);
         assert_eq!(keyspace.range(&key(from)[..]..).take(100).count(), 100);
     }
-}
-
-/// The most that `work` had resident at any time beyond `before`.
-fn peak_while<T>(before: u64, work: impl FnOnce() -> T) -> (u64, T) {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut peak = resident();
-            while !done.load(Relaxed) {
-                std::thread::sleep(Duration::from_millis(2));
-                peak = peak.max(resident());
-            }
-            peak - before
-        });
-        let answer = work();
-        done.store(true, Relaxed);
-        (watch.join().expect("it only looks"), answer)
-    })
 }
 
 fn load(db: &Database, keyspace: &Keyspace, rng: &mut StdRng) {

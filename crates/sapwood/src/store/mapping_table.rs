@@ -27,8 +27,9 @@ pub(crate) struct Address {
 
 const FREE: Address = Address { position: Position(0), len: 0, crc: 0 };
 
-/// 4 KiB of addresses: what one change to a shared table copies.
-const CHUNK: usize = 256;
+/// Addresses of a chunk, which is what one change to a shared table copies. A chunk and its two reference
+/// counts have 4 KiB exactly: with one address more an allocator would take 5 KiB.
+const CHUNK: usize = (4096 - 2 * size_of::<usize>()) / size_of::<Address>();
 type Chunk = [Address; CHUNK];
 
 /// Node id → address. [`DataFile`](super::data_file::DataFile) keeps the list of free ids.
