@@ -196,9 +196,9 @@ impl Engine {
     }
 
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
-    /// collector. Logs are shorter than their leaves.
+    /// collector. Logs have at most twice as many bytes as their leaves.
     fn tidying(&self, leaves: u64) -> Need {
-        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 2 * leaves };
+        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 3 * leaves };
         self.shares.work(leaves.min(ON_THE_WAY), written)
     }
 

@@ -190,6 +190,7 @@ impl Engine {
                 return Ok(());
             }
             *work = None;
+            self.give_back_space();
             // Edits made by the cleansing may have begun a new manifest.
             self.finish_manifest()?;
             let left = until.saturating_duration_since(Instant::now());

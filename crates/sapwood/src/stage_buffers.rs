@@ -24,9 +24,10 @@ impl Engine {
 }
 
 impl StageBuffers<'_> {
-    /// Prepares for reading ahead this many bytes of leaves. Logs are shorter than their leaves.
+    /// Prepares for reading ahead this many bytes of leaves with their logs, which have at most twice as many:
+    /// where all records are new ([`crate::advisor`]).
     pub fn keep_for(&self, leaves: u64) {
-        self.work.needs(self.engine.shares.read_ahead(2 * leaves));
+        self.work.needs(self.engine.shares.read_ahead(3 * leaves));
         self.engine.pager.reader.buffers().allow(self.work.bytes() as usize);
     }
 }

@@ -203,6 +203,20 @@ fn a_walk_keeps_its_memory_only_until_somebody_reads() {
     assert!(work.is_none() && !engine.works());
 }
 
+/// A walk may go on for hours beside readers.
+#[test]
+fn kept_space_goes_back_while_a_walk_rests() {
+    let (db, _) = keeping_space(&Simulated::new(1));
+    let engine = &db.handle.engine;
+    assert!(engine.keeps_space());
+    let read = engine.pager.waited_for();
+    engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+    engine
+        .rest_from_a_walk(Instant::now(), read, engine.visible(), &mut Some(engine.work(Need::default())))
+        .unwrap();
+    assert!(!engine.keeps_space());
+}
+
 #[test]
 fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
     const LONG: Duration = Duration::from_secs(20);

@@ -14,11 +14,10 @@ use std::collections::HashSet;
 
 /// Dead bytes allowed per hundred live ones when nobody writes.
 const AT_REST: u64 = 8;
-/// Used bytes allowed per hundred bytes of leaves, if that is more: where log areas are short, dead nodes may
-/// take their room. Leaves that die one by one, as those of long records do, would otherwise be copied many
-/// times.
-const BESIDE_LEAVES: u64 = 116;
-const BESIDE_LEAVES_IN_A_HURRY: u64 = 121;
+/// Used bytes allowed per hundred bytes of leaves while writers wait, if that is more: where log areas are
+/// short, dead nodes may take their room. Leaves that die one by one, as those of long records do, would
+/// otherwise be copied many times.
+const BESIDE_LEAVES: u64 = 121;
 /// Fewer dead bytes than these are not worth a collection.
 const SLACK: u64 = 2 << 20;
 
@@ -45,13 +44,13 @@ pub(crate) struct Candidate {
 /// pieces.
 pub(crate) fn allowance(live: u64, logged: u64, patience: Patience) -> u64 {
     let dead = (live / 100 * AT_REST).max(SLACK);
-    let beside_leaves = |percent| live.saturating_sub(logged) / 100 * percent;
+    let beside_leaves = live.saturating_sub(logged) / 100 * BESIDE_LEAVES;
     // The sweep leaves segments behind that will die whole: an early collection copies nodes that were about
     // to die.
     match patience {
         Patience::AtRest => live + dead,
-        Patience::AtWork => (live + 2 * dead).max(beside_leaves(BESIDE_LEAVES)),
-        Patience::InAHurry => (live + 2 * dead).max(beside_leaves(BESIDE_LEAVES_IN_A_HURRY)),
+        Patience::AtWork => live + 2 * dead,
+        Patience::InAHurry => (live + 2 * dead).max(beside_leaves),
     }
 }
 
