@@ -8,7 +8,8 @@
 //!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────────────┤
 //!                                             and ends: the cache has it again ──────────────────────────────────────────▶
 //! ```
-//! There are two queues, each of at most a sixth of the budget. On top come queues that are already in the
+//! There are two queues, each of at most a sixth of the budget; shorter, if records that are read again need
+//! the memory more ([`crate::opq_share`]). On top come queues that are already in the
 //! trees but still held, by a snapshot or by a reader that is not scheduled. While there are such queues, the
 //! active queue counts as full earlier, so that all queues together stay within a third of the budget. If the
 //! data is so much larger than memory that its tables leave less than that, queues are shorter.
@@ -116,11 +117,11 @@ impl Shares {
         self.memory.saturating_sub(others + work).max(self.memory / 8)
     }
 
-    /// The size of a queue for this version: half of what tables and the smallest cache leave, but at least a
-    /// quarter of its share.
-    fn queue_beside(&self, version: &Version) -> usize {
+    /// The size of a queue for this version, of at most `most` bytes: half of what tables and the smallest
+    /// cache leave, but at least `queue_min`.
+    fn queue_beside(&self, version: &Version, most: usize) -> usize {
         let left = self.memory.saturating_sub(self.others(version, true) + self.memory / 8);
-        ((left / 2) as usize).max(self.queue / 4).max(QUEUE_MIN).min(self.queue)
+        ((left / 2) as usize).max(self.queue_min).min(most).max(QUEUE_MIN)
     }
 }
 
@@ -226,7 +227,7 @@ impl Engine {
         self.budget.old.store(old, Relaxed);
         let log = self.budget.log.load(Relaxed) as usize;
         let now = state.queues().map(|queue| queue.memory()).sum::<usize>();
-        self.spare.limit(self.shares.queue_beside(&state.version));
+        self.spare.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
         let queues = old + log + now + self.spare.bytes();
         let work = taken.need.each(self.shares.work_max(), u64::min);
@@ -237,7 +238,7 @@ impl Engine {
     /// which gives the memory back if there is no next queue.
     pub fn keep_spare(&self) {
         if self.flush.in_background() {
-            self.spare.open(self.shares.queue_beside(&self.state.load().version));
+            self.spare.open(self.queue_share(&self.state.load().version));
         }
     }
 
@@ -260,10 +261,15 @@ impl Engine {
         self.budget.old.load(Relaxed)
     }
 
+    /// The size at which a queue is full, for this version, if there are no old queues.
+    fn queue_share(&self, version: &Version) -> usize {
+        self.shares.queue_beside(version, self.opq_share.most(&self.shares))
+    }
+
     /// The size at which a state's active queue is full: its share, or less while old queues have memory. Then
     /// it is half of what these leave, and no more than they and the frozen queue leave.
     pub fn queue_max(&self, state: &State) -> usize {
-        let (share, old) = (self.shares.queue_beside(&state.version), self.old_queues());
+        let (share, old) = (self.queue_share(&state.version), self.old_queues());
         if old == 0 {
             return share;
         }
@@ -277,7 +283,7 @@ impl Engine {
     /// holds it only for a moment.
     pub fn fill(&self, state: &State) -> (usize, usize) {
         let (fill, most) = (state.active.fill(), self.queue_max(state));
-        if !(most..self.shares.queue_beside(&state.version)).contains(&fill) {
+        if !(most..self.queue_share(&state.version)).contains(&fill) {
             return (fill, most);
         }
         self.recount_old_queues();

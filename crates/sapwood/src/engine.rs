@@ -22,6 +22,7 @@ use crate::commit::{CommitQueue, Log};
 use crate::error::{Error, Result};
 use crate::flush::FlushControl;
 use crate::operation::{KeyspaceId, SeqNo};
+use crate::opq_share::OpqShare;
 use crate::options::Shares;
 use crate::queue::map::Spare;
 use crate::queue::opq::{Change, Opq};
@@ -112,6 +113,7 @@ pub(crate) struct Engine {
     pub version_thread: VersionThread,
     pub read_only: bool,
     pub budget: Budget,
+    pub opq_share: OpqShare,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
     /// Whether `poison` is set. Each commit checks this twice.
@@ -208,6 +210,7 @@ impl Engine {
             version_thread: VersionThread::default(),
             read_only: parts.read_only,
             budget: Budget::default(),
+            opq_share: OpqShare::default(),
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
         }

@@ -36,6 +36,7 @@ use crate::budget::Need;
 use crate::engine::{Engine, Frozen, WriterAtWork};
 use crate::error::Result;
 use crate::operation::OperationRef;
+use crate::opq_share::Seen;
 use crate::queue::opq::Opq;
 use crate::store::garbage_collection::Patience;
 use crate::tree::cleanse::ON_THE_WAY;
@@ -116,6 +117,7 @@ impl Engine {
             self.flush.newest.store(newest, Relaxed);
         }
         told.in_trees();
+        self.choose_opq_share(&frozen.queue);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
@@ -170,6 +172,13 @@ impl Engine {
         let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
         *ahead = next?;
         Ok((undone, waited))
+    }
+
+    /// Chooses how long the next queues may become; this one is in the trees.
+    fn choose_opq_share(&self, queue: &Opq) {
+        let layers = self.flush.counters.blocks_appended.load(Relaxed);
+        let (came_back, window) = self.pager.cache.came_back();
+        self.opq_share.flushed(queue.fill(), Seen { layers, came_back }, window, &self.shares);
     }
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.

@@ -65,6 +65,7 @@ mod iter;
 mod keyspace;
 mod node;
 mod operation;
+mod opq_share;
 mod options;
 mod publish;
 mod queue;

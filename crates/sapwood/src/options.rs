@@ -203,6 +203,7 @@ impl Builder {
         Shares {
             memory,
             queue: queue as usize,
+            queue_min: queue as usize / 4,
             writer: (memory / 128).clamp(256 << 10, 2 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
@@ -223,8 +224,10 @@ impl Builder {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     pub memory: u64,
-    /// The maximum for each of the two operation queues. The cache uses what the queues do not.
+    /// The maximum for each of the two operation queues, and the least that it is reduced to. The cache uses
+    /// what the queues do not.
     pub queue: usize,
+    pub queue_min: usize,
     /// The sequential writer's buffer.
     pub writer: usize,
     /// Idle read buffers to keep, in bytes. Buffers of the read-ahead stage come on top while there is such a

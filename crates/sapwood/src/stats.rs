@@ -46,6 +46,9 @@ pub struct MemoryStats {
     /// The active and the frozen operation queue, and queues that are already in the trees but still held by a
     /// snapshot or reader.
     pub queues: u64,
+    /// The size at which the active queue is full. It depends on what the tables leave, and on what the cache
+    /// would do with the memory.
+    pub queue_max: u64,
     /// Memory of freed queues, kept for a quarter of a second for the next queue.
     pub spare: u64,
     /// Cached nodes.
@@ -196,6 +199,7 @@ impl Engine {
                 budget: self.shares.memory,
                 queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.old_queues())
                     as u64,
+                queue_max: self.queue_max(&state) as u64,
                 spare: self.spare.bytes() as u64,
                 cache: nodes_cached,
                 records: records_cached,

@@ -20,7 +20,7 @@
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;
-use crate::store::border::{Border, Division, Vote};
+use crate::store::border::{Border, Division, Vote, WINDOW};
 use crate::store::frames::{self, Frames};
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
@@ -80,6 +80,8 @@ pub(crate) struct Cache {
     is_full: Arc<AtomicBool>,
     records: RecordCache,
     border: Border,
+    /// Records that had to be read again soon after the cache had let go of them.
+    came_back: AtomicU64,
     /// Bytes of nodes that work in progress may have in addition; changed by the thread that divides.
     at_work: AtomicU64,
 }
@@ -98,6 +100,7 @@ impl Cache {
             is_full,
             records: RecordCache::default(),
             border: Border::default(),
+            came_back: AtomicU64::new(0),
             at_work: AtomicU64::new(0),
         };
         cache.set_capacity(capacity, 0);
@@ -198,7 +201,10 @@ impl Cache {
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
         match self.records.put(number, node.name().keyspace, key, value) {
             // If the node had to be read, more memory for records would have saved that.
-            Kept::Again if !self.holds(position) => self.vote(Vote::RecordCameBack),
+            Kept::Again if !self.holds(position) => {
+                self.came_back.fetch_add(1, Relaxed);
+                self.vote(Vote::RecordCameBack);
+            }
             Kept::TooLong if !self.holds(position) => {
                 self.insert(position, node.clone());
                 // Records have memory that nobody uses.
@@ -208,6 +214,12 @@ impl Cache {
             }
             _ => {}
         }
+    }
+
+    /// Number of records that had to be read again although the cache would still have had them with some bytes
+    /// more; and these bytes.
+    pub fn came_back(&self) -> (u64, u64) {
+        (self.came_back.load(Relaxed), self.records.capacity() / WINDOW)
     }
 
     /// The record cache.

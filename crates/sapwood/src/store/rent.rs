@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// its neighbour's request pays for its length only.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
 /// Of these, the cost of the request without its length.
-const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
+pub(crate) const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
 /// Cost of a piece in the cache: merging it takes 1 microsecond, and it takes the place of a leaf.
 const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 
