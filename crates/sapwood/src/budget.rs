@@ -117,11 +117,11 @@ impl Shares {
         self.memory.saturating_sub(others + work).max(self.memory / 8)
     }
 
-    /// The size of a queue for this version, of at most `most` bytes: half of what tables and the smallest
-    /// cache leave, but at least `queue_min`.
-    fn queue_beside(&self, version: &Version, most: usize) -> usize {
+    /// The size of a queue for this version: half of what tables and the smallest cache leave, but at least a
+    /// quarter of its share.
+    fn queue_beside(&self, version: &Version) -> usize {
         let left = self.memory.saturating_sub(self.others(version, true) + self.memory / 8);
-        ((left / 2) as usize).max(self.queue_min).min(most).max(QUEUE_MIN)
+        ((left / 2) as usize).max(self.queue_min).max(QUEUE_MIN).min(self.queue)
     }
 }
 
@@ -263,7 +263,7 @@ impl Engine {
 
     /// The size at which a queue is full, for this version, if there are no old queues.
     fn queue_share(&self, version: &Version) -> usize {
-        self.shares.queue_beside(version, self.opq_share.most(&self.shares))
+        self.shares.queue_beside(version).min(self.opq_share.most(&self.shares)).max(QUEUE_MIN)
     }
 
     /// The size at which a state's active queue is full: its share, or less while old queues have memory. Then
@@ -273,9 +273,11 @@ impl Engine {
         if old == 0 {
             return share;
         }
-        let left = (2 * share).saturating_sub(old);
+        // Queues have the same memory in all, however long one of them should be.
+        let longest = self.shares.queue_beside(&state.version);
+        let left = (2 * longest).saturating_sub(old);
         let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.queue.memory());
-        (left / 2).min(left.saturating_sub(frozen)).max(share / 4).max(QUEUE_MIN).min(share)
+        (left / 2).min(left.saturating_sub(frozen)).max(longest / 4).max(QUEUE_MIN).min(share)
     }
 
     /// Bytes in the state's active queue, and the size at which it is full. If the queue is full only because

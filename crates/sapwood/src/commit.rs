@@ -108,7 +108,7 @@ impl Drop for Lead<'_> {
 
 /// The maximum bytes of batches in one group, unless a single batch is larger.
 const GROUP_MAX: usize = 4 << 20;
-/// No group is added to a queue with this many times the allowed size. The check precedes the log write,
+/// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
 /// The maximum bytes of commits without durability that may wait in memory.
@@ -353,8 +353,9 @@ impl Engine {
             // trees.
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
-            let frozen =
-                Frozen { queue: Arc::clone(&state.active), wal_low, last_seq, resume: Mutex::new(None) };
+            let queue = Arc::clone(&state.active);
+            let is_full = queue.fill() >= self.queue_max(state);
+            let frozen = Frozen { queue, wal_low, last_seq, is_full, resume: Mutex::new(None) };
             State {
                 number,
                 active: Arc::clone(&fresh),

@@ -61,6 +61,8 @@ pub(crate) struct Frozen {
     pub wal_low: u64,
     /// The sequence number of the newest operation in the queue.
     pub last_seq: SeqNo,
+    /// Whether it was frozen because it was full.
+    pub is_full: bool,
     /// Where an interrupted flush resumes: everything below is already in the trees.
     pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
 }

@@ -38,6 +38,7 @@ use crate::error::Result;
 use crate::operation::OperationRef;
 use crate::opq_share::Seen;
 use crate::queue::opq::Opq;
+use crate::stage_buffers::WITH_LOG;
 use crate::store::garbage_collection::Patience;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::sweep::{Due, Lengths, LogBytes, Sweep};
@@ -117,7 +118,7 @@ impl Engine {
             self.flush.newest.store(newest, Relaxed);
         }
         told.in_trees();
-        self.choose_opq_share(&frozen.queue);
+        self.choose_opq_share(&frozen);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
@@ -174,11 +175,14 @@ impl Engine {
         Ok((undone, waited))
     }
 
-    /// Chooses how long the next queues may become; this one is in the trees.
-    fn choose_opq_share(&self, queue: &Opq) {
-        let layers = self.flush.counters.blocks_appended.load(Relaxed);
-        let (came_back, window) = self.pager.cache.came_back();
-        self.opq_share.flushed(queue.fill(), Seen { layers, came_back }, window, &self.shares);
+    /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where
+    /// everything is deterministic: which records the cache lets go of is not.
+    fn choose_opq_share(&self, Frozen { queue, is_full, .. }: &Frozen) {
+        if self.flush.in_background() {
+            let layers = self.flush.counters.blocks_appended.load(Relaxed);
+            let seen = Seen { layers, missed: self.pager.cache.missed_records() };
+            self.opq_share.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
+        }
     }
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
@@ -205,9 +209,9 @@ impl Engine {
     }
 
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
-    /// collector. Logs have at most twice as many bytes as their leaves.
+    /// collector. Logs have less than four times the bytes of their leaves ([`crate::stage_buffers`]).
     fn tidying(&self, leaves: u64) -> Need {
-        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { 3 * leaves };
+        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { WITH_LOG * leaves };
         self.shares.work(leaves.min(ON_THE_WAY), written)
     }
 

@@ -1,7 +1,7 @@
 //! Publishing: makes an edit durable, and then visible to all readers in one step.
 
 use crate::beside::Wait;
-use crate::engine::{Engine, Panicked, State};
+use crate::engine::{Engine, State};
 use crate::error::{Error, Result};
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
@@ -59,18 +59,22 @@ impl Engine {
     /// Makes an attempt durable and visible. Builds the next version while the attempt's data is being synced.
     pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
         let Sealed { edit, begun } = attempt.seal()?;
-        let with = With { begun: &begun, trees };
-        self.beside_next_version(&edit, with, |next| {
-            attempt.finish()?;
-            if !edit.set.is_empty() {
-                self.volume.sync(self.data).map_err(|error| {
-                    let error = Error::undecided(error);
-                    self.poison(&error);
-                    error
-                })?;
-            }
-            self.publish_made(&edit, with, next)
-        })?;
+        let (edit, with) = (Arc::new(edit), With { begun: &begun, trees });
+        let next = self.begin_next_version(&edit, with);
+        let sync = || {
+            self.volume.sync(self.data).map_err(|error| {
+                let error = Error::undecided(error);
+                self.poison(&error);
+                error
+            })
+        };
+        let written = attempt.finish().and_then(|()| if edit.set.is_empty() { Ok(()) } else { sync() });
+        if let Err(error) = written {
+            // Nobody else shall hold the segments that are given back now.
+            drop(next());
+            return Err(error);
+        }
+        self.publish_made(&edit, with, next)?;
         attempt.committed();
         Ok(())
     }
@@ -78,31 +82,11 @@ impl Engine {
     /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
     /// engine.
     pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
-        self.publish_made(&edit, with, Box::new(|| self.make_next_version(&edit, with)))
+        let edit = Arc::new(edit);
+        self.publish_made(&edit, with, Box::new(|| self.begin_next_version(&edit, with)()))
     }
 
-    /// Builds the next version while the caller does something else: `meanwhile`, which may wait for it.
-    fn beside_next_version<R>(
-        &self,
-        edit: &Edit,
-        with: With<'_>,
-        meanwhile: impl FnOnce(Wait<'_, Next>) -> R,
-    ) -> R {
-        let make = || {
-            let _panicked = Panicked::watch(self, "who made the next version");
-            self.next_version(edit, with)
-        };
-        match self.flush.in_background() && edit.set.len() >= LONG {
-            true => self.version_thread.beside(make, meanwhile),
-            false => meanwhile(Box::new(make)),
-        }
-    }
-
-    fn make_next_version(&self, edit: &Edit, with: With<'_>) -> Result<Next> {
-        self.beside_next_version(edit, with, |next| next())
-    }
-
-    fn publish_made(&self, edit: &Edit, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
+    fn publish_made(&self, edit: &Arc<Edit>, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
         self.check_writable()?;
         let undecided = Undecided(with.begun);
         let result = next().and_then(|next| self.publish_inner(edit, with, next));
@@ -113,35 +97,22 @@ impl Engine {
         result
     }
 
-    /// Builds the version that results from applying the edit to the current version.
-    fn next_version(&self, edit: &Edit, With { begun, .. }: With<'_>) -> Result<Next> {
-        let base = Arc::clone(&self.state.load().version);
-        let mut version = (*base).clone();
-        let mut handle = |number: u64, _: u32| {
-            begun
-                .iter()
-                .find(|segment| segment.number == number)
-                .cloned()
-                .ok_or("a segment that was not begun")
-        };
-        version.apply(edit, &mut handle).map_err(|why| {
-            Error::corrupt(
-                "memory",
-                0,
-                "an edit does not fit the version it was made for",
-                "a consistent edit",
-                why,
-            )
-        })?;
-        Ok(Next { base, version })
+    /// Begins to build the version that results from applying the edit to the current version.
+    fn begin_next_version<'a>(&'a self, edit: &'a Arc<Edit>, With { begun, .. }: With<'a>) -> Wait<'a, Next> {
+        let base = || Arc::clone(&self.state.load().version);
+        if self.flush.in_background() && edit.set.len() >= LONG {
+            let (base, edit, begun) = (base(), Arc::clone(edit), begun.to_vec());
+            return self.version_thread.begin(move || next_version(base, &edit, &begun));
+        }
+        Box::new(move || next_version(base(), edit, begun))
     }
 
-    fn publish_inner(&self, edit: &Edit, with: With<'_>, mut next: Next) -> Result<()> {
+    fn publish_inner(&self, edit: &Arc<Edit>, with: With<'_>, mut next: Next) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
-            next = self.make_next_version(edit, with)?;
+            next = self.begin_next_version(edit, with)()?;
         }
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
@@ -171,6 +142,24 @@ impl Engine {
     }
 }
 
+/// Builds the version that results from applying the edit to `base`. `begun`: segments that the edit begins.
+fn next_version(base: Arc<Version>, edit: &Edit, begun: &[Arc<Segment>]) -> Result<Next> {
+    let mut version = (*base).clone();
+    let mut handle = |number: u64, _: u32| {
+        begun.iter().find(|segment| segment.number == number).cloned().ok_or("a segment that was not begun")
+    };
+    version.apply(edit, &mut handle).map_err(|why| {
+        Error::corrupt(
+            "memory",
+            0,
+            "an edit does not fit the version it was made for",
+            "a consistent edit",
+            why,
+        )
+    })?;
+    Ok(Next { base, version })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,8 +179,8 @@ mod tests {
             let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0 };
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
-        let slow = edit(7);
-        let next = engine.next_version(&slow, With::default()).unwrap();
+        let slow = Arc::new(edit(7));
+        let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
         engine.publish(edit(8), With::default()).unwrap();
         engine.publish_inner(&slow, With::default(), next).unwrap();
         let version = Arc::clone(&engine.state.load().version);

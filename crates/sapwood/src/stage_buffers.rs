@@ -10,6 +10,11 @@
 use crate::budget::Work;
 use crate::engine::Engine;
 
+/// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
+/// should have twice as much as the leaves ([`crate::advisor`]), and may have 1.8 times as much as it should
+/// before its block is due ([`crate::tree::sweep`]).
+pub(crate) const WITH_LOG: u64 = 5;
+
 /// See the module documentation.
 pub(crate) struct StageBuffers<'e> {
     engine: &'e Engine,
@@ -24,10 +29,9 @@ impl Engine {
 }
 
 impl StageBuffers<'_> {
-    /// Prepares for reading ahead this many bytes of leaves with their logs, which have at most twice as many:
-    /// where all records are new ([`crate::advisor`]).
+    /// Prepares for reading ahead this many bytes of leaves with their logs.
     pub fn keep_for(&self, leaves: u64) {
-        self.work.needs(self.engine.shares.read_ahead(3 * leaves));
+        self.work.needs(self.engine.shares.read_ahead(WITH_LOG * leaves));
         self.engine.pager.reader.buffers().allow(self.work.bytes() as usize);
     }
 }

@@ -46,8 +46,8 @@ pub struct MemoryStats {
     /// The active and the frozen operation queue, and queues that are already in the trees but still held by a
     /// snapshot or reader.
     pub queues: u64,
-    /// The size at which the active queue is full. It depends on what the tables leave, and on what the cache
-    /// would do with the memory.
+    /// The size at which the active queue is full: less than a sixth of the budget where tables or queues that
+    /// are still held leave less, or where records that are read again need the memory.
     pub queue_max: u64,
     /// Memory of freed queues, kept for a quarter of a second for the next queue.
     pub spare: u64,

@@ -1,53 +1,61 @@
-//! The thread that builds the tables of new versions. It stays as long as the database is open.
+//! The thread that builds the tables of new versions, as long as the engine lives.
 //!
 //! The tables are what lives longest among many short-lived allocations: the chunks of the mapping table and
 //! the log areas. An allocator keeps an arena for each thread, and hands the arenas of threads that have ended
 //! to those that begin. If many short-lived threads build tables, each leaves some of them in another arena,
-//! and none of these arenas can be given back: with tables of 21 MiB, glibc's arenas were 124 MiB. If always
-//! the same thread builds them, they are 44. (docs/notebook.md, "Tables are built by one thread")
+//! and none of these arenas can be given back: with tables of 21 MiB, glibc's arenas were 124 MiB. If the same
+//! thread builds all that are long, they are 44. (docs/notebook.md, "Tables are built by one thread")
 //!
-//! Invariant: a panic of the work is an error for the one that waits for it, and the thread stays.
+//! Invariants:
+//! 1. Whoever waits for work sleeps, and does no other work meanwhile: it may hold locks. (A pool whose waiting
+//!    threads take other jobs, as rayon's do, would have to be kept from that.)
+//! 2. A panic of the work is an error for the one that waits for it, and the thread stays.
 
 use crate::beside::Wait;
 use crate::error::{Error, Result};
-use rayon_core::{ThreadPool, ThreadPoolBuilder};
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{SendError, Sender, channel};
+use std::thread::Builder;
+
+type Job = Box<dyn FnOnce() + Send>;
 
 /// See the module. The thread begins with its first work.
 #[derive(Default)]
 pub(crate) struct VersionThread {
-    /// `None` if the system provides no thread.
-    thread: OnceLock<Option<ThreadPool>>,
+    /// `None` until there is work, and if the system provides no thread; then the next work tries again.
+    jobs: Mutex<Option<Sender<Job>>>,
 }
 
 impl VersionThread {
-    fn thread(&self) -> Option<&ThreadPool> {
-        let begin = || {
-            let builder = ThreadPoolBuilder::new().num_threads(1);
-            builder.thread_name(|_| "sapwood-version".into()).build().ok()
-        };
-        self.thread.get_or_init(begin).as_ref()
-    }
-
-    /// Starts `work`, and calls `meanwhile` with what waits for its result. Without a thread, the work is done
-    /// when it is waited for.
-    pub fn beside<T: Send, R>(
+    /// Starts `work`, after what was started before. Without a thread, it is done when it is waited for.
+    pub fn begin<T: Send + 'static>(
         &self,
-        work: impl Fn() -> Result<T> + Copy + Send,
-        meanwhile: impl FnOnce(Wait<'_, T>) -> R,
-    ) -> R {
-        let Some(thread) = self.thread() else { return meanwhile(Box::new(work)) };
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Wait<'static, T> {
+        let mut jobs = self.jobs.lock();
+        if jobs.is_none() {
+            *jobs = begin_thread().inspect_err(|error| tracing::warn!(%error, "no thread for versions")).ok();
+        }
+        let Some(jobs) = &*jobs else { return Box::new(work) };
         let (done, result) = channel();
-        thread.in_place_scope(|scope| {
-            scope.spawn(move |_| {
-                // Whoever does not wait any more has failed meanwhile.
-                _ = done.send(catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Error::Closed)));
-            });
-            meanwhile(Box::new(move || result.recv().unwrap_or(Err(Error::Closed))))
-        })
+        let panicked = || Err(Error::Poisoned { cause: "the thread that builds versions panicked".into() });
+        let job = move || {
+            // Whoever does not wait any more has failed meanwhile.
+            _ = done.send(catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked()));
+        };
+        if let Err(SendError(job)) = jobs.send(Box::new(job)) {
+            job();
+        }
+        Box::new(move || result.recv().unwrap_or(Err(Error::Closed)))
     }
+}
+
+/// Starts a thread that does what it is sent, until nobody can send any more.
+fn begin_thread() -> std::io::Result<Sender<Job>> {
+    let (sender, jobs) = channel::<Job>();
+    Builder::new().name("sapwood-version".into()).spawn(move || jobs.into_iter().for_each(|job| job()))?;
+    Ok(sender)
 }
 
 #[cfg(test)]
@@ -58,29 +66,29 @@ mod tests {
     #[test]
     fn it_is_always_the_same_thread() {
         let thread = VersionThread::default();
-        let first = thread.beside(|| Ok(current().id()), |wait| wait()).unwrap();
+        let first = thread.begin(|| Ok(current().id()))().unwrap();
         assert_ne!(first, current().id());
-        let panicked = thread.beside(|| -> Result<()> { panic!("on purpose") }, |wait| wait());
-        assert!(matches!(panicked, Err(Error::Closed)), "{panicked:?}");
+        let panicked = thread.begin(|| -> Result<()> { panic!("on purpose") })();
+        assert!(matches!(panicked, Err(Error::Poisoned { .. })), "{panicked:?}");
         std::thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| {
-                    assert_eq!(thread.beside(|| Ok(current().id()), |wait| wait()).unwrap(), first)
-                });
+                scope.spawn(|| assert_eq!(thread.begin(|| Ok(current().id()))().unwrap(), first));
             }
         });
     }
 
     #[test]
-    fn who_gives_up_waits_for_the_end_of_the_work_only() {
+    fn work_is_done_although_nobody_waits_and_in_order() {
         let thread = VersionThread::default();
-        let done = std::sync::atomic::AtomicBool::new(false);
-        let work = || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-            Ok(())
-        };
-        assert_eq!(thread.beside(work, |_| 7), 7);
-        assert!(done.into_inner());
+        let (done, results) = channel();
+        for number in 0..10 {
+            let done = done.clone();
+            drop(thread.begin(move || {
+                done.send(number).expect("somebody listens");
+                Ok(())
+            }));
+        }
+        drop((thread, done));
+        assert_eq!(results.into_iter().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     }
 }

@@ -33,6 +33,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "queue",
             "tree",
             "advisor",
+            "opq_share",
             "beside",
             "budget",
             "commit",

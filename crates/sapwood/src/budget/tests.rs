@@ -2,6 +2,7 @@
 
 mod cache;
 mod old_queues;
+mod share;
 mod spare;
 
 use crate::Database;

@@ -31,6 +31,9 @@ use quick_cache::sync::Cache as NodeCache;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+/// Bytes of memory that [`Cache::missed_records`] relates to.
+pub(crate) const A_WINDOW: u64 = 1 << 40;
+
 /// Memory of a cached node besides its bytes: the cache's entry and the allocation.
 const OVERHEAD: usize = 160;
 
@@ -80,8 +83,10 @@ pub(crate) struct Cache {
     is_full: Arc<AtomicBool>,
     records: RecordCache,
     border: Border,
-    /// Records that had to be read again soon after the cache had let go of them.
-    came_back: AtomicU64,
+    /// Records that had to be read again soon after the cache had let go of them ([`Cache::missed_records`]), and
+    /// the node that the last of them was in.
+    missed: AtomicU64,
+    missed_in: AtomicU64,
     /// Bytes of nodes that work in progress may have in addition; changed by the thread that divides.
     at_work: AtomicU64,
 }
@@ -100,7 +105,8 @@ impl Cache {
             is_full,
             records: RecordCache::default(),
             border: Border::default(),
-            came_back: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            missed_in: AtomicU64::new(u64::MAX),
             at_work: AtomicU64::new(0),
         };
         cache.set_capacity(capacity, 0);
@@ -202,7 +208,7 @@ impl Cache {
         match self.records.put(number, node.name().keyspace, key, value) {
             // If the node had to be read, more memory for records would have saved that.
             Kept::Again if !self.holds(position) => {
-                self.came_back.fetch_add(1, Relaxed);
+                self.note_missed(position);
                 self.vote(Vote::RecordCameBack);
             }
             Kept::TooLong if !self.holds(position) => {
@@ -216,10 +222,20 @@ impl Cache {
         }
     }
 
-    /// Number of records that had to be read again although the cache would still have had them with some bytes
-    /// more; and these bytes.
-    pub fn came_back(&self) -> (u64, u64) {
-        (self.came_back.load(Relaxed), self.records.capacity() / WINDOW)
+    /// A record had to be read again that would still be cached with a little more memory.
+    fn note_missed(&self, position: Position) {
+        let window = self.records.capacity() / WINDOW;
+        // All records that a `multi_get` finds in a node are one read.
+        if self.missed_in.swap(position.0, Relaxed) != position.0 && window > 0 {
+            self.missed.fetch_add(A_WINDOW / window, Relaxed);
+        }
+    }
+
+    /// Reads that a little more memory would have saved since the database was opened: of short records that
+    /// were asked for singly, and that the cache would still have had with `w` bytes more. Each counts as
+    /// [`A_WINDOW`]` / w`.
+    pub fn missed_records(&self) -> u64 {
+        self.missed.load(Relaxed)
     }
 
     /// The record cache.

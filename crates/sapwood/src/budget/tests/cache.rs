@@ -32,14 +32,14 @@ fn fill(engine: &Engine) {
 fn large_tables_leave_less_for_queues_and_the_least_for_the_cache() {
     let shares = Database::builder().memory(64 << 20).shares(64 << 20);
     let mut version = Version::empty(64 << 20);
-    assert_eq!(shares.queue_beside(&version, shares.queue), shares.queue);
+    assert_eq!(shares.queue_beside(&version), shares.queue);
     let hashes: Vec<_> = (0..60u64).map(|key| KeyHash::of(&key.to_be_bytes())).collect();
     let (mut last, mut least) = (usize::MAX, 0);
     for number in 0..340_000 {
         let pieces = [NodeId(number + 10_000)];
         let layer = Layer { pieces: &pieces, fences: Fences::default(), removals: 0 };
         version.logs.push(NodeId(number % 8000), layer, Size { bytes: 4096, fresh: 0 }, &hashes);
-        let queue = shares.queue_beside(&version, shares.queue);
+        let queue = shares.queue_beside(&version);
         // It leaps where layers that the next one makes another bundle of become such that it does not.
         assert!(queue <= last.saturating_add(1 << 20) && queue >= shares.queue / 4);
         last = queue;
