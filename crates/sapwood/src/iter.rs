@@ -440,6 +440,7 @@ impl Queued {
 #[cfg(test)]
 mod tests {
     use crate::Database;
+    use crate::store::pager::Keep;
     use crate::store::scan_lengths::Kind;
     use crate::tree::range::{Direction, Leaves};
     use crate::tree::view::TreeView;
@@ -493,7 +494,7 @@ mod tests {
         let nodes = version
             .table
             .iter()
-            .map(|(id, address)| (view.pager.fetch_one(&version.segments, id, address), address));
+            .map(|(id, address)| (view.pager.fetch_one(&version.segments, id, address, Keep::Long), address));
         let leaves: Vec<_> = nodes
             .filter(|(node, _)| node.as_ref().unwrap().name().level == 0)
             .map(|(_, address)| address)

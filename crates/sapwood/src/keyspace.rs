@@ -170,3 +170,40 @@ impl std::fmt::Debug for Keyspace {
         write!(f, "Keyspace({:?})", self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Result};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    /// Users may keep values for as long as they like: neither the nodes of short ones nor the buffers
+    /// that these nodes were read into are kept with them, however they were found.
+    #[test]
+    fn values_that_users_keep_hold_no_nodes_and_no_buffers() -> Result<()> {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)))?;
+        let keyspace = db.keyspace("main")?;
+        let (count, key) = (200_000_u32, |number: u32| number.to_be_bytes());
+        keyspace.ingest((0..count).map(|number| (key(number), [1; 100])))?;
+        let mut batch = db.batch();
+        (0..count).step_by(64).for_each(|number| _ = batch.insert(&keyspace, key(number), [2; 100]));
+        batch.commit()?;
+        db.flush()?;
+        assert!(db.stats().space.log_pieces > 0, "some are to be in log pieces");
+
+        let pager = &db.handle.engine.pager;
+        let wanted: Vec<_> = (0..count).step_by(32).map(key).collect();
+        let mut kept = wanted.iter().map(|key| keyspace.get(key)).collect::<Result<Vec<_>>>()?;
+        for keys in wanted.chunks(64) {
+            kept.extend(keyspace.multi_get(keys)?);
+        }
+        assert!(kept.iter().all(Option::is_some));
+        let (used, _) = pager.reader.frames().pages();
+        let (nodes, _) = pager.cache.bytes();
+        assert!(used as u64 * 4096 <= nodes + (1 << 20), "{used} pages are in use, {nodes} bytes cached");
+        let (idle, idle_max) = (pager.reader.buffers().idle_bytes() as u64, pager.reader.buffers_max());
+        assert!(idle > idle_max / 2, "{idle} bytes of buffers came back, {idle_max} may be idle");
+        Ok(())
+    }
+}

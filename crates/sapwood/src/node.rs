@@ -54,6 +54,9 @@ pub(crate) const PIECE: u8 = u8::MAX;
 /// The first byte of a log piece's payload.
 const REMOVED: u8 = 0;
 const PUT: u8 = 1;
+/// Shorter values are copied for users, longer ones share the node's memory. No node of at most this length has
+/// a value that is shared.
+pub(crate) const SHARED_FROM: usize = 4096;
 /// Bytes before the first offset.
 pub(crate) const HEADER: usize = 40;
 const CRC_AT: usize = 36;
@@ -445,6 +448,18 @@ impl Node {
     pub fn payload(&self, index: usize) -> Bytes {
         let (_, payload, end) = self.parts(index);
         self.bytes.slice(payload..end)
+    }
+
+    /// A part of the node's bytes for a user, who may keep it for long: copied if it is short, so that it does
+    /// not keep the whole node in memory.
+    pub fn lasting(&self, part: &[u8]) -> Bytes {
+        if part.len() < SHARED_FROM { Bytes::copy_from_slice(part) } else { self.bytes.slice_ref(part) }
+    }
+
+    /// The same node with its bytes in another place.
+    pub fn moved_to(&self, bytes: Bytes) -> Self {
+        debug_assert_eq!(bytes, self.bytes);
+        Self { bytes, count: self.count, name: self.name, crc: self.crc }
     }
 
     /// The encoded bytes of some entries, and the offset where they begin.

@@ -1,12 +1,14 @@
-//! Keys and values returned by reads: bytes that share the memory of the node or log buffer that holds them.
+//! Keys and values returned by reads: bytes of their own, or bytes that share the memory of the node that holds
+//! them.
 
 use bytes::Bytes;
 use std::ops::Deref;
 
 /// A value. Derefs to `[u8]`. A clone increments a reference count and copies nothing.
 ///
-/// A value can keep the whole node alive that it came from (about 4 KiB). To keep many small values for a long
-/// time, copy them: `value.to_vec()`.
+/// A value that was got has memory of its own, if it is shorter than 4 KiB. A longer one, and what a range
+/// returns, can keep the whole node alive that it came from (mostly about 4 KiB). To keep many records of a range
+/// for a long time, copy them: `value.to_vec()`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Value(pub(crate) Bytes);
 

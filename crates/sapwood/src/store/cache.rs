@@ -167,6 +167,11 @@ impl Cache {
         self.nodes.insert(position, node);
     }
 
+    /// Caches a node that may lie in a read buffer.
+    fn insert_copy(&self, position: Position, node: &Node) {
+        self.insert(position, node.moved_to(self.frames.copy(node.bytes())));
+    }
+
     /// Removes a node. Returns whether it was cached.
     pub fn remove(&self, position: Position) -> bool {
         let was_here = self.nodes.remove(&position).is_some();
@@ -186,12 +191,12 @@ impl Cache {
     /// Offers a node that a reader had to read for something in it.
     pub fn offer(&self, position: Position, node: &Node) {
         if self.missed(position) {
-            self.insert(position, node.clone());
+            self.insert_copy(position, node);
             // So that it is spared when it is the oldest of the nodes used once. The map's own memory of
             // evicted nodes shrinks with every change of its capacity, and ours are frequent.
             let _ = self.nodes.get(&position);
         } else if node.name().is_inner() || !self.is_full.load(Relaxed) {
-            self.insert(position, node.clone());
+            self.insert_copy(position, node);
         } else {
             self.ghosts.add(position, memory_of(node));
         }
@@ -212,7 +217,7 @@ impl Cache {
                 self.vote(Vote::RecordCameBack);
             }
             Kept::TooLong if !self.holds(position) => {
-                self.insert(position, node.clone());
+                self.insert_copy(position, node);
                 // Records have memory that nobody uses.
                 if self.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);

@@ -7,9 +7,10 @@
 //!                                                               └▶ begin ─ in flight ─┬ finish ┘
 //!                                                                                     └ finish_in_place ▶ nodes that lie where they were read, checked
 //! ```
-//! Nodes for a cache or for users are copied, so that one node does not keep the memory of the others. Nodes
-//! that a flush reads ahead stay in their buffers: the flush drops neighbours together as it goes on, and a
-//! buffer goes back to the pool when its last node is dropped.
+//! Nodes for a cache or for users are copied, so that one node does not keep the memory of the others. Two kinds
+//! stay in their buffers, which go back to the pool when their last node is dropped: nodes that a flush reads
+//! ahead, since the flush drops neighbours together as it goes on; and short nodes that were read to look
+//! something up ([`Keep::Briefly`]).
 //!
 //! Invariants:
 //! 1. Every node that it returns has the id, the length and the checksum of its address: a flipped bit,
@@ -21,7 +22,7 @@
 //!    they are done, and are no longer counted: psync keeps few, and little.
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, Refusal};
+use crate::node::{Node, NodeId, Refusal, SHARED_FROM};
 use crate::store::frames::Frames;
 use crate::store::mapping_table::Address;
 use crate::store::segment::Segments;
@@ -146,14 +147,14 @@ impl NodeReader {
     }
 
     /// One node, without the lists of a plan: a get has one node to read.
-    pub fn read_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
+    pub fn read_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
         let offset = self.file_offset(segments, (id, address))?;
         let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
         let mut buffer = self.buffers.take(request.len);
         let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
         self.volume.read(&mut [read]).map_err(unread)?;
         self.count(1, 1, request.len as u64);
-        self.node_of(&buffer, request.offset, offset, id, address)
+        self.node_alone(buffer, request.offset, offset, (id, address), keep)
     }
 
     /// Plans the requests for the `missing` ones of the wanted nodes: one each, or one for neighbours if
@@ -185,7 +186,8 @@ impl NodeReader {
         &self,
         plan: &Plan,
         wanted: &[(NodeId, Address)],
-        node: impl FnMut(usize, Node),
+        keep: Keep,
+        mut node: impl FnMut(usize, Node),
     ) -> Result<()> {
         if plan.is_empty() {
             return Ok(());
@@ -196,7 +198,15 @@ impl NodeReader {
             requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
         self.volume.read(&mut set).map_err(unread)?;
         self.count_plan(plan);
-        self.take_in(plan, &buffers, wanted, node)
+        for (run, buffer) in plan.runs.iter().zip(buffers) {
+            match &plan.members[run.members.clone()] {
+                [(offset, index)] => {
+                    node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+                }
+                _ => self.copy_out(plan, run, &buffer, wanted, &mut node)?,
+            }
+        }
+        Ok(())
     }
 
     /// Has the device begin the requests, into spare buffers if there are any. `None` if there is nothing to
@@ -322,6 +332,23 @@ impl NodeReader {
         Ok(())
     }
 
+    /// The node at file offset `offset`, the only one wanted from a buffer that begins at file offset `from`.
+    fn node_alone(
+        &self,
+        buffer: AlignedBuffer,
+        from: u64,
+        offset: u64,
+        (id, address): (NodeId, Address),
+        keep: Keep,
+    ) -> Result<Node> {
+        let len = address.len as usize;
+        if keep == Keep::Long || len > SHARED_FROM {
+            return self.node_of(&buffer, from, offset, id, address);
+        }
+        let start = (offset - from) as usize;
+        verify(Bytes::from_owner(buffer).slice(start..start + len), offset, id, address)
+    }
+
     /// The node at file offset `offset`, from a buffer that begins at file offset `from`.
     fn node_of(
         &self,
@@ -336,6 +363,15 @@ impl NodeReader {
         let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
         verify(bytes, offset, id, address)
     }
+}
+
+/// How long the caller keeps a node that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// As long as it likes: the node is copied into a frame.
+    Long,
+    /// While it looks something up in the node: one that nothing is shared of stays in its read buffer.
+    Briefly,
 }
 
 /// Which limit applies to reads in flight.

@@ -19,12 +19,13 @@ use psync::{AlignedBuffer, FileId, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub(crate) use crate::store::node_reader::FILE;
+pub(crate) use crate::store::node_reader::{FILE, Keep};
 
 /// How a set of nodes is read, and what happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// Each node with its own request, whatever lies beside it. Each is offered to the cache.
+    /// Each node with its own request, whatever lies beside it, to look something up in it. Each is offered to the
+    /// cache.
     Single,
     /// As `Single`, for a writer: these reads do not count as ones that a reader waits for.
     Inner,
@@ -37,6 +38,12 @@ pub(crate) enum Gather {
     Ahead,
     /// As `Runs`, but bypasses the cache to read what is on the device. For a check.
     Verify,
+}
+
+impl Gather {
+    fn keep(self) -> Keep {
+        if self == Self::Single { Keep::Briefly } else { Keep::Long }
+    }
 }
 
 /// Memory of a pager, in bytes.
@@ -133,12 +140,12 @@ impl Pager {
     }
 
     /// One node, as [`Pager::fetch`] with [`Gather::Single`], without its lists: a get reads one node.
-    pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address) -> Result<Node> {
+    pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
         if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
         self.counters.misses.fetch_add(1, Relaxed);
-        let node = self.reader.read_one(segments, id, address)?;
+        let node = self.reader.read_one(segments, id, address, keep)?;
         // Only a get fetches a single leaf or log piece: writers fetch many, or inner nodes.
         let is_waited_for = !node.name().is_inner();
         self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
@@ -202,7 +209,7 @@ impl Pager {
             return Ok(());
         }
         let plan = self.plan(segments, missing, wanted, gather)?;
-        self.reader.carry_out(&plan, wanted, self.take_in(wanted, gather, nodes))
+        self.reader.carry_out(&plan, wanted, gather.keep(), self.take_in(wanted, gather, nodes))
     }
 
     /// Plans the requests for the missing nodes.
@@ -268,7 +275,7 @@ impl Pager {
                 self.reader.finish_in_place(begun, &plan, &wanted, take_in)?;
             }
             Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
-            None => self.reader.carry_out(&plan, &wanted, take_in)?,
+            None => self.reader.carry_out(&plan, &wanted, gather.keep(), take_in)?,
         }
         Ok(nodes.into_iter().flatten().collect())
     }

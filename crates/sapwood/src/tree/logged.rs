@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::node::NodeId;
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
-use crate::store::pager::Pager;
+use crate::store::pager::{Keep, Pager};
 use crate::store::rent::Next;
 use crate::store::version::Version;
 use crate::tree::sweep::Due;
@@ -68,7 +68,7 @@ pub(crate) fn paid(
         && let Some(id) = listed.next()
     {
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
-        let block = pager.fetch_one(&version.segments, id, address)?;
+        let block = pager.fetch_one(&version.segments, id, address, Keep::Long)?;
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
         let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
         let next = Next::of(leaves, pieces, area.layer_count());

@@ -18,7 +18,7 @@ use std::ops::Range;
 pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result<Option<Bytes>> {
     let Some((mut id, height)) = view.root() else { return Ok(None) };
     for level in (1..=height).rev() {
-        let node = view.node(id, level)?;
+        let node = view.glance(id, level)?;
         if level == 1
             && let Some(area) = view.log(id)
             && let Some(change) = logged(view, number, area, key)?
@@ -31,9 +31,9 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
         }
         id = node.child(child);
     }
-    let leaf = view.node(id, 0)?;
+    let leaf = view.glance(id, 0)?;
     let Ok(index) = leaf.search(key) else { return Ok(None) };
-    let value = leaf.payload(index);
+    let value = leaf.lasting(leaf.record(index).1);
     view.remember(number, key, &value, &leaf);
     Ok(Some(value))
 }
@@ -41,9 +41,9 @@ pub(crate) fn get(view: TreeView<'_>, number: Option<u64>, key: &[u8]) -> Result
 /// A log area's newest change to a key, if it has one.
 fn logged(view: TreeView<'_>, number: Option<u64>, area: &LogArea, key: &[u8]) -> Result<Option<Change>> {
     for id in area.candidates(key) {
-        let piece = view.node(id, crate::node::PIECE)?;
+        let piece = view.glance(id, crate::node::PIECE)?;
         if let Ok(at) = piece.search(key) {
-            let change = piece.change(at);
+            let change = piece.logged_value(at).map(|value| piece.lasting(value));
             if let Some(value) = &change {
                 view.remember(number, key, value, &piece);
             }
@@ -185,8 +185,8 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
                 }
                 let key = self.keys[index].as_ref();
                 let value = match (piece, node.search(key)) {
-                    (None, at) => at.ok().map(|at| node.payload(at)),
-                    (Some(_), Ok(at)) => node.change(at),
+                    (None, at) => at.ok().map(|at| node.lasting(node.record(at).1)),
+                    (Some(_), Ok(at)) => node.logged_value(at).map(|value| node.lasting(value)),
                     (Some(_), Err(_)) => {
                         self.strangers.push(index);
                         None

@@ -9,7 +9,7 @@ use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::mapping_table::Address;
-use crate::store::pager::{Coming, FILE, Gather, Pager};
+use crate::store::pager::{Coming, FILE, Gather, Keep, Pager};
 use crate::store::version::Version;
 use bytes::Bytes;
 use psync::AlignedBuffer;
@@ -60,7 +60,16 @@ impl TreeView<'_> {
 
     /// One node.
     pub fn node(&self, id: NodeId, level: u8) -> Result<Node> {
-        let node = self.pager.fetch_one(&self.version.segments, id, self.address(id)?)?;
+        self.fetch(id, level, Keep::Long)
+    }
+
+    /// One node, to look something up in it: see [`Keep::Briefly`].
+    pub fn glance(&self, id: NodeId, level: u8) -> Result<Node> {
+        self.fetch(id, level, Keep::Briefly)
+    }
+
+    fn fetch(&self, id: NodeId, level: u8, keep: Keep) -> Result<Node> {
+        let node = self.pager.fetch_one(&self.version.segments, id, self.address(id)?, keep)?;
         self.check(node, level)
     }
 
