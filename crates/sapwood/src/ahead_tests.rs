@@ -141,29 +141,34 @@ impl Story {
     fn verify(self, volume: &Simulated) -> u64 {
         let Self { db, keyspaces, models, .. } = self;
         let models = models.map(RefCell::into_inner);
-        let check = |keyspaces: &[Keyspace; 2], story: &str| {
-            for (keyspace, model) in keyspaces.iter().zip(&models) {
-                let found = keyspace.iter().map(|record| record.unwrap());
-                let found: Model = found.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-                assert!(found == *model, "{} {story}", keyspace.name());
-            }
-        };
-        check(&keyspaces, "is what was committed");
+        compare(&keyspaces, &models, "is what was committed");
         let ahead = db.stats().writes.changes_ahead;
         db.check().unwrap();
         drop(keyspaces);
         db.close().unwrap();
-        let db = reopened(volume);
-        let keyspaces = KEYSPACES.map(|name| db.keyspace(name).unwrap());
-        check(&keyspaces, "is so after another opening");
-        db.check().unwrap();
-        // What comes next finds ids and segments that are free.
-        let numbers = (0..RECORDS[0]).step_by(50);
-        numbers.for_each(|number| keyspaces[0].insert(number.to_be_bytes(), [9; 100]).unwrap());
-        db.flush().unwrap();
-        db.check().unwrap();
+        verify_reopened(volume, &models);
         ahead
     }
+}
+
+fn compare(keyspaces: &[Keyspace; 2], models: &[Model; 2], story: &str) {
+    for (keyspace, model) in keyspaces.iter().zip(models) {
+        let found = keyspace.iter().map(|record| record.unwrap());
+        let found: Model = found.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+        assert!(found == *model, "{} {story}", keyspace.name());
+    }
+}
+
+fn verify_reopened(volume: &Simulated, models: &[Model; 2]) {
+    let db = reopened(volume);
+    let keyspaces = KEYSPACES.map(|name| db.keyspace(name).unwrap());
+    compare(&keyspaces, models, "is so after another opening");
+    db.check().unwrap();
+    // What comes next finds ids and segments that are free.
+    let numbers = (0..RECORDS[0]).step_by(50);
+    numbers.for_each(|number| keyspaces[0].insert(number.to_be_bytes(), [9; 100]).unwrap());
+    db.flush().unwrap();
+    db.check().unwrap();
 }
 
 fn reopened(volume: &Simulated) -> Database {
@@ -333,6 +338,34 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         }
     }
     assert!(anew > 1, "{anew} times");
+}
+
+/// What was written ahead is written to its end by the flush that gets it, and that is where an error shows.
+#[test]
+fn everybody_is_told_if_a_write_of_what_went_ahead_fails() {
+    for nth in 1.. {
+        let volume = Simulated::new(1);
+        let story = Story::new(&volume);
+        let engine = &story.db.handle.engine;
+        let mut handed_on = HandedOn { ahead: story.go_ahead(&[]).unwrap(), ..HandedOn::default() };
+        assert!(handed_on.is_some());
+        volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, Fault::Error, Repeat::Once);
+        let result = engine.flush_and_hand_on(&mut handed_on);
+        assert!(!handed_on.is_some(), "it is gone either way");
+        drop(handed_on);
+        if volume.fired() == 0 {
+            volume.clear_faults();
+            result.unwrap();
+            assert!(nth > 1 && story.verify(&volume) > 0);
+            break;
+        }
+        assert!(result.is_err_and(|error| !error.is_disk_full()), "write {nth}");
+        assert_eq!(story.db.stats().writes.changes_ahead, 0);
+        assert!(story.db.flush().is_err() && story.keyspaces[0].insert("key", "value").is_err());
+        let Story { db, keyspaces, models, .. } = story;
+        drop((db, keyspaces));
+        verify_reopened(&volume, &models.map(RefCell::into_inner));
+    }
 }
 
 /// The reader ahead of a cleansing asks for log pieces of many blocks before their leaves. The cleansing may come to one of these first.

@@ -225,6 +225,7 @@ mod tests {
     use crate::store::garbage_collection::allowance_of;
     use crate::store::log_area::LAYERS_MAX;
     use crate::store::manifest;
+    use crate::store::pager::Gather;
     use crate::store::writer::PAGE;
     use crate::{Database, Keyspace};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -277,6 +278,45 @@ mod tests {
             engine.tidy_up(guard.get().unwrap(), Patience::AtRest).unwrap();
             drop(guard);
             assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
+        }
+    }
+
+    /// Readers would have to read it once more only because it lies elsewhere.
+    #[test]
+    fn what_is_cached_stays_so_when_the_collector_moves_it() {
+        let db = cleansed(80_000);
+        let engine = &db.handle.engine;
+        let version = || Arc::clone(&engine.state.load().version);
+        let (before, pager) = (version(), &engine.pager);
+        let mut nodes: Vec<_> = before.table.iter().collect();
+        nodes.sort_unstable_by_key(|(_, address)| address.position);
+        let leaves: Vec<_> = nodes.iter().copied().step_by(20).collect();
+        for ((_, address), leaf) in
+            leaves.iter().zip(pager.fetch(&before.segments, &leaves, Gather::Runs).unwrap())
+        {
+            pager.admit(address.position, leaf);
+        }
+        let is_cached: Vec<_> = nodes.iter().map(|(_, old)| pager.cached(*old).is_some()).collect();
+        let cached = is_cached.iter().filter(|is_cached| **is_cached).count();
+        assert!(cached >= leaves.len() && cached * 2 < nodes.len(), "{cached} of {}", nodes.len());
+        let all: Vec<_> = before.segments.iter().map(|entry| entry.segment.number).collect();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let bytes = pager.cache.bytes();
+        for succeeds in [false, true] {
+            let mut attempt = Attempt::begin(version(), pager, guard.get().unwrap());
+            garbage_collection::evacuate(&mut attempt, &all).unwrap();
+            if succeeds {
+                engine.commit_attempt(attempt, Trees::Same).unwrap();
+            } else {
+                drop(attempt);
+            }
+            assert_eq!(pager.cache.bytes(), bytes);
+        }
+        let after = version();
+        for ((id, old), is_cached) in nodes.into_iter().zip(is_cached) {
+            let new = after.table.address(id).unwrap();
+            assert!(new.position != old.position && pager.cached(old).is_none());
+            assert_eq!(pager.cached(new).is_some(), is_cached);
         }
     }
 

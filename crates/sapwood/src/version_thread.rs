@@ -62,6 +62,7 @@ fn begin_thread() -> std::io::Result<Sender<Job>> {
 mod tests {
     use super::*;
     use std::thread::current;
+    use std::time::Duration;
 
     #[test]
     fn it_is_always_the_same_thread() {
@@ -75,6 +76,16 @@ mod tests {
                 scope.spawn(|| assert_eq!(thread.begin(|| Ok(current().id()))().unwrap(), first));
             }
         });
+    }
+
+    /// Whoever publishes does something else while the tables are built.
+    #[test]
+    fn who_begins_work_does_not_wait_until_it_is_done() {
+        let thread = VersionThread::default();
+        let (go, goes) = channel();
+        let wait = thread.begin(move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+        _ = go.send(());
+        assert!(wait().unwrap());
     }
 
     #[test]
