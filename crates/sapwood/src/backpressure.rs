@@ -7,9 +7,9 @@
 //! until then, if that is long enough to be worth a sleep:
 //!
 //! ```text
-//! alone, a short commit    1 ms     such a commit takes a microsecond, so one in some thousands sleeps, and p99.9 is that of the others
-//! alone, a longer one      0.05 ms  a batch takes some tenths of a millisecond anyway
-//! others sleep already     0.2 ms   each of them has longer to wait
+//! alone, a short commit    1 to 4 ms     so long that at most one in some thousands sleeps, and p99.9 is that of the others
+//! alone, a longer one      0.05 ms       a batch takes some tenths of a millisecond anyway
+//! others sleep already     0.2 ms        each of them has longer to wait
 //! ```
 //! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
 //! the flush has come, the more its own speed counts.
@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::foreseen::Foreseen;
 use parking_lot::Mutex;
 use psync::nap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -69,17 +70,22 @@ struct Now {
 
 /// A commit of at most this many bytes is short.
 const SHORT: usize = 4 << 10;
-/// The shortest sleep: of a writer that is alone, with a short commit and with a longer one; and of a writer
-/// while others sleep.
-const SLEEP_MIN_SHORT_NS: u64 = 1_000_000;
+/// The shortest sleep of a writer that is alone, with a short commit: what it owes for so many of them,
+const SHORT_COMMITS_A_SLEEP: u64 = 2048;
+/// within these bounds.
+const SLEEP_MIN_SHORT_NS: RangeInclusive<u64> = 1_000_000..=4_000_000;
+/// The shortest sleep of a writer that is alone, with a longer commit; and of a writer while others sleep.
 const SLEEP_MIN_NS: u64 = 50_000;
 const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
-/// The shortest sleep that a commit of `bytes` is delayed by while `asleep` other writers sleep.
-fn shortest_sleep(bytes: usize, asleep: usize) -> u64 {
+/// The shortest sleep that a commit of `bytes`, which owes `owed` nanoseconds, is delayed by while `asleep` other
+/// writers sleep.
+fn shortest_sleep(bytes: usize, owed: u64, asleep: usize) -> u64 {
     match asleep {
-        0 if bytes <= SHORT => SLEEP_MIN_SHORT_NS,
+        0 if bytes <= SHORT => owed
+            .saturating_mul(SHORT_COMMITS_A_SLEEP)
+            .clamp(*SLEEP_MIN_SHORT_NS.start(), *SLEEP_MIN_SHORT_NS.end()),
         0 => SLEEP_MIN_NS,
         _ => SLEEP_MIN_BESIDE_OTHERS_NS,
     }
@@ -269,7 +275,7 @@ impl Engine {
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
             let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
-            if early >= shortest_sleep(bytes, self.pace.asleep.load(Relaxed)) {
+            if early >= shortest_sleep(bytes, owed, self.pace.asleep.load(Relaxed)) {
                 self.pace.delayed_us.fetch_add(early / 1000, Relaxed);
                 self.pace.asleep.fetch_add(1, Relaxed);
                 nap(Duration::from_nanos(early));
@@ -354,12 +360,15 @@ mod tests {
     #[test]
     fn short_commits_sleep_seldom_and_owe_as_much() {
         let shortest = [(100, 0), (SHORT, 0), (SHORT + 1, 0), (100, 1), (1 << 20, 3)]
-            .map(|(bytes, asleep)| shortest_sleep(bytes, asleep) / 1000);
+            .map(|(bytes, asleep)| shortest_sleep(bytes, 100, asleep) / 1000);
         assert_eq!(shortest, [1000, 1000, 50, 200, 200], "microseconds");
+        let owed = [1000, 100_000, u64::MAX].map(|owed| shortest_sleep(100, owed, 0));
+        assert_eq!(owed, [2_048_000, 4_000_000, 4_000_000], "the more each owes, the longer they sleep");
         let pace = Pace::default();
-        let begun = pace.turn(10_000);
-        assert!(begun < SLEEP_MIN_SHORT_NS, "{begun} ns: it goes on");
-        let would_sleep = (0..10_000).filter(|_| pace.turn(10_000) >= SLEEP_MIN_SHORT_NS).count();
+        let (each, longest) = (10_000, *SLEEP_MIN_SHORT_NS.end());
+        let begun = pace.turn(each);
+        assert!(begun < shortest_sleep(100, each, 0), "{begun} ns: it goes on");
+        let would_sleep = (0..10_000).filter(|_| pace.turn(each) >= longest).count();
         assert!(would_sleep >= 5_000, "turns add up as long as nobody sleeps: {would_sleep}");
     }
 
