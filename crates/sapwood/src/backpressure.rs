@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! alone, a short commit    1 to 4 ms     so long that at most one in some thousands sleeps, and p99.9 is that of the others
-//! alone, a longer one      0.05 ms       a batch takes some tenths of a millisecond anyway
+//! not alone, a short one   1 ms          others would be asleep as long, and then all awake at once
+//! a longer one             0.05 ms       a batch takes some tenths of a millisecond anyway
 //! others sleep already     0.2 ms        each of them has longer to wait
 //! ```
 //! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
@@ -30,7 +31,6 @@ use crate::error::{Error, Result};
 use crate::foreseen::Foreseen;
 use parking_lot::Mutex;
 use psync::nap;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub(crate) struct Pace {
     delayed_before: AtomicU64,
     /// Number of writers that sleep until their turn.
     asleep: AtomicUsize,
+    /// Whether a writer came while another slept. The next one that sleeps while no other does begins anew.
+    in_company: AtomicBool,
     /// Total microseconds that writers were delayed.
     pub delayed_us: AtomicU64,
     /// Total microseconds that writers waited because the queue was full.
@@ -72,22 +74,32 @@ struct Now {
 const SHORT: usize = 4 << 10;
 /// The shortest sleep of a writer that is alone, with a short commit: what it owes for so many of them,
 const SHORT_COMMITS_A_SLEEP: u64 = 2048;
-/// within these bounds.
-const SLEEP_MIN_SHORT_NS: RangeInclusive<u64> = 1_000_000..=4_000_000;
-/// The shortest sleep of a writer that is alone, with a longer commit; and of a writer while others sleep.
+/// but never more than this, nor less than that of one that is not alone.
+const SLEEP_MIN_ALONE_NS: u64 = 4_000_000;
+const SLEEP_MIN_SHORT_NS: u64 = 1_000_000;
+/// The shortest sleep of a writer with a longer commit; and of a writer while others sleep.
 const SLEEP_MIN_NS: u64 = 50_000;
 const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
-/// The shortest sleep that a commit of `bytes`, which owes `owed` nanoseconds, is delayed by while `asleep` other
-/// writers sleep.
-fn shortest_sleep(bytes: usize, owed: u64, asleep: usize) -> u64 {
-    match asleep {
-        0 if bytes <= SHORT => owed
-            .saturating_mul(SHORT_COMMITS_A_SLEEP)
-            .clamp(*SLEEP_MIN_SHORT_NS.start(), *SLEEP_MIN_SHORT_NS.end()),
-        0 => SLEEP_MIN_NS,
-        _ => SLEEP_MIN_BESIDE_OTHERS_NS,
+/// The other writers.
+#[derive(Clone, Copy)]
+enum Others {
+    /// None came while a writer slept last.
+    Away,
+    Awake,
+    Asleep,
+}
+
+/// The shortest sleep that a commit of `bytes`, which owes `owed` nanoseconds, is delayed by.
+fn shortest_sleep(bytes: usize, owed: u64, others: Others) -> u64 {
+    match others {
+        Others::Asleep => SLEEP_MIN_BESIDE_OTHERS_NS,
+        _ if bytes > SHORT => SLEEP_MIN_NS,
+        Others::Awake => SLEEP_MIN_SHORT_NS,
+        Others::Away => {
+            owed.saturating_mul(SHORT_COMMITS_A_SLEEP).clamp(SLEEP_MIN_SHORT_NS, SLEEP_MIN_ALONE_NS)
+        }
     }
 }
 /// In thousandths of the queue's capacity.
@@ -106,6 +118,7 @@ impl Default for Pace {
             undone: AtomicU64::default(),
             delayed_before: AtomicU64::default(),
             asleep: AtomicUsize::default(),
+            in_company: AtomicBool::default(),
             delayed_us: AtomicU64::default(),
             stopped_us: AtomicU64::default(),
         }
@@ -239,6 +252,28 @@ impl Pace {
         let before = self.turn_ns.fetch_update(Relaxed, Relaxed, |turn| Some(take(turn)));
         before.map_or(0, take) - now
     }
+
+    /// Notes that a writer came that may have to sleep. Returns what the others do.
+    fn others(&self) -> Others {
+        match self.asleep.load(Relaxed) {
+            0 if self.in_company.load(Relaxed) => Others::Awake,
+            0 => Others::Away,
+            _ => {
+                self.in_company.store(true, Relaxed);
+                Others::Asleep
+            }
+        }
+    }
+
+    /// Lets a writer sleep.
+    fn sleep(&self, ns: u64) {
+        self.delayed_us.fetch_add(ns / 1000, Relaxed);
+        if self.asleep.fetch_add(1, Relaxed) == 0 {
+            self.in_company.store(false, Relaxed);
+        }
+        nap(Duration::from_nanos(ns));
+        self.asleep.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Engine {
@@ -275,11 +310,8 @@ impl Engine {
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
             let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
-            if early >= shortest_sleep(bytes, owed, self.pace.asleep.load(Relaxed)) {
-                self.pace.delayed_us.fetch_add(early / 1000, Relaxed);
-                self.pace.asleep.fetch_add(1, Relaxed);
-                nap(Duration::from_nanos(early));
-                self.pace.asleep.fetch_sub(1, Relaxed);
+            if early >= shortest_sleep(bytes, owed, self.pace.others()) {
+                self.pace.sleep(early);
             }
         }
         Ok(())
@@ -359,17 +391,31 @@ mod tests {
     /// What each owes adds up until it is worth a sleep.
     #[test]
     fn short_commits_sleep_seldom_and_owe_as_much() {
-        let shortest = [(100, 0), (SHORT, 0), (SHORT + 1, 0), (100, 1), (1 << 20, 3)]
-            .map(|(bytes, asleep)| shortest_sleep(bytes, 100, asleep) / 1000);
-        assert_eq!(shortest, [1000, 1000, 50, 200, 200], "microseconds");
-        let owed = [1000, 100_000, u64::MAX].map(|owed| shortest_sleep(100, owed, 0));
+        use Others::{Asleep, Awake, Away};
+        let commits = [(100, Away), (SHORT, Awake), (SHORT + 1, Away), (1 << 20, Awake), (100, Asleep)];
+        let shortest = commits.map(|(bytes, others)| shortest_sleep(bytes, 100, others) / 1000);
+        assert_eq!(shortest, [1000, 1000, 50, 50, 200], "microseconds");
+        let owed = [1000, 100_000, u64::MAX].map(|owed| shortest_sleep(100, owed, Away));
         assert_eq!(owed, [2_048_000, 4_000_000, 4_000_000], "the more each owes, the longer they sleep");
+        assert_eq!(shortest_sleep(100, 1000, Awake), 1_000_000, "but not if all would sleep so long");
         let pace = Pace::default();
-        let (each, longest) = (10_000, *SLEEP_MIN_SHORT_NS.end());
+        let (each, longest) = (10_000, SLEEP_MIN_ALONE_NS);
         let begun = pace.turn(each);
-        assert!(begun < shortest_sleep(100, each, 0), "{begun} ns: it goes on");
+        assert!(begun < SLEEP_MIN_SHORT_NS, "{begun} ns: it goes on");
         let would_sleep = (0..10_000).filter(|_| pace.turn(each) >= longest).count();
         assert!(would_sleep >= 5_000, "turns add up as long as nobody sleeps: {would_sleep}");
+    }
+
+    #[test]
+    fn a_writer_is_alone_if_no_other_came_while_one_slept() {
+        let pace = Pace::default();
+        assert!(matches!(pace.others(), Others::Away), "nobody has slept");
+        pace.asleep.store(1, Relaxed);
+        assert!(matches!(pace.others(), Others::Asleep));
+        pace.asleep.store(0, Relaxed);
+        assert!(matches!(pace.others(), Others::Awake), "one came meanwhile");
+        pace.sleep(1);
+        assert!(matches!(pace.others(), Others::Away), "none came this time");
     }
 
     #[test]
