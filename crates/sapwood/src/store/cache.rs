@@ -24,6 +24,7 @@ use crate::store::border::{Border, Division, Vote, WINDOW};
 use crate::store::frames::{self, Frames};
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
+use crate::store::node_reader::Keep;
 use crate::store::record_cache::{Kept, RecordCache};
 use bytes::Bytes;
 use quick_cache::Lifecycle;
@@ -167,9 +168,13 @@ impl Cache {
         self.nodes.insert(position, node);
     }
 
-    /// Caches a node that may lie in a read buffer.
-    fn insert_copy(&self, position: Position, node: &Node) {
-        self.insert(position, node.moved_to(self.frames.copy(node.bytes())));
+    /// Caches a node that was read to be kept for so long; a copy, if it lies in a read buffer.
+    fn insert_read(&self, position: Position, node: &Node, keep: Keep) {
+        let kept = match keep.is_copied(node.bytes().len()) {
+            true => node.clone(),
+            false => node.moved_to(self.frames.copy(node.bytes())),
+        };
+        self.insert(position, kept);
     }
 
     /// Removes a node. Returns whether it was cached.
@@ -188,15 +193,15 @@ impl Cache {
         age <= self.border.capacity()
     }
 
-    /// Offers a node that a reader had to read for something in it.
-    pub fn offer(&self, position: Position, node: &Node) {
+    /// Offers a node that a reader had to read for something in it, to keep it for so long.
+    pub fn offer(&self, position: Position, node: &Node, keep: Keep) {
         if self.missed(position) {
-            self.insert_copy(position, node);
+            self.insert_read(position, node, keep);
             // So that it is spared when it is the oldest of the nodes used once. The map's own memory of
             // evicted nodes shrinks with every change of its capacity, and ours are frequent.
             let _ = self.nodes.get(&position);
         } else if node.name().is_inner() || !self.is_full.load(Relaxed) {
-            self.insert_copy(position, node);
+            self.insert_read(position, node, keep);
         } else {
             self.ghosts.add(position, memory_of(node));
         }
@@ -217,7 +222,7 @@ impl Cache {
                 self.vote(Vote::RecordCameBack);
             }
             Kept::TooLong if !self.holds(position) => {
-                self.insert_copy(position, node);
+                self.insert_read(position, node, Keep::Briefly);
                 // Records have memory that nobody uses.
                 if self.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
@@ -274,7 +279,7 @@ mod tests {
         let position = Position(leaf_of * 4096);
         let node = cache.get(position).unwrap_or_else(|| {
             let node = leaf(leaf_of);
-            cache.offer(position, &node);
+            cache.offer(position, &node, Keep::Briefly);
             node
         });
         cache.remember(0, &key, &[1; 100], (position, &node));
@@ -314,7 +319,7 @@ mod tests {
         // Hardly any comes twice.
         for leaf_of in 0..3000 {
             let (position, node) = (Position(leaf_of * 8192), leaf(leaf_of));
-            cache.offer(position, &node);
+            cache.offer(position, &node, Keep::Briefly);
             cache.remember(0, &leaf_of.to_be_bytes(), &[1; 4000], (position, &node));
         }
         let (nodes, records) = cache.bytes();
@@ -333,7 +338,7 @@ mod tests {
             for id in (0..1500).cycle().take(1500 * 3) {
                 let position = Position(id * 8192);
                 if cache.get(position).is_none() {
-                    cache.offer(position, &leaf(id));
+                    cache.offer(position, &leaf(id), Keep::Briefly);
                 }
             }
             let (nodes, records) = cache.bytes();
@@ -371,7 +376,7 @@ mod tests {
         };
         insert(0..2000);
         let again: Vec<_> = (0..2000).filter(|id| !cache.holds(Position(id * 4096))).take(50).collect();
-        again.iter().for_each(|id| cache.offer(Position(id * 4096), &leaf(*id)));
+        again.iter().for_each(|id| cache.offer(Position(id * 4096), &leaf(*id), Keep::Briefly));
         insert(10_000..14_000);
         let here = again.iter().filter(|id| cache.holds(Position(**id * 4096))).count();
         // The ghosts of some are overwritten; without the memory of the others none would be here.

@@ -342,7 +342,7 @@ impl NodeReader {
         keep: Keep,
     ) -> Result<Node> {
         let len = address.len as usize;
-        if keep == Keep::Long || len > SHARED_FROM {
+        if keep.is_copied(len) {
             return self.node_of(&buffer, from, offset, id, address);
         }
         let start = (offset - from) as usize;
@@ -372,6 +372,13 @@ pub(crate) enum Keep {
     Long,
     /// While it looks something up in the node: one that nothing is shared of stays in its read buffer.
     Briefly,
+}
+
+impl Keep {
+    /// Whether a node of `len` bytes that was read alone is copied into a frame.
+    pub fn is_copied(self, len: usize) -> bool {
+        self == Self::Long || len > SHARED_FROM
+    }
 }
 
 /// Which limit applies to reads in flight.

@@ -149,7 +149,7 @@ impl Pager {
         // Only a get fetches a single leaf or log piece: writers fetch many, or inner nodes.
         let is_waited_for = !node.name().is_inner();
         self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
-        self.cache.offer(address.position, &node);
+        self.cache.offer(address.position, &node, keep);
         Ok(node)
     }
 
@@ -237,7 +237,7 @@ impl Pager {
         move |index, node| {
             let position = wanted[index].1.position;
             match gather {
-                Gather::Single | Gather::Inner => self.cache.offer(position, &node),
+                Gather::Single | Gather::Inner => self.cache.offer(position, &node, gather.keep()),
                 // The search decides whether it is cached.
                 Gather::Runs => drop(self.cache.missed(position)),
                 Gather::Staged | Gather::Ahead | Gather::Verify => {}
