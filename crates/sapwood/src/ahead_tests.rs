@@ -340,6 +340,26 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
     assert!(anew > 1, "{anew} times");
 }
 
+/// What the first portion has no room for is the rest of what was passed by, and nothing of what went ahead.
+#[test]
+fn a_second_portion_brings_what_is_left_and_no_more() {
+    let volume = Simulated::new(1);
+    let story = Story::new(&volume);
+    let engine = &story.db.handle.engine;
+    let left = &story.due[0];
+    let ahead = story.go_ahead(left).unwrap();
+    story.cleanse(left);
+    let before = story.db.stats().writes;
+    // Portions are as small as they get.
+    engine.flush.shortage.failed(0);
+    story.flush(ahead);
+    let after = story.db.stats().writes;
+    assert!(after.portions > before.portions + 1, "{} portions", after.portions - before.portions);
+    let queued: usize = story.queued.iter().map(BTreeSet::len).sum();
+    assert_eq!(after.changes_flushed - before.changes_flushed, queued as u64);
+    assert!(story.verify(&volume) > 0);
+}
+
 /// What was written ahead is written to its end by the flush that gets it, and that is where an error shows.
 #[test]
 fn everybody_is_told_if_a_write_of_what_went_ahead_fails() {

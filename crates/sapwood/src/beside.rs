@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use std::thread::{Builder, Scope};
 
-/// Waits for the work and returns its result; [`Error::Closed`] if it panicked.
+/// Waits for the work and returns its result; [`Error::Poisoned`] if it panicked.
 pub(crate) type Wait<'a, T = ()> = Box<dyn FnOnce() -> Result<T> + 'a>;
 
 /// Starts `work`.
@@ -14,8 +14,14 @@ pub(crate) fn beside<'scope, T: Send + 'scope>(
     name: &str,
     work: impl Fn() -> Result<T> + Copy + Send + 'scope,
 ) -> Wait<'scope, T> {
-    match Builder::new().name(name.into()).spawn_scoped(scope, work) {
-        Ok(thread) => Box::new(move || thread.join().unwrap_or(Err(Error::Closed))),
+    let name = name.to_string();
+    match Builder::new().name(name.clone()).spawn_scoped(scope, work) {
+        Ok(thread) => Box::new(move || thread.join().unwrap_or_else(|_| Err(panicked(&name)))),
         Err(_) => Box::new(work),
     }
+}
+
+/// The error for those who wait for a thread that panicked.
+pub(crate) fn panicked(thread: &str) -> Error {
+    Error::Poisoned { cause: format!("the thread {thread} panicked") }
 }

@@ -147,34 +147,36 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads nodes from the device. Returns `None` for each damaged node.
+    /// Reads nodes from the device, in this order. Returns `None` for each damaged node, and for each that the
+    /// mapping table does not have.
     fn read(&mut self, ids: &[NodeId]) -> Result<Vec<Option<Node>>> {
-        let mut wanted = Vec::with_capacity(ids.len());
-        for id in ids {
+        let (mut wanted, mut places) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
+        for (place, id) in ids.iter().enumerate() {
             match self.version.table.address(*id) {
-                Some(address) => wanted.push((*id, address)),
+                Some(address) => {
+                    wanted.push((*id, address));
+                    places.push(place);
+                }
                 None => self.wrong(format!("the mapping table has no {id}"), "an address", "none"),
             }
         }
         let (pager, segments) = (&self.engine.pager, &self.version.segments);
-        match pager.fetch(segments, &wanted, Gather::Verify) {
-            Ok(nodes) => Ok(nodes.into_iter().map(Some).collect()),
-            Err(_) => {
-                // At least one node is damaged: read them one by one to find out which.
-                let mut nodes = Vec::with_capacity(wanted.len());
-                for one in &wanted {
-                    match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
-                        Ok(node) => nodes.extend(node.into_iter().map(Some)),
-                        Err(error) => {
-                            self.note(error)?;
-                            self.mark(one.0);
-                            nodes.push(None);
-                        }
-                    }
+        let mut nodes = vec![None; ids.len()];
+        if let Ok(all) = pager.fetch(segments, &wanted, Gather::Verify) {
+            places.into_iter().zip(all).for_each(|(place, node)| nodes[place] = Some(node));
+            return Ok(nodes);
+        }
+        // At least one node is damaged: read them one by one to find out which.
+        for (place, one) in places.into_iter().zip(&wanted) {
+            match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
+                Ok(mut node) => nodes[place] = node.pop(),
+                Err(error) => {
+                    self.note(error)?;
+                    self.mark(one.0);
                 }
-                Ok(nodes)
             }
         }
+        Ok(nodes)
     }
 
     /// Records that a tree refers to this node. Returns whether this is the first reference.
@@ -240,9 +242,6 @@ impl Check<'_> {
             let children = start..(start + group).min(node.count());
             let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
             let nodes = self.read(&ids)?;
-            if nodes.len() != ids.len() {
-                continue;
-            }
             for (index, child) in children.zip(nodes) {
                 let fence = |index: usize| (index < node.count()).then(|| node.key_bytes(index));
                 let child_low = if index == 0 { low.clone() } else { fence(index) };

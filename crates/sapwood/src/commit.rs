@@ -24,7 +24,7 @@ use crate::queue::opq::Opq;
 use crate::store::edit::Edit;
 use crate::wal::WalWriter;
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The log and the sequence number of the next operation.
 pub(crate) struct Log {
@@ -355,7 +355,14 @@ impl Engine {
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
             let is_full = queue.fill() >= self.queue_max(state);
-            let frozen = Frozen { queue, wal_low, last_seq, is_full, resume: Mutex::new(None) };
+            let frozen = Frozen {
+                queue,
+                wal_low,
+                last_seq,
+                is_full,
+                resume: Mutex::default(),
+                lengths: OnceLock::new(),
+            };
             State {
                 number,
                 active: Arc::clone(&fresh),

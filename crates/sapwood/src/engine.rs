@@ -32,15 +32,15 @@ use crate::store::pager::Pager;
 use crate::store::segment::Slots;
 use crate::store::version::Version;
 use crate::store::writer::Writer;
-use crate::tree::{search, view::TreeView};
+use crate::tree::{search, sweep::Lengths, view::TreeView};
 use crate::value::Value;
 use crate::version_thread::VersionThread;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What readers see. Loaded as a whole.
 #[derive(Clone)]
@@ -65,6 +65,9 @@ pub(crate) struct Frozen {
     pub is_full: bool,
     /// Where an interrupted flush resumes: everything below is already in the trees.
     pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
+    /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no
+    /// other flush.
+    pub lengths: OnceLock<Lengths>,
 }
 
 impl State {

@@ -194,9 +194,9 @@ impl Engine {
     fn begin_sweep(&self, sweep: &mut Sweep, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
         let rent = self.pager.rents.unsettled();
-        let mut advisor = self.flush.advisor.lock();
         let new_max = new_max(&self.state.load().version, self.shares.memory);
-        let lengths = advisor.lengths(bytes, rent, new_max);
+        let mut advisor = self.flush.advisor.lock();
+        let lengths = *frozen.lengths.get_or_init(|| advisor.lengths(bytes, rent, new_max));
         sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
         lengths
     }

@@ -542,4 +542,35 @@ mod tests {
         }
         assert!(damaged > 3 && more > 20, "{damaged} blocks, {more} walks");
     }
+
+    #[test]
+    fn what_lies_before_a_damaged_leaf_is_given_out_though_it_was_cached() {
+        let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
+        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let key = |number: u32| number.to_be_bytes();
+        keyspace.ingest((0..1000).map(|number| (key(number), [0; 40]))).unwrap();
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let mut leaves = Vec::new();
+        for (id, address) in version.table.iter() {
+            let node = engine.pager.fetch_one(&version.segments, id, address, Keep::Long).unwrap();
+            engine.pager.admit(address.position, node.clone());
+            if node.name().level == 0 {
+                leaves.push((id, node.key_bytes(0)));
+            }
+        }
+        for (id, first) in leaves.iter().step_by(7) {
+            let mut version = (*version).clone();
+            version.table.remove(*id);
+            let (pager, unbounded) = (Arc::clone(&engine.pager), (Unbounded, Unbounded));
+            let mut walk = Leaves::new(pager, Arc::new(version), keyspace.id(), unbounded, Direction::Up);
+            let mut given = 0;
+            while let Ok(Some(_)) = walk.next() {
+                given += 1;
+            }
+            let expected = (0..1000).filter(|number| key(*number)[..] < first[..]).count();
+            assert_eq!(given, expected, "{id} begins with {first:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Publishing: makes an edit durable, and then visible to all readers in one step.
 
 use crate::beside::Wait;
-use crate::engine::{Engine, State};
+use crate::engine::{Engine, Panicked, State};
 use crate::error::{Error, Result};
 use crate::store::attempt::{Attempt, Sealed};
 use crate::store::edit::Edit;
@@ -40,8 +40,12 @@ struct Next {
 
 /// Segments of an edit while it is unknown whether the next open will find that edit. If an error or panic
 /// leaves this undecided for good, their slots are never reused: another writer running beside this attempt,
-/// unaware of the failure, would overwrite data that the edit refers to.
-struct Undecided<'a>(&'a [Arc<Segment>]);
+/// unaware of the failure, would overwrite data that the edit refers to. A panic poisons the engine, and does so
+/// before the attempt lets go of the writer, which would write to the same places again.
+struct Undecided<'a> {
+    begun: &'a [Arc<Segment>],
+    _panicked: Panicked<'a>,
+}
 
 impl Undecided<'_> {
     fn decided(self) {
@@ -51,7 +55,7 @@ impl Undecided<'_> {
 
 impl Drop for Undecided<'_> {
     fn drop(&mut self) {
-        self.0.iter().cloned().for_each(std::mem::forget);
+        self.begun.iter().cloned().for_each(std::mem::forget);
     }
 }
 
@@ -88,7 +92,8 @@ impl Engine {
 
     fn publish_made(&self, edit: &Arc<Edit>, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
         self.check_writable()?;
-        let undecided = Undecided(with.begun);
+        let undecided =
+            Undecided { begun: with.begun, _panicked: Panicked::watch(self, "a thread that was publishing") };
         let result = next().and_then(|next| self.publish_inner(edit, with, next));
         match &result {
             Err(error) if !error.is_disk_full() => self.poison(error),
@@ -166,7 +171,9 @@ mod tests {
     use crate::Database;
     use crate::operation::KeyspaceId;
     use crate::store::version::Tree;
-    use psync::Simulated;
+    use parking_lot::Mutex;
+    use psync::{FileId, PassThrough, Simulated, Volume};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     /// The next version is made before anybody else is kept from publishing.
     #[test]
@@ -186,5 +193,36 @@ mod tests {
         let version = Arc::clone(&engine.state.load().version);
         assert!([7, 8].iter().all(|id| version.trees.contains_key(&KeyspaceId(*id))));
         db.check().unwrap();
+    }
+
+    /// Panics when any file but this one is synced.
+    struct Panicking(Simulated, Arc<Mutex<Option<FileId>>>);
+
+    impl PassThrough for Panicking {
+        fn inner(&self) -> &dyn Volume {
+            &self.0
+        }
+
+        fn sync(&self, file: FileId) -> psync::Result<()> {
+            assert!(self.1.lock().is_none_or(|data| data == file), "a panic on purpose");
+            self.inner().sync(file)
+        }
+    }
+
+    /// The next attempt would write over what the edit refers to, and the edit may be durable.
+    #[test]
+    fn after_a_panic_while_an_edit_becomes_durable_nobody_writes() {
+        let data = Arc::default();
+        let volume = Arc::new(Panicking(Simulated::new(1), Arc::clone(&data)));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0u32..1000).map(|number| (number.to_be_bytes(), [0; 40]))).unwrap();
+        *data.lock() = Some(db.handle.engine.data);
+        let more = || keyspace.ingest((1000u32..2000).map(|number| (number.to_be_bytes(), [0; 40])));
+        assert!(catch_unwind(AssertUnwindSafe(more)).is_err());
+        *data.lock() = None;
+        assert!(matches!(more(), Err(Error::Poisoned { .. })));
+        assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
+        assert_eq!(keyspace.iter().count(), 1000, "reading goes on");
     }
 }

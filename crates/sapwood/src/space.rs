@@ -166,24 +166,36 @@ impl Engine {
 
     /// Gives back at most `most` slots. Returns how many were given back.
     pub fn reclaim_some(&self, keep: usize, most: usize) -> usize {
-        let span = self.state.load().version.span;
-        let slots = self.slots.take_dirty(keep, most);
-        // After a failed manifest write it is unknown whether the next open will see an edit that needs these
-        // slots. A failing thread poisons the engine before it returns its slots, so this check is not too
-        // early.
-        if self.check_writable().is_err() {
-            self.slots.still_dirty(slots);
-            return 0;
-        }
-        for slot in &slots {
-            let start = u64::from(*slot) * span;
-            if let Err(error) = self.volume.release(self.data, start..start + span) {
-                tracing::warn!(%error, slot, "the space of a free slot was not given back");
+        loop {
+            let slots = self.slots.take_dirty(keep, most);
+            // After a failed manifest write it is unknown whether the next open will see an edit that needs
+            // these slots. A failing thread poisons the engine before it returns its slots, so this check is
+            // not too early.
+            if self.check_writable().is_err() {
+                self.slots.still_dirty(slots);
+                return 0;
+            }
+            if slots.is_empty() {
+                return 0;
+            }
+            let given_back = slots.iter().filter(|slot| self.release(**slot)).count();
+            // Those that keep their space as well, or they would be tried again and again: it serves whoever
+            // takes the slot next.
+            self.slots.cleaned(slots);
+            if given_back > 0 {
+                return given_back;
             }
         }
-        let count = slots.len();
-        self.slots.cleaned(slots);
-        count
+    }
+
+    /// Gives a slot's space back. Returns whether that was possible.
+    fn release(&self, slot: u32) -> bool {
+        let span = self.state.load().version.span;
+        let start = u64::from(slot) * span;
+        let released = self.volume.release(self.data, start..start + span);
+        released
+            .inspect_err(|error| tracing::warn!(%error, slot, "the space of a free slot was not given back"))
+            .is_ok()
     }
 
     /// Runs work on the log. If the disk is full, gives the log the space that is kept for the trees, a little
@@ -230,6 +242,28 @@ mod tests {
     use crate::{Database, Keyspace};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::HashSet;
+
+    #[test]
+    fn space_that_was_not_given_back_does_not_count() {
+        let volume = Simulated::new(1);
+        let (db, _keyspace, _) = with_due(&volume, 0, 80_000);
+        db.compact().unwrap();
+        let engine = &db.handle.engine;
+        let slots = engine.slots.take_dirty(0, usize::MAX).len() as u32;
+        let dirty = |more: std::ops::Range<u32>| engine.slots.still_dirty((100..110).chain(more).collect());
+        let fail = |nth, repeat| {
+            volume.fail_nth(Filter::kinds([OperationKind::Release]), nth, Fault::Error, repeat);
+        };
+        dirty(200..210);
+        fail(1, Repeat::Sticky);
+        assert_eq!(engine.reclaim_some(10, usize::MAX), 0, "of {slots} slots");
+        assert_eq!(engine.slots.dirty_count(), 10, "they are not tried again");
+        volume.clear_faults();
+        dirty(0..0);
+        fail(1, Repeat::Once);
+        assert_eq!(engine.reclaim_some(0, 1), 1, "the next one");
+        assert!(engine.slots.dirty_count() < 10);
+    }
 
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {

@@ -13,6 +13,7 @@ pub(crate) mod edit;
 pub(crate) mod frames;
 pub(crate) mod garbage_collection;
 pub(crate) mod ghosts;
+pub(crate) mod lasting;
 pub(crate) mod log_area;
 pub(crate) mod manifest;
 pub(crate) mod maplet;

@@ -11,12 +11,14 @@
 //!    threads take other jobs, as rayon's do, would have to be kept from that.)
 //! 2. A panic of the work is an error for the one that waits for it, and the thread stays.
 
-use crate::beside::Wait;
+use crate::beside::{Wait, panicked};
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread::Builder;
+
+const NAME: &str = "sapwood-version";
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -39,10 +41,9 @@ impl VersionThread {
         }
         let Some(jobs) = &*jobs else { return Box::new(work) };
         let (done, result) = channel();
-        let panicked = || Err(Error::Poisoned { cause: "the thread that builds versions panicked".into() });
         let job = move || {
             // Whoever does not wait any more has failed meanwhile.
-            _ = done.send(catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| panicked()));
+            _ = done.send(catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked(NAME))));
         };
         if let Err(SendError(job)) = jobs.send(Box::new(job)) {
             job();
@@ -54,7 +55,7 @@ impl VersionThread {
 /// Starts a thread that does what it is sent, until nobody can send any more.
 fn begin_thread() -> std::io::Result<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
-    Builder::new().name("sapwood-version".into()).spawn(move || jobs.into_iter().for_each(|job| job()))?;
+    Builder::new().name(NAME.into()).spawn(move || jobs.into_iter().for_each(|job| job()))?;
     Ok(sender)
 }
 

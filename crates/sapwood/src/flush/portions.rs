@@ -38,6 +38,9 @@ struct Portion {
     changes: u64,
     /// Bytes of their keys and values.
     bytes: u64,
+    /// Blocks whose log areas got some of them, and blocks that were cleansed.
+    appended: u64,
+    cleansed: u64,
     /// Where the next portion begins; `None` if this was the last one.
     next: Option<(KeyspaceId, Bytes)>,
 }
@@ -57,6 +60,9 @@ impl Engine {
         // An interrupted flush has already published something.
         self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let mut is_ready = Some(is_ready);
+        // What is not in the trees yet.
+        let from = frozen.resume.lock().clone().unwrap_or_default();
+        let mut left = vec![Part { from, to: None }];
         loop {
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
@@ -75,22 +81,21 @@ impl Engine {
             let place = ahead.as_ref().map_or_else(|| sweep.place(), |ahead| ahead.place.clone());
             let (attempt, parts, mut sample, begun, _work) = match ahead {
                 Some(Ahead { mut attempt, passed, sample, changes, bytes, appended, work, .. }) => {
-                    self.flush.counters.blocks_appended.fetch_add(appended, Relaxed);
                     attempt.go_on_at(base);
-                    (attempt, passed, sample, Portion { changes, bytes, next: None }, Some(work))
+                    let begun = Portion { changes, bytes, appended, ..Portion::default() };
+                    (attempt, passed, sample, begun, Some(work))
                 }
                 None => {
                     // Work done ahead may have been discarded; its memory has then been given back.
                     work.needs(self.flushing(frozen.queue.bytes()));
-                    let from = frozen.resume.lock().clone().unwrap_or_default();
                     let attempt = Attempt::begin(base, &self.pager, &mut *writer);
-                    (attempt, vec![Part { from, to: None }], Sample::default(), Portion::default(), None)
+                    (attempt, left.clone(), Sample::default(), Portion::default(), None)
                 }
             };
             let went_ahead = begun.changes;
             let tell = |bytes| self.pace.wrote(bytes);
             let mut attempt = attempt.telling(&tell);
-            let mut changes = changes_in(&frozen.queue, parts).peekable();
+            let mut changes = changes_in(&frozen.queue, parts.clone()).peekable();
             let filled = self.fill_portion(
                 &mut attempt,
                 work,
@@ -99,7 +104,7 @@ impl Engine {
                 [budget, limit],
             );
             drop(changes);
-            let Portion { changes: count, bytes, next } = match filled {
+            let Portion { changes: count, bytes, appended, cleansed, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
                     drop(attempt);
                     self.try_smaller_portion(sweep, place);
@@ -152,10 +157,11 @@ impl Engine {
             counters.changes.fetch_add(count, Relaxed);
             counters.changes_ahead.fetch_add(went_ahead, Relaxed);
             counters.change_bytes.fetch_add(bytes, Relaxed);
-            if next.is_none() {
-                return Ok(());
-            }
-            *frozen.resume.lock() = next;
+            counters.blocks_appended.fetch_add(appended, Relaxed);
+            counters.blocks_cleansed.fetch_add(cleansed, Relaxed);
+            let Some(next) = next else { return Ok(()) };
+            left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
+            *frozen.resume.lock() = Some(next);
             self.flush.shortage.eased();
             match self.tidy_up(writer, Patience::AtWork) {
                 // There may be space for what is waiting.
@@ -200,8 +206,8 @@ impl Engine {
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
             rewrite = rewrite.saturating_sub(routed.promised);
-            self.flush.counters.blocks_appended.fetch_add(routed.appended, Relaxed);
-            self.flush.counters.blocks_cleansed.fetch_add(routed.cleansed, Relaxed);
+            portion.appended += routed.appended;
+            portion.cleansed += routed.cleansed;
             portion.next = routed.left.map(|key| (keyspace, key));
             let tail = std::iter::from_fn(|| {
                 let is_next = |next: &OperationRef<'_>| next.keyspace == keyspace && tail_left > 0;

@@ -13,25 +13,31 @@
 //!
 //! What is learned this way is how much each side wants. It outlives capacities that are too small for both.
 //! Both sides keep what they want as long as there is enough. If there is less, nodes give first, down to
-//! their part: a few reads bring back what they lose, leaf by leaf, whereas records come back one by one. So
-//! a queue that grows and shrinks does not empty the records' side each time.
+//! their part: a few reads bring back what they lose, leaf by leaf, whereas records come back one by one.
+//!
+//! Records have their share only of the capacity that lasts ([`Lasting`]); nodes have the rest. Each flush
+//! takes a quarter of the capacity and returns it. If records gave and were given their part of that each time,
+//! that many of them would be lost with each flush, hot ones too, and be read again one by one.
 //!
 //! Invariants:
-//! 1. Both sides together have the capacity, and neither has less than its least share of it.
+//! 1. Both sides together have the capacity; nodes have no less than their least share of it, and records no
+//!    less than theirs of what lasts.
 //! 2. A change of the capacity does not change what records want: they have the same on its way down and up
 //!    again.
 //! 3. Divisions are made one after the other, in the order in which the border moves.
 //! 4. The capacity is divided anew when it changes, and when votes move the border. Votes for memory that
 //!    does not exist do nothing.
 
+use crate::store::lasting::Lasting;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// How far one vote moves the border, in bytes, and how many bytes are moved at a time.
 const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
-const LEAST: u64 = 16;
+pub(crate) const LEAST: u64 = 16;
 /// When the capacity is too small for both sides, nodes give memory to records down to this share, if they
 /// want as much. Inner nodes need it.
 const NODES: u64 = 4;
@@ -72,7 +78,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The records' memory of this capacity: the same on its way down and up again.
+    /// The records' memory of this lasting capacity: the same on its way down and up again.
     fn records_of(&mut self, capacity: u64) -> u64 {
         if self.nodes + self.records == 0 {
             self.records = capacity / 2;
@@ -90,15 +96,29 @@ impl Wanted {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Border {
     /// Held by the thread that divides.
-    wanted: Mutex<Wanted>,
+    wanted: Mutex<(Wanted, Lasting)>,
+    /// What times are counted from.
+    epoch: Instant,
     capacity: AtomicU64,
     /// The records' memory; changed by the thread that divides.
     records: AtomicU64,
     /// Bytes that records should get from nodes; negative: nodes from records.
     lean: AtomicI64,
+}
+
+impl Default for Border {
+    fn default() -> Self {
+        Self {
+            wanted: Mutex::default(),
+            epoch: Instant::now(),
+            capacity: AtomicU64::default(),
+            records: AtomicU64::default(),
+            lean: AtomicI64::default(),
+        }
+    }
 }
 
 impl Border {
@@ -109,9 +129,14 @@ impl Border {
 
     /// Changes the capacity.
     pub fn set_capacity(&self, capacity: u64, divide: impl FnOnce(Division)) {
-        let mut wanted = self.wanted.lock();
+        self.set_capacity_at(capacity, self.epoch.elapsed(), divide);
+    }
+
+    fn set_capacity_at(&self, capacity: u64, at: Duration, divide: impl FnOnce(Division)) {
+        let (wanted, lasting) = &mut *self.wanted.lock();
         self.capacity.store(capacity, Relaxed);
-        let records = within(capacity, wanted.records_of(capacity));
+        let lasting = lasting.of(capacity, at);
+        let records = within(lasting, wanted.records_of(lasting));
         divide(self.division(capacity, records));
     }
 
@@ -127,9 +152,11 @@ impl Border {
         if lean.abs() >= STEP
             && let Some(mut wanted) = self.wanted.try_lock()
         {
+            let (wanted, lasting) = &mut *wanted;
             let lean = self.lean.swap(0, Relaxed);
             let (capacity, before) = (self.capacity(), self.records.load(Relaxed));
-            let records = within(capacity, before.saturating_add_signed(lean));
+            let lasting = lasting.of(capacity, self.epoch.elapsed());
+            let records = within(lasting, before.saturating_add_signed(lean));
             // If one side has all that it may have, votes go on but do nothing.
             if records != before {
                 wanted.moved(records as i64 - before as i64);
@@ -165,9 +192,10 @@ mod tests {
         moved
     }
 
-    /// What records have of a capacity.
+    /// What records have of a capacity that lasts.
     fn records(border: &Border, capacity: u64) -> u64 {
         let mut found = None;
+        border.wanted.lock().1 = Lasting::default();
         border.set_capacity(capacity, |division| found = Some(division));
         let Division { nodes, records, .. } = found.expect("a division");
         assert_eq!(nodes + records, capacity);
@@ -199,6 +227,27 @@ mod tests {
             assert!(records(capacity) + CAPACITY / 16 >= capacity, "the same on the way up");
         }
         assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_for_nodes() {
+        let border = border();
+        vote(&border, Vote::RecordCameBack, 10_000);
+        let at_work = CAPACITY / 4 * 3;
+        let records = |capacity, seconds| {
+            let mut found = None;
+            border.set_capacity_at(capacity, Duration::from_secs(seconds), |division| found = Some(division));
+            let Division { nodes, records, .. } = found.expect("a division");
+            assert_eq!(nodes + records, capacity);
+            records
+        };
+        let few = records(at_work, 0);
+        for flush in 1..20 {
+            assert_eq!((records(CAPACITY, 2 * flush), records(at_work, 2 * flush + 1)), (few, few));
+        }
+        vote(&border, FOR_NODES, 4);
+        assert_eq!(records(CAPACITY, 40), few - 4 * LEAN as u64, "votes count as ever");
+        assert_eq!(records(CAPACITY, 60), CAPACITY / 16 * 15 - 4 * LEAN as u64, "no flush has come");
     }
 
     /// With every change of its capacity the nodes' map forgets some of those whom it let go.

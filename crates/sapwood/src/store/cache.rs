@@ -20,26 +20,39 @@
 
 use crate::node::Node;
 use crate::operation::KeyspaceId;
-use crate::store::border::{Border, Division, Vote, WINDOW};
+use crate::store::border::{Border, Division, LEAST, Vote, WINDOW};
 use crate::store::frames::{self, Frames};
 use crate::store::ghosts::Ghosts;
 use crate::store::mapping_table::Position;
 use crate::store::node_reader::Keep;
 use crate::store::record_cache::{Kept, RecordCache};
 use bytes::Bytes;
-use quick_cache::Lifecycle;
 use quick_cache::sync::Cache as NodeCache;
+use quick_cache::{Lifecycle, OptionsBuilder};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::available_parallelism;
 
 /// Bytes of memory that [`Cache::missed_records`] relates to.
 pub(crate) const A_WINDOW: u64 = 1 << 40;
+
+/// A long node, in bytes: [`shards`].
+const LONG_NODE: u64 = 64 << 10;
 
 /// Memory of a cached node besides its bytes: the cache's entry and the allocation.
 const OVERHEAD: usize = 160;
 
 fn memory_of(node: &Node) -> u64 {
     (frames::memory_of(node.bytes().len()) + OVERHEAD) as u64
+}
+
+/// Number of parts of the nodes' side, each with a lock of its own. A part keeps no node that is longer than
+/// itself, so it must have room for a long one even when nodes have their least share.
+fn shards(capacity: u64) -> usize {
+    let processors = available_parallelism().map_or(1, NonZero::get);
+    let most = capacity / LEAST / LONG_NODE;
+    (most as usize).clamp(1, 4 * processors)
 }
 
 #[derive(Clone)]
@@ -59,17 +72,22 @@ struct Haunting {
 }
 
 impl Lifecycle<Position, Node> for Haunting {
-    /// An evicted node, dropped after the cache is unlocked.
-    type RequestState = Option<Node>;
+    /// Nodes that had to go, dropped after their part of the cache is unlocked.
+    type RequestState = Vec<(Position, Node)>;
 
     fn begin_request(&self) -> Self::RequestState {
-        None
+        Vec::new()
     }
 
     fn on_evict(&self, state: &mut Self::RequestState, position: Position, node: Node) {
-        self.ghosts.add(position, memory_of(&node));
-        self.is_full.store(true, Relaxed);
-        *state = Some(node);
+        state.push((position, node));
+    }
+
+    fn end_request(&self, evicted: Self::RequestState) {
+        for (position, node) in evicted {
+            self.ghosts.add(position, memory_of(&node));
+            self.is_full.store(true, Relaxed);
+        }
     }
 }
 
@@ -78,6 +96,7 @@ type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder
 /// See the module.
 pub(crate) struct Cache {
     nodes: Nodes,
+    haunting: Haunting,
     frames: Arc<Frames>,
     ghosts: Arc<Ghosts>,
     /// Whether the nodes' side has evicted a node since it last had room.
@@ -99,8 +118,15 @@ impl Cache {
         let ghosts = Arc::new(Ghosts::new(entries * 4));
         let is_full = Arc::new(AtomicBool::new(false));
         let haunting = Haunting { ghosts: Arc::clone(&ghosts), is_full: Arc::clone(&is_full) };
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(entries)
+            .weight_capacity(capacity)
+            .shards(shards(capacity))
+            .build()
+            .unwrap_or_else(|_| unreachable!("both capacities are given"));
         let cache = Self {
-            nodes: NodeCache::with(entries, capacity, ByMemory, Default::default(), haunting),
+            nodes: NodeCache::with_options(options, ByMemory, Default::default(), haunting.clone()),
+            haunting,
             frames,
             ghosts,
             is_full,
@@ -165,7 +191,10 @@ impl Cache {
 
     /// Caches a node.
     pub fn insert(&self, position: Position, node: Node) {
-        self.nodes.insert(position, node);
+        let mut evicted = self.nodes.insert_with_lifecycle(position, node);
+        // A node that two readers have read at the same time, or that is too long for the cache.
+        evicted.retain(|(evicted, _)| *evicted != position);
+        self.haunting.end_request(evicted);
     }
 
     /// Caches a node that was read to be kept for so long; a copy, if it lies in a read buffer.
@@ -283,6 +312,26 @@ mod tests {
             node
         });
         cache.remember(0, &key, &[1; 100], (position, &node));
+    }
+
+    #[test]
+    fn two_who_read_the_same_node_do_not_fill_the_cache() {
+        let cache = Cache::new(CAPACITY, Frames::new(0));
+        let (node, other) = (leaf(1), Position(8192));
+        (0..2).for_each(|_| cache.insert(Position(4096), node.clone()));
+        cache.offer(other, &leaf(2), Keep::Briefly);
+        assert!(cache.holds(other), "there is room for it");
+        assert!(!cache.missed(Position(4096)), "it has not gone");
+    }
+
+    /// However many processors there are.
+    #[test]
+    fn a_long_node_fits_into_a_part_of_the_least_share() {
+        assert_eq!(shards(1 << 20), 1);
+        for capacity in [4 << 20, 64 << 20, 1 << 30, 1 << 40] {
+            let parts = shards(capacity) as u64;
+            assert!(parts == 1 || capacity / LEAST / parts >= LONG_NODE, "{parts} of {capacity}");
+        }
     }
 
     const CAPACITY: u64 = 8 << 20;

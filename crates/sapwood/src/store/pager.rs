@@ -146,7 +146,7 @@ impl Pager {
         }
         self.counters.misses.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address, keep)?;
-        // Only a get fetches a single leaf or log piece: writers fetch many, or inner nodes.
+        // Only readers fetch a single leaf or log piece here: writers fetch several, or inner nodes.
         let is_waited_for = !node.name().is_inner();
         self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
         self.cache.offer(address.position, &node, keep);

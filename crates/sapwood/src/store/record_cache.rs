@@ -165,12 +165,13 @@ impl Buckets {
     fn shrink(&mut self) {
         let taken = self.take(self.count - 1);
         self.count -= 1;
-        // If both do not fit into one, half of the records go anyway: those that need not be moved stay.
+        // If both do not fit into one, half of the records go anyway: those of the moved ones go that nobody has
+        // asked for again.
         if self.count > 0
             && let Some(mut taken) = taken
-            && self.have_room(twin(self.count), &mut taken)
         {
-            for (name, value, asked) in Bucket(&mut taken).records() {
+            let fit = self.have_room(twin(self.count), &mut taken);
+            for (name, value, asked) in Bucket(&mut taken).records().filter(|(.., asked)| fit || *asked) {
                 self.put(twin(self.count), name, value, asked);
             }
         }

@@ -107,7 +107,7 @@ impl Slots {
         taken
     }
 
-    /// Takes back slots whose space was given back.
+    /// Takes back slots that are not to be offered again: their space was given back, or cannot be.
     pub fn cleaned(&self, slots: Vec<u32>) {
         self.state.lock().clean.extend(slots);
     }

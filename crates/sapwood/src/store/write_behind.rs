@@ -4,10 +4,12 @@
 //!
 //! Invariants:
 //! 1. At most [`BUFFERS`] buffers, the writer's own among them.
-//! 2. A failed write is reported by the next call, and no write is in flight after [`WriteBehind::finish`],
+//! 2. A failed write is reported by the next call that needs its buffer back, at the latest by
+//!    [`WriteBehind::finish`], and no write is in flight after [`WriteBehind::finish`],
 //!    whatever that returns.
 
-use crate::error::{Error, Result};
+use crate::beside::panicked;
+use crate::error::Result;
 use psync::{AlignedBuffer, FileId, Volume, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,6 +18,8 @@ use std::thread::JoinHandle;
 /// The writer fills one; the others are being written or wait for it, so that the end of a portion waits for
 /// little.
 pub(crate) const BUFFERS: usize = 4;
+
+const NAME: &str = "sapwood-write";
 
 /// See the module.
 pub(crate) struct WriteBehind {
@@ -81,7 +85,7 @@ impl WriteBehind {
         let next = thread.free_buffer(buffer.len())?;
         let job = Job { buffer: std::mem::replace(buffer, next), filled, offset };
         thread.away += 1;
-        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or(Error::Closed)
+        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(|| panicked(NAME))
     }
 
     /// Frees spare buffers.
@@ -116,7 +120,7 @@ impl Thread {
                 }
             }
         };
-        let handle = std::thread::Builder::new().name("sapwood-write".into()).spawn(work).ok()?;
+        let handle = std::thread::Builder::new().name(NAME.into()).spawn(work).ok()?;
         Some(Self { jobs: Some(jobs), done, handle: Some(handle), away: 0, spare: Vec::new() })
     }
 
@@ -127,13 +131,13 @@ impl Thread {
         if self.spare.is_empty() {
             self.take_back()?;
         }
-        self.spare.pop().ok_or(Error::Closed)
+        self.spare.pop().ok_or_else(|| panicked(NAME))
     }
 
     /// Waits for the thread to return a buffer.
     fn take_back(&mut self) -> Result<()> {
         self.away -= 1;
-        let Done { buffer, result } = self.done.recv().map_err(|_| Error::Closed)?;
+        let Done { buffer, result } = self.done.recv().map_err(|_| panicked(NAME))?;
         self.spare.push(buffer);
         Ok(result?)
     }

@@ -302,7 +302,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             let fence = fence_of(&parent.node, right, parent.place.fence.as_ref());
             if right_is_free(fence.as_ref()) {
                 let id = parent.node.child(right);
-                let node = self.view.node(id, level)?;
+                let node = self.view.node_to_replace(id, level)?;
                 packer.join_right(self.attempt, id, &entries(&node, parent.node.key(right)))?;
                 children.end += 1;
                 return Ok(());
@@ -313,7 +313,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             || self.spliced.last().is_some_and(|last| last.has_replaced(parent.place.id, left));
         if !touched {
             let id = parent.node.child(left);
-            let node = self.view.node(id, level)?;
+            let node = self.view.node_to_replace(id, level)?;
             let separator = parent.node.key_bytes(left);
             packer.join_left(id, separator.clone(), entries(&node, &separator), level == 0 && left > 0);
             children.start = left;

@@ -141,7 +141,9 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             Place::Node(id) => (id, height as u8),
             Place::Piece(id) => (id, crate::node::PIECE),
         });
-        self.view.mixed(wanted, Gather::Single)
+        // Without a number it is not a reader who asks.
+        let gather = if self.number.is_some() { Gather::Single } else { Gather::Inner };
+        self.view.mixed(wanted, gather)
     }
 
     fn descend(

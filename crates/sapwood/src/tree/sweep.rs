@@ -188,7 +188,8 @@ impl Sweep {
         let round = changes.weight(cursor.fresh) * 100 / cursor.share;
         cursor.quota = cursor.quota.min(round) + round;
         self.begun_with = cursor.quota;
-        self.due.clear();
+        // Of a flush that ended early.
+        self.left.append(&mut self.due);
     }
 
     /// Target lengths of the flush that has begun.
@@ -323,6 +324,17 @@ mod tests {
         assert_eq!(at_block(100, false, false), Urgency::NotDue, "the cursor has not come to all since");
         assert_eq!(at_block(100, true, true), Urgency::Due);
         assert_eq!(at_block(100, false, false), Urgency::Overdue, "it has");
+    }
+
+    #[test]
+    fn what_a_flush_that_ended_early_has_found_is_due_with_the_next() {
+        let mut sweep = Sweep::default();
+        let log = |bytes| LogBytes { bytes, fresh: 0, removed: 0 };
+        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        let due = Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        assert_eq!(sweep.at_block(due, Some(Bytes::from_static(b"b")), log(460)), Urgency::Due);
+        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        assert_eq!(sweep.take_due().iter().map(|due| &due.low[..]).collect::<Vec<_>>(), [b"a"]);
     }
 
     #[test]

@@ -68,6 +68,13 @@ impl TreeView<'_> {
         self.fetch(id, level, Keep::Briefly)
     }
 
+    /// One node, for a writer that will replace it: a leaf may have been read ahead, and is not worth caching.
+    pub fn node_to_replace(&self, id: NodeId, level: u8) -> Result<Node> {
+        let gather = if level == 0 { Gather::Staged } else { Gather::Inner };
+        let node = self.nodes(std::iter::once(id), level, gather)?.pop();
+        node.map_or_else(|| self.node(id, level), Ok)
+    }
+
     fn fetch(&self, id: NodeId, level: u8, keep: Keep) -> Result<Node> {
         let node = self.pager.fetch_one(&self.version.segments, id, self.address(id)?, keep)?;
         self.check(node, level)

@@ -81,7 +81,10 @@ fn work_takes_from_the_cache_what_it_needs_and_keeps_as_frames_what_is_nodes() {
     drop(others);
     assert_eq!(engine.budget.taken.lock().need, Need::default());
     fill(engine);
-    assert!(cache().0.abs_diff(nodes_before) < 8 << 10 && cache().1 == records_before);
+    // What comes back is for nodes until it lasts.
+    let (nodes, records) = cache();
+    assert!((nodes + records).abs_diff(nodes_before + records_before) < 64 << 10);
+    assert!(records < records_before, "{records} of {records_before}");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_database_at_rest_keeps_nothing_of_a_queue() {
             assert!(began.elapsed() < Duration::from_secs(120), "{what}");
         }
     };
-    let capacity = || 2 * engine.pager.cache.records().capacity() as usize;
+    let capacity = || engine.pager.cache.capacity() as usize;
     let whole = capacity();
     let mut before = 0;
     until("some of a queue is left", &mut || {

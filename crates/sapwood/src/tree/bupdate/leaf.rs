@@ -42,7 +42,7 @@ impl Leaf {
     pub fn node(&self, id: NodeId, view: TreeView<'_>) -> Result<Node> {
         match self {
             Self::Read(node) => Ok(node.clone()),
-            Self::Lone { .. } => view.node(id, 0),
+            Self::Lone { .. } => view.node_to_replace(id, 0),
         }
     }
 }

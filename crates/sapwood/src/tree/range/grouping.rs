@@ -258,15 +258,27 @@ impl Grouping {
         }
     }
 
-    /// The next leaves of the block that are in the cache, but not many more than a short scan needs.
+    /// The next leaves of the block that are in the cache, but not many more than a short scan needs. An error
+    /// is kept until the walk reaches its leaf.
     fn cached_leaves(&mut self, course: &Course, pieces: &mut Pieces) -> Result<Vec<Node>> {
         let mut leaves = Vec::new();
         while leaves.len() < CACHED {
             let Some(id) = self.path.peek_leaf(course) else { break };
-            let Some(leaf) = course.view().cached(id, 0)? else { break };
-            if !pieces.look_up_cached(course, &mut self.path)? {
-                break;
-            }
+            let leaf = match course.view().cached(id, 0) {
+                Ok(Some(leaf)) => {
+                    pieces.look_up_cached(course, &mut self.path).map(|all| all.then_some(leaf))
+                }
+                missing => missing,
+            };
+            let leaf = match leaf {
+                Ok(Some(leaf)) => leaf,
+                Ok(None) => break,
+                Err(error) if leaves.is_empty() => return Err(error),
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            };
             self.path.next_leaf(course);
             self.asked += 1;
             self.asked_bytes += course.view().len_of(id);

@@ -18,6 +18,14 @@ pub(crate) struct Part {
     pub to: Option<Mark>,
 }
 
+impl Part {
+    /// What of it lies at `next` or behind; `None` if nothing does.
+    pub fn behind(self, next: &Mark) -> Option<Self> {
+        let ends_before = self.to.as_ref().is_some_and(|to| to <= next);
+        (!ends_before).then(|| Self { from: self.from.max(next.clone()), to: self.to })
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Aside {
