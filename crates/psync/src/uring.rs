@@ -1,5 +1,5 @@
-//! The io_uring backend. One system call submits a set to the kernel and waits for all of it; or one call
-//! starts the set, and another waits.
+//! The io_uring backend. A set goes to the kernel some requests at a time ([`PIECE`]), and the last of these system
+//! calls waits for all of it; or returns, and another one waits.
 //!
 //! Invariants:
 //! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched
@@ -7,7 +7,7 @@
 //! 2. An [`Aloft`] owns its buffers, its files and its ring until every request that the kernel took has
 //!    completed. Dropping a [`Begun`] leaves it to the rings, up to a limit. It is freed after another set has
 //!    been carried out, or at the latest with the [`Uring`].
-//! 3. A ring is used by one set at a time. A ring that failed is not used again.
+//! 3. A ring is used by one set at a time. A ring that failed is not used by another set.
 //!
 //! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds
 //! taken in turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too;
@@ -334,9 +334,9 @@ impl Aloft {
         for (index, landing) in self.set.iter_mut().enumerate() {
             let entry = entry(&mut landing.transfer()).user_data(index as u64);
             self.progress.submit_piece(ring);
-            // SAFETY: the buffer behind the entry and the file belong to `self.set`, which is neither touched nor dropped
-            // before every entry that was submitted has completed (`land` and `drop` call `end` first; `has_completed` sets outcomes and looks at no
-            // buffer). If `self` is leaked, so are buffer and file: both are on the heap. Moving `self` does not move what an `AlignedBuffer` points to.
+            // SAFETY: the buffer behind the entry and the file belong to this member of `self.set`, which is neither touched nor dropped
+            // before every entry that was submitted has completed (this loop goes on to the next members; `land` and `drop` call `end` first;
+            // `has_completed` sets outcomes and looks at no buffer). If `self` is leaked, so are buffer and file: both are on the heap. Moving `self` does not move what an `AlignedBuffer` points to.
             if unsafe { ring.submission().push(&entry) }.is_err() {
                 break;
             }

@@ -16,12 +16,7 @@ pub(crate) fn beside<'scope, T: Send + 'scope>(
 ) -> Wait<'scope, T> {
     let name = name.to_string();
     match Builder::new().name(name.clone()).spawn_scoped(scope, work) {
-        Ok(thread) => Box::new(move || thread.join().unwrap_or_else(|_| Err(panicked(&name)))),
+        Ok(thread) => Box::new(move || thread.join().unwrap_or_else(|_| Err(Error::panicked(&name)))),
         Err(_) => Box::new(work),
     }
-}
-
-/// The error for those who wait for a thread that panicked.
-pub(crate) fn panicked(thread: &str) -> Error {
-    Error::Poisoned { cause: format!("the thread {thread} panicked") }
 }

@@ -156,7 +156,8 @@ impl Database {
         self.handle.engine.stats()
     }
 
-    /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile.
+    /// Reads the whole database from the device and verifies it. Other threads can read meanwhile, and
+    /// write, but for the last part of it: commits wait while the log is read back, and flushes while the manifest is.
     ///
     /// # Errors
     /// [`Error::Damaged`], which lists the damage found; I/O errors.

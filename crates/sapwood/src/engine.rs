@@ -8,8 +8,9 @@
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits
 //! at a time), `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time),
-//! `spare` (memory of freed queues). Readers take no lock: they load the state. One exception: the thread that
-//! drops the last reference to a queue briefly takes `spare`.
+//! `spare` (memory of freed queues). Readers take none of these: they load the state. One exception: the thread
+//! that drops the last reference to a queue briefly takes `spare`. The caches, the frames and the pools of
+//! buffers and rings have locks of their own, the innermost ones, which readers take for moments.
 //!
 //! Invariants:
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree.

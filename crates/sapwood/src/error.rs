@@ -188,6 +188,11 @@ impl Error {
         }
     }
 
+    /// The error for those who wait for a thread that panicked.
+    pub(crate) fn panicked(thread: &str) -> Self {
+        Self::Poisoned { cause: format!("the thread {thread} panicked") }
+    }
+
     /// A sync failed, or a refused write could not be undone: it is unknown what the next open will find. This
     /// applies to a full disk too: a failed sync is never a mere refusal.
     pub(crate) fn undecided(error: psync::Error) -> Self {

@@ -96,7 +96,8 @@ impl Keyspace {
         self.handle.engine.ingest(self.id, last, records)
     }
 
-    /// Returns the value of `key`. Needs at most one read from the device if the inner nodes are cached.
+    /// Returns the value of `key`. Needs one read from the device at most if the inner nodes are cached; now and then
+    /// another one, where a log piece was taken to have the key and has not.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O

@@ -12,7 +12,8 @@ use crate::engine::Engine;
 
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
 /// should have twice as much as the leaves ([`crate::advisor`]), and may have 1.8 times as much as it should
-/// before its block is due ([`crate::tree::sweep`]).
+/// before its block is due ([`crate::tree::sweep`]). A block that has become longer with its last flush has more; the
+/// stage's limit then bounds what is read ahead.
 pub(crate) const WITH_LOG: u64 = 5;
 
 /// See the module documentation.

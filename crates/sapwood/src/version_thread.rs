@@ -11,7 +11,7 @@
 //!    threads take other jobs, as rayon's do, would have to be kept from that.)
 //! 2. A panic of the work is an error for the one that waits for it, and the thread stays.
 
-use crate::beside::{Wait, panicked};
+use crate::beside::Wait;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,8 @@ impl VersionThread {
         let (done, result) = channel();
         let job = move || {
             // Whoever does not wait any more has failed meanwhile.
-            _ = done.send(catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked(NAME))));
+            _ = done
+                .send(catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::panicked(NAME))));
         };
         if let Err(SendError(job)) = jobs.send(Box::new(job)) {
             job();

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Rel
 #[cfg(test)]
 pub(crate) use tests::pages_of;
 
-/// Entries that are sorted and inserted together.
+/// Entries that are inserted together, in the order in which they came.
 const ROUND: usize = 1024;
 
 /// Entries that a walk prefetches into the cache.

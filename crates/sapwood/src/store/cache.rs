@@ -11,8 +11,8 @@
 //! nodes in the cache.
 //!
 //! Invariants:
-//! 1. Nodes are stored under positions, which are never reused: nothing is stale. (For records see
-//!    [`RecordCache`].)
+//! 1. Nodes are stored under positions, which are not reused while their node is here (an aborted attempt
+//!    removes its own): nothing is stale. (For records see [`RecordCache`].)
 //! 2. Both sides together stay within the capacity.
 //! 3. The nodes' memory ([`Frames`]) is limited to what the nodes' side and the work in progress may have,
 //!    and this limit changes with the border: only this module knows where that is. The limit is set after
@@ -72,7 +72,8 @@ struct Haunting {
 }
 
 impl Lifecycle<Position, Node> for Haunting {
-    /// Nodes that had to go, dropped after their part of the cache is unlocked.
+    /// Nodes that had to go for another, dropped after their part of the cache is unlocked. (Those that a smaller
+    /// capacity lets go are dropped before.)
     type RequestState = Vec<(Position, Node)>;
 
     fn begin_request(&self) -> Self::RequestState {

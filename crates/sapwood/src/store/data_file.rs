@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. As long as the database accepts writes: an id is free only if the current version has no node with that
 //!    id, and no attempt in progress has taken it.
-//! 2. A number is taken once, even by an attempt that is aborted: positions are never used twice.
+//! 2. A number is taken once, even by an attempt that is aborted: no position is published twice.
 
 use crate::node::NodeId;
 use crate::store::mapping_table::MappingTable;

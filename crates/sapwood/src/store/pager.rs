@@ -77,7 +77,7 @@ pub(crate) struct PagerCounters {
     /// Nodes found in the cache, and nodes not found.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    /// Of the misses, leaves and log pieces that readers asked for.
+    /// Of the misses, leaves and log pieces that readers asked for, and whatever a `multi_get` had to read.
     pub waited_for: AtomicU64,
     /// Nodes that a flush took from the stage.
     pub ahead: AtomicU64,

@@ -5,11 +5,9 @@
 //! Invariants:
 //! 1. At most [`BUFFERS`] buffers, the writer's own among them.
 //! 2. A failed write is reported by the next call that needs its buffer back, at the latest by
-//!    [`WriteBehind::finish`], and no write is in flight after [`WriteBehind::finish`],
-//!    whatever that returns.
+//!    [`WriteBehind::finish`], after which no write is in flight, whatever that returns.
 
-use crate::beside::panicked;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use psync::{AlignedBuffer, FileId, Volume, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -85,7 +83,7 @@ impl WriteBehind {
         let next = thread.free_buffer(buffer.len())?;
         let job = Job { buffer: std::mem::replace(buffer, next), filled, offset };
         thread.away += 1;
-        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(|| panicked(NAME))
+        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(|| Error::panicked(NAME))
     }
 
     /// Frees spare buffers.
@@ -131,13 +129,13 @@ impl Thread {
         if self.spare.is_empty() {
             self.take_back()?;
         }
-        self.spare.pop().ok_or_else(|| panicked(NAME))
+        self.spare.pop().ok_or_else(|| Error::panicked(NAME))
     }
 
     /// Waits for the thread to return a buffer.
     fn take_back(&mut self) -> Result<()> {
         self.away -= 1;
-        let Done { buffer, result } = self.done.recv().map_err(|_| panicked(NAME))?;
+        let Done { buffer, result } = self.done.recv().map_err(|_| Error::panicked(NAME))?;
         self.spare.push(buffer);
         Ok(result?)
     }

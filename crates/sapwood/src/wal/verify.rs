@@ -19,7 +19,7 @@ pub(super) struct Verified {
 }
 
 /// Checks the log of an open database, from generation `low` up to what its writer had written (see
-/// [`Written`]), while that writer continues. The caller keeps these generations from being removed.
+/// [`Written`]); what it writes later does not matter. The caller keeps these generations from being removed.
 ///
 /// # Errors
 /// Errors of the device. Damage is part of the result.
