@@ -177,6 +177,9 @@ impl Database {
 
 impl Handle {
     fn close(&self) -> Result<()> {
+        // Held until the end: of two that close at the same time, the second must not let others open the
+        // database while the first still gives space back that they would take.
+        let mut lock = self.lock.lock();
         self.engine.flush.stop();
         if let Some(thread) = self.thread.lock().take() {
             // A panic of the flush thread was reported when it happened. The log holds whatever it left undone.
@@ -185,10 +188,10 @@ impl Handle {
         // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
         // if any.
         let _ = self.engine.sync();
-        // Give back all space that can be spared: nobody does so later, since this was the last user.
+        // Give back all space that can be spared: nobody does so later.
         self.engine.reclaim(self.engine.slots_to_keep(true));
         let result = self.engine.close();
-        *self.lock.lock() = None;
+        *lock = None;
         result
     }
 }
@@ -204,5 +207,69 @@ impl Drop for Handle {
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Database({})", self.handle.engine.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Database;
+    use psync::{FileId, PassThrough, Simulated, Volume};
+    use std::ops::Range;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+    use std::time::Duration;
+
+    /// Takes its time to give space back.
+    struct Slow {
+        inner: Simulated,
+        is_closing: Arc<AtomicBool>,
+        releasing: Arc<AtomicUsize>,
+    }
+
+    impl PassThrough for Slow {
+        fn inner(&self) -> &dyn Volume {
+            &self.inner
+        }
+
+        fn release(&self, file: FileId, range: Range<u64>) -> psync::Result<()> {
+            self.releasing.fetch_add(1, SeqCst);
+            if self.is_closing.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let released = self.inner().release(file, range);
+            self.releasing.fetch_sub(1, SeqCst);
+            released
+        }
+    }
+
+    /// Another process could open the database then, and write to what the first gives back.
+    #[test]
+    fn nobody_has_closed_it_while_another_still_gives_space_back() {
+        let (is_closing, releasing) = (Arc::default(), Arc::default());
+        let inner = Simulated::new(1);
+        let volume = Slow { inner, is_closing: Arc::clone(&is_closing), releasing: Arc::clone(&releasing) };
+        let builder = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(volume)).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for round in 0..3u8 {
+            for number in 0..20_000u32 {
+                keyspace.insert(number.to_be_bytes(), [round; 100]).unwrap();
+            }
+            db.compact().unwrap();
+        }
+        db.handle.engine.slots.still_dirty((1000..1008).collect());
+        drop(keyspace);
+        is_closing.store(true, SeqCst);
+        let closers: Vec<_> = (0..2)
+            .map(|_| {
+                let (db, releasing) = (db.clone(), Arc::clone(&releasing));
+                std::thread::spawn(move || {
+                    let _ = db.close();
+                    releasing.load(SeqCst)
+                })
+            })
+            .collect();
+        let releasing: Vec<_> = closers.into_iter().map(|closer| closer.join().unwrap()).collect();
+        assert_eq!(releasing, [0, 0]);
     }
 }

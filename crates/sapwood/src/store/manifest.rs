@@ -259,7 +259,11 @@ impl Manifest {
         (self.checkpoint_len, self.refused_at) = (checkpoint_len, 0);
         let (volume, old) = (Arc::clone(&output.volume), file_name(output.current.manifest));
         drop(output);
-        Ok(volume.remove(&old)?)
+        if let Err(error) = volume.remove(&old) {
+            // Harmless: the next opening removes it.
+            tracing::warn!(%error, file = old, "the manifest before was not removed");
+        }
+        Ok(())
     }
 
     /// Whether this manifest or the next one is in the file of this number.

@@ -9,7 +9,7 @@
 //! 4. Each writer has segments of its own. The database's own writer continues in its last segment; a writer
 //!    [beside](Writer::beside) it leaves its last segment as it is when it ends.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::data_file::DataFile;
 use crate::store::mapping_table::Position;
 use crate::store::segment::Segment;
@@ -157,6 +157,11 @@ impl Writer {
     /// Appends a node. `live`: the database's live bytes, which decide the capacity of a new segment.
     pub fn append(&mut self, node: &[u8], live: u64) -> Result<Position> {
         let len = node.len() as u64;
+        if len > self.span {
+            // Before anything is written: behind this segment lies another one.
+            let what = "a node does not fit into a segment";
+            return Err(Error::corrupt("memory", 0, what, format!("{} bytes at most", self.span), len));
+        }
         let capacity = segment_capacity(live, self.span);
         let is_full =
             |open: &mut Open| open.used > 0 && open.used + len > *open.capacity.get_or_insert(capacity);

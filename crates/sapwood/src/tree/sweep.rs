@@ -177,6 +177,17 @@ impl Cursor {
     }
 }
 
+/// Due blocks in key order, each once.
+fn each_once(mut due: Vec<Due>) -> Vec<Due> {
+    due.sort_by(|a, b| a.place().cmp(&b.place()));
+    due.dedup_by(|again, first| {
+        let is_same = again.place() == first.place();
+        first.is_wanted |= is_same && again.is_wanted;
+        is_same
+    });
+    due
+}
+
 impl Sweep {
     /// Begins a flush of `changes` with these target lengths.
     pub fn begin(&mut self, changes: LogBytes, lengths: Lengths) {
@@ -190,6 +201,7 @@ impl Sweep {
         self.begun_with = cursor.quota;
         // Of a flush that ended early.
         self.left.append(&mut self.due);
+        self.left = each_once(std::mem::take(&mut self.left));
     }
 
     /// Target lengths of the flush that has begun.
@@ -241,13 +253,7 @@ impl Sweep {
         }
         let mut due = std::mem::take(&mut self.due);
         due.append(&mut self.left);
-        due.sort_by(|a, b| a.place().cmp(&b.place()));
-        due.dedup_by(|again, first| {
-            let is_same = again.place() == first.place();
-            first.is_wanted |= is_same && again.is_wanted;
-            is_same
-        });
-        due
+        each_once(due)
     }
 
     /// These blocks were not cleansed; they are due with those of the next flush.
@@ -332,8 +338,11 @@ mod tests {
         let log = |bytes| LogBytes { bytes, fresh: 0, removed: 0 };
         sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
         let due = Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
-        assert_eq!(sweep.at_block(due, Some(Bytes::from_static(b"b")), log(460)), Urgency::Due);
+        assert_eq!(sweep.at_block(due.clone(), Some(Bytes::from_static(b"b")), log(460)), Urgency::Due);
         sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        assert_eq!(sweep.at_block(due.clone(), None, log(600)), Urgency::Due, "tried again and again");
+        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        assert_eq!(sweep.left.len(), 1);
         assert_eq!(sweep.take_due().iter().map(|due| &due.low[..]).collect::<Vec<_>>(), [b"a"]);
     }
 

@@ -118,7 +118,9 @@ impl WalWriter {
             // this even if the file has no rest: the sync of an earlier attempt may have failed.
             volume.resize(file, empty)?;
             let syncs = settle(&*volume, &mut tail.clone())?;
-            Ok(Some(syncs))
+            // What was settled before is not synced again, but this file was just cut.
+            volume.sync(file)?;
+            Ok(Some(syncs + 1))
         });
         let Ok(Some(syncs)) = opened else {
             let _ = volume.close(file);
@@ -247,9 +249,9 @@ impl WalWriter {
         }
     }
 
-    /// Undoes a write that failed for lack of space: cuts it off durably, so that no crash brings it back. If
-    /// the file system does not even have the space for that, the new epoch still prevents its remains from
-    /// connecting to anything written later.
+    /// Undoes a write that failed for lack of space: cuts it off durably, so that no crash brings it back. The
+    /// new epoch prevents what is left of it from connecting to anything written later. If the file system has
+    /// the space neither for cutting nor for blanking, it is undecided whether the write comes back: a failure.
     fn rewind(&mut self) -> Result<()> {
         let Some(epoch) = self.epoch.checked_add(1) else {
             let flaw = Flaw::new("the writer's epoch", "less than 2^32 - 1", self.epoch);
@@ -262,10 +264,8 @@ impl WalWriter {
         if self.volume.resize(file, len).is_err() {
             // With its first head gone, the rest is unreachable as well.
             let blank = [0; HEAD_LEN];
-            if let Err(error) = self.volume.write(&[Write { file, offset: len, data: &blank }])
-                && !error.is_full()
-            {
-                return Err(self.fail(error.into()));
+            if let Err(error) = self.volume.write(&[Write { file, offset: len, data: &blank }]) {
+                return Err(self.fail(Error::undecided(error)));
             }
         }
         self.sync_current()

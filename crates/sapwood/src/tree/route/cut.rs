@@ -24,6 +24,10 @@ const PIECE_LEN: u64 = 4 << 10;
 /// Fences are kept in memory and in the edit, neither of which may become much longer because keys are long.
 const FENCE_SHARE: u64 = 16;
 
+/// But a piece of this length ends in any case: with one more record, however long, it must fit into a segment of
+/// the least span, 1 MiB.
+const PIECE_LONGEST: u64 = 512 << 10;
+
 /// Divides changes into log pieces of about equal length.
 pub(in crate::tree) fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
     let total: u64 = changes.iter().map(logged_len).sum();
@@ -38,7 +42,8 @@ pub(in crate::tree) fn cut<'q>(changes: &[OperationRef<'q>]) -> Vec<Piece<'q>> {
         let len = logged_len(change);
         let next = (before + len / 2) * count / total;
         let fence = if next > number { &change.key[..separator_len(last_key, change.key)] } else { &[] };
-        let is_long = fence.len() as u64 * FENCE_SHARE > before - begun;
+        let piece = before - begun;
+        let is_long = fence.len() as u64 * FENCE_SHARE > piece && piece < PIECE_LONGEST;
         match pieces.last_mut() {
             Some(last) if next == number || is_long => last.changes.end = index + 1,
             _ => {
@@ -65,6 +70,22 @@ mod tests {
 
     fn change<'a>(key: &'a [u8], value: &'a [u8]) -> OperationRef<'a> {
         OperationRef { keyspace: KeyspaceId(1), key, value: Some(value) }
+    }
+
+    #[test]
+    fn no_piece_outgrows_the_shortest_segment() {
+        let (value, mut key) = (vec![7; 4096], vec![7; crate::KEY_LEN_MAX]);
+        let at = key.len() - 4;
+        let keys: Vec<_> = (0..40u32)
+            .map(|number| {
+                key[at..].copy_from_slice(&number.to_be_bytes());
+                key.clone()
+            })
+            .collect();
+        let changes: Vec<_> = keys.iter().map(|key| change(key, &value)).collect();
+        let pieces = pieces_of(&changes);
+        let longest = pieces.iter().map(|(bytes, _)| *bytes).max();
+        assert!(longest < Some(600 << 10) && pieces.len() < keys.len() / 3, "{pieces:?}");
     }
 
     #[test]

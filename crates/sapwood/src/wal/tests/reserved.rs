@@ -228,7 +228,16 @@ fn what_lies_behind_the_header_is_gone_before_it_goes_on() {
     for seed in 0..20 {
         assert_eq!(file_len(&volume.power_loss(seed), 1), HEADER_LEN as u64, "seed {seed}");
     }
-    assert_eq!(wal.syncs(), 2);
+    assert_eq!(wal.syncs(), 3);
+    // As recovery does it, which has settled everything before.
+    drop(wal);
+    edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, 0));
+    let (_, mut settled) = read(&volume, 1).unwrap();
+    crate::wal::settle::settle(&volume, &mut settled).unwrap();
+    let wal = WalWriter::resume(Arc::new(volume.clone()), DATABASE, &settled).unwrap().expect("goes on");
+    for seed in 0..20 {
+        assert_eq!(file_len(&volume.power_loss(seed), 1), HEADER_LEN as u64, "settled, seed {seed}");
+    }
     // Anything else than zeros: then it does not.
     drop(wal);
     edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, 7));
