@@ -151,7 +151,7 @@ impl Disk {
             return Err(Error::Invalid(format!("pio_max is {}, but must be 1 to 4096", options.pio_max)));
         }
         if options.create {
-            std::fs::create_dir_all(&path).map_err(|error| Error::from_io("create", &shown, None, error))?;
+            create_directory(&path).map_err(|error| Error::from_io("create", &shown, None, error))?;
         }
         let metadata =
             std::fs::metadata(&path).map_err(|error| Error::from_io("open", &shown, None, error))?;
@@ -354,6 +354,22 @@ impl Disk {
         }
         Ok(())
     }
+}
+
+/// Creates a directory and those above it that are missing, durably: files in it are not safe before its name is.
+fn create_directory(path: &Path) -> io::Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    std::fs::create_dir_all(path)?;
+    for above in missing.into_iter().filter_map(Path::parent) {
+        sync_directory(if above.as_os_str().is_empty() { Path::new(".") } else { above })?;
+    }
+    Ok(())
+}
+
+/// Makes the names in a directory durable, where the system can.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 
 /// The requested backend; for `Auto`, the first one that works.
@@ -580,16 +596,9 @@ impl Volume for Disk {
         Ok(entries)
     }
 
-    #[cfg(unix)]
     fn sync_directory(&self) -> Result<()> {
         self.counted.syncs.fetch_add(1, Relaxed);
-        let directory = File::open(&self.path).and_then(|directory| directory.sync_all());
-        directory.map_err(|error| Error::from_io("sync", &self.describe(), None, error))
-    }
-
-    #[cfg(not(unix))]
-    fn sync_directory(&self) -> Result<()> {
-        Ok(())
+        sync_directory(&self.path).map_err(|error| Error::from_io("sync", &self.describe(), None, error))
     }
 
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {

@@ -8,9 +8,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
+use crate::store::manifest;
 use crate::store::pager::{FILE, Gather};
 use crate::store::version::Version;
-use crate::store::{current::Current, manifest};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -69,6 +69,8 @@ struct Check<'a> {
     live: HashMap<u64, u64>,
     /// Log areas found.
     areas: u64,
+    /// Bytes of the leaves found.
+    leaf_bytes: u64,
     checked: Checked,
 }
 
@@ -83,6 +85,7 @@ impl Engine {
             seen: Vec::new(),
             live: HashMap::new(),
             areas: 0,
+            leaf_bytes: 0,
             checked: Checked {
                 keyspaces: version.trees.len() as u64,
                 records: 0,
@@ -132,16 +135,22 @@ impl Check<'_> {
     fn trees(&mut self) -> Result<()> {
         let version = self.version;
         for (keyspace, tree) in &version.trees {
-            let before = (self.checked.records, self.damage.len());
+            let before = (self.checked.records, self.leaf_bytes, self.damage.len());
             if let Some(root) = tree.root {
                 let nodes = self.read(&[root])?;
                 for node in nodes.into_iter().flatten() {
                     self.subtree(*keyspace, tree.height, node, (None, None))?;
                 }
             }
-            let found = self.checked.records - before.0;
-            if found != tree.len && self.damage.len() == before.1 {
-                self.wrong(format!("number of records in keyspace {:?}", tree.name), tree.len, found);
+            let totals = [
+                ("number of records", tree.len, self.checked.records - before.0),
+                ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
+            ];
+            let is_whole = self.damage.len() == before.2;
+            for (what, expected, found) in totals {
+                if found != expected && is_whole {
+                    self.wrong(format!("{what} in keyspace {:?}", tree.name), expected, found);
+                }
             }
         }
         Ok(())
@@ -229,6 +238,7 @@ impl Check<'_> {
         if level == 0 {
             self.checked.leaves += 1;
             self.checked.records += node.count() as u64;
+            self.leaf_bytes += node.bytes().len() as u64;
             self.checked.leaf_fill_percent +=
                 100.0 * node.bytes().len() as f64 / self.engine.shares.node_len.leaf as f64;
             return Ok(());
@@ -349,38 +359,50 @@ impl Check<'_> {
     /// the one checked.
     fn manifest(&mut self) -> Result<()> {
         let engine = self.engine;
-        let guard = engine.manifest.lock();
-        let Some(manifest) = guard.as_ref() else { return Ok(()) };
-        let current: Current = manifest.current();
+        let (current, source, epoch) = {
+            let manifest = engine.manifest.lock();
+            let Some(manifest) = manifest.as_ref() else { return Ok(()) };
+            let (current, source) = manifest.content(&*engine.volume)?;
+            (current, source, engine.state.load().version.epoch)
+        };
+        // Read without the lock, since flushes wait for that.
         let data_len = engine.volume.len(engine.data)?;
-        match manifest::replay(&*engine.volume, &current, data_len, &Arc::default()) {
-            Ok(replayed) if replayed.version.epoch == engine.state.load().version.epoch => Ok(()),
+        match manifest::decode(source, &current, data_len, &Arc::default()) {
+            Ok(replayed) if replayed.version.epoch == epoch => {}
             Ok(replayed) => {
-                let epoch = engine.state.load().version.epoch;
                 self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
-                Ok(())
             }
-            Err(error) => {
-                drop(guard);
-                self.note(error)
-            }
+            Err(error) => self.note(error)?,
         }
+        Ok(())
     }
 
     fn log(&mut self) -> Result<()> {
         let engine = self.engine;
-        let mut guard = engine.log.lock();
-        let Some(log) = guard.as_mut() else { return Ok(()) };
-        match log.wal.verify(engine.state.load().version.wal_low) {
-            Ok(records) => {
-                self.checked.log_records = records;
-                Ok(())
-            }
-            Err(error) => {
-                drop(guard);
-                self.note(error)
-            }
+        let kept = {
+            let mut log = engine.log.lock();
+            let Some(log) = log.as_mut() else { return Ok(()) };
+            log.wal.keep(engine.state.load().version.wal_low)
+        };
+        let _kept = Keeping(engine);
+        // Read without the lock, since commits wait for that.
+        match kept.verify() {
+            Ok(records) => self.checked.log_records = records,
+            Err(error) => self.note(error)?,
         }
+        Ok(())
+    }
+}
+
+/// Keeps the files of the log as long as it lives.
+struct Keeping<'a>(&'a Engine);
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0.log.lock().as_mut() {
+            log.wal.let_go();
+        }
+        self.0.shorten_log(self.0.state.load().version.wal_low);
     }
 }
 
@@ -391,8 +413,74 @@ mod tests {
     use crate::store::log_area::{Fences, Layer, LogArea, Size};
     use crate::store::maplet::KeyHash;
     use crate::{Database, Error};
-    use psync::{Simulated, Volume};
+    use parking_lot::Mutex;
+    use psync::{Access, FileId, PassThrough, Read, Simulated, Volume};
     use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+    use std::time::Duration;
+
+    type Meeting = (SyncSender<()>, Receiver<()>);
+
+    /// Whoever reads a file that is open for reading only waits until somebody else has done his work.
+    struct Meets {
+        inner: Simulated,
+        meeting: Mutex<Option<Meeting>>,
+        files: Mutex<Vec<FileId>>,
+    }
+
+    impl PassThrough for Meets {
+        fn inner(&self) -> &dyn Volume {
+            &self.inner
+        }
+
+        fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+            let file = self.inner().open(name, access)?;
+            if !access.write {
+                self.files.lock().push(file);
+            }
+            Ok(file)
+        }
+
+        fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+            if self.files.lock().contains(&set[0].file)
+                && let Some((begins, done)) = &*self.meeting.lock()
+            {
+                begins.send(()).expect("somebody who waits");
+                done.recv_timeout(Duration::from_secs(60)).expect("somebody who need not wait");
+            }
+            self.inner().read(set)
+        }
+    }
+
+    #[test]
+    fn commits_and_flushes_do_not_wait_for_a_check_nor_take_its_log_away() {
+        let volume = Meets { inner: Simulated::new(1), meeting: Mutex::default(), files: Mutex::default() };
+        let volume = Arc::new(volume);
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(volume.clone() as Arc<dyn Volume>).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let log_files = || {
+            let entries = PassThrough::list(&*volume).unwrap();
+            entries.iter().filter(|entry| entry.name.starts_with("wal-")).count()
+        };
+        keyspace.insert("cress", "bitter").unwrap();
+        let (begins, begun) = sync_channel(0);
+        let (done, is_done) = channel();
+        *volume.meeting.lock() = Some((begins, is_done));
+        let checked = std::thread::scope(|scope| {
+            let check = scope.spawn(|| db.check());
+            while begun.recv_timeout(Duration::from_millis(500)).is_ok() {
+                keyspace.insert("kale", "green").unwrap();
+                db.flush().unwrap();
+                keyspace.insert("cress", "bitter").unwrap();
+                done.send(()).unwrap();
+            }
+            check.join().unwrap()
+        });
+        *volume.meeting.lock() = None;
+        assert!(checked.unwrap().log_records > 0);
+        assert_eq!(log_files(), 1, "nothing is kept for longer than it is needed");
+    }
 
     /// A database with log areas, of which layers have several pieces.
     fn logged() -> Database {

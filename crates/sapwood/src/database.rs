@@ -94,7 +94,7 @@ impl Database {
             return Err(Error::NoKeyspace { name: name.into(), existing: self.keyspaces().join(", ") });
         }
         let id = KeyspaceId(state.version.trees.keys().next_back().map_or(1, |last| last.0 + 1));
-        let tree = Tree { name: name.into(), root: None, height: 0, len: 0 };
+        let tree = Tree { name: name.into(), root: None, height: 0, len: 0, bytes: 0 };
         let keyspace = Keyspace::new(Arc::clone(&self.handle), id, Arc::clone(&tree.name));
         engine.publish(Edit { trees: vec![(id, tree)], ..Edit::default() }, With::default())?;
         Ok(keyspace)
@@ -156,8 +156,8 @@ impl Database {
         self.handle.engine.stats()
     }
 
-    /// Reads the whole database from the device and verifies it. Other threads can read meanwhile, and
-    /// write, but for the last part of it: commits wait while the log is read back, and flushes while the manifest is.
+    /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile. Log
+    /// files that are no longer needed stay until it ends.
     ///
     /// # Errors
     /// [`Error::Damaged`], which lists the damage found; I/O errors.

@@ -44,7 +44,7 @@ pub fn manifest(input: &[u8]) {
     let current = Current { database: DATABASE, manifest: 3, span: 1 << 20, manifest_len: 0 };
     let bytes = if sealed { manifest::seal(&current, bytes) } else { bytes.to_vec() };
     // Only that it returns matters, not the result.
-    let _ = manifest::decode(&bytes[..], "manifest-000003", &current, 1 << 30, &Default::default());
+    let _ = manifest::decode(&bytes[..], &current, 1 << 30, &Default::default());
 }
 
 /// `CURRENT`.

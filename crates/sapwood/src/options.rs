@@ -72,8 +72,9 @@ impl Builder {
         self
     }
 
-    /// Opens the database read-only. Nothing in the directory is written, and any number of processes can have
-    /// it open this way at the same time. The log is replayed into memory.
+    /// Opens the database read-only. Nothing in the directory is written, except for an empty file `LOCK` where
+    /// there is none. Any number of processes can have it open this way at the same time. The log is replayed
+    /// into memory.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self

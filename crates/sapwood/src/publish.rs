@@ -183,7 +183,7 @@ mod tests {
         let db = db.unwrap();
         let engine = &db.handle.engine;
         let edit = |id: u32| {
-            let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0 };
+            let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0, bytes: 0 };
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
         let slow = Arc::new(edit(7));

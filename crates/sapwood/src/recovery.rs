@@ -42,7 +42,9 @@ const GENERATIONS_MAX: u64 = 4;
 /// Opens the database on `volume`, or creates it.
 pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
     let path = volume.describe();
-    if !options.may_create() && !has_current(&volume.list()?) {
+    // Before there is a file `LOCK` in a directory that is none of ours.
+    let entries = volume.list()?;
+    if !has_current(&entries) && (!options.may_create() || foreign(&entries).is_some()) {
         return Err(missing(&*volume, &path)?);
     }
     let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
@@ -353,8 +355,12 @@ impl Engine {
 
     fn seal(&self) -> Result<()> {
         let mut guard = self.log.lock();
-        if let Some(log) = guard.as_mut().filter(|log| !log.wal.is_empty()) {
-            self.seal_log(log)?;
+        // Taken away, and synced once more, so that no commit of another thread comes between and is not durable.
+        if let Some(mut log) = guard.take() {
+            log.wal.sync()?;
+            if !log.wal.is_empty() {
+                self.seal_log(&mut log)?;
+            }
         }
         let mut manifest = self.manifest.lock();
         let version = Arc::clone(&self.state.load().version);

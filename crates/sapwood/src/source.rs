@@ -48,6 +48,12 @@ impl<'a> FileSource<'a> {
         source.0.len = volume.len(source.0.file)?;
         Ok(source)
     }
+
+    /// The file's beginning, up to byte `len`: what is appended to it later does not count.
+    pub fn up_to(mut self, len: u64) -> Self {
+        self.0.len = self.0.len.min(len);
+        self
+    }
 }
 
 impl Source for FileSource<'_> {

@@ -9,8 +9,9 @@
 //!                                                        flush N+1
 //! ```
 //! Edits published meanwhile and this attempt do not conflict, for two reasons. (1) Ids, slots and segment
-//! numbers come from one place ([`crate::store::data_file`]). (2) A block keeps its key range as long as nobody
-//! rewrites it, and cleansing rewrites only the blocks that are due, and perhaps a neighbour. So before the
+//! numbers come from one place ([`crate::store::data_file`]). (2) A block's key range does
+//! not shrink as long as nobody rewrites it, and grows only by that of a neighbour that is given up; cleansing
+//! rewrites and gives up only blocks that are due, and perhaps a neighbour. So before the
 //! attempt is continued, it is enough to check that all blocks that got log pieces are still as they were, and
 //! that no skipped change now belongs to one of them. If the check fails, the attempt is discarded and the
 //! flush starts over.

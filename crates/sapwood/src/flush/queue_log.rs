@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Removes log generations that are no longer needed.
-    pub(super) fn shorten_log(&self, low: u64) {
+    pub(crate) fn shorten_log(&self, low: u64) {
         let Some(old) = self.log.lock().as_mut().map(|log| log.wal.take_below(low)) else { return };
         // Without the log lock: the files may have many unwritten pages, so removing them can take long.
         let (left, result) = old.remove(&*self.volume);

@@ -17,12 +17,13 @@
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
+use crate::store::edit::NUMBER_MAX;
 use psync::{Access, Volume, Write};
 
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
 /// The format that is read and written.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 const MAGIC: &[u8; 8] = b"sapwood\n";
 const LEN: usize = 56;
 
@@ -96,6 +97,9 @@ impl Current {
                 format!("{} bytes", bytes.len()),
             );
         }
+        if manifest >= NUMBER_MAX {
+            return corrupt(28, "manifest number", format!("less than {NUMBER_MAX}"), manifest.to_string());
+        }
         if !span.is_power_of_two() || span > 1 << 40 || format == 0 {
             return corrupt(36, "span", "a power of two".into(), span.to_string());
         }
@@ -129,7 +133,7 @@ mod tests {
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x05\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x06\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -144,8 +148,8 @@ mod tests {
             other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
             Current::decode(&other, "db")
         };
-        assert!(matches!(of_format(6), Err(Error::NewerFormat { found: 6, supported: 5, .. })));
-        assert!(matches!(of_format(4), Err(Error::OlderFormat { found: 4, supported: 5, .. })));
+        assert!(matches!(of_format(7), Err(Error::NewerFormat { found: 7, supported: 6, .. })));
+        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 6, .. })));
         assert!(matches!(of_format(0), Err(Error::Corrupt { .. })));
         for len in 0..LEN {
             assert!(

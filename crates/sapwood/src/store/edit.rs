@@ -3,7 +3,7 @@
 //! ```text
 //! edit    = section*
 //! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
-//!         | 5 keyspace root+1 height len nlen name                a tree's new root (root+1 = 0: none)
+//!         | 5 keyspace root+1 height len bytes nlen name          a tree's new root (root+1 = 0: none)
 //!         | 6 number slot                                         a segment begun in a slot
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
@@ -97,6 +97,7 @@ impl Edit {
             put_varint(out, tree.root.map_or(0, |root| root.0 + 1));
             put_varint(out, u64::from(tree.height));
             put_varint(out, tree.len);
+            put_varint(out, tree.bytes);
             put_varint(out, tree.name.len() as u64);
             out.extend_from_slice(tree.name.as_bytes());
         }
@@ -154,10 +155,10 @@ impl Edit {
 
     fn decode_section(&mut self, reader: &mut Reader<'_>) -> Result<(), &'static str> {
         match reader.u8() {
-            Some(1) => self.wal_low = Some(reader.varint().ok_or("wal_low")?),
-            Some(2) => self.wal_high = Some(reader.varint().ok_or("wal_high")?),
-            Some(3) => self.flushed_seq = Some(reader.varint().ok_or("flushed_seq")?),
-            Some(4) => self.open_segment = Some(reader.varint().ok_or("open_segment")?),
+            Some(1) => self.wal_low = Some(decode_number(reader).ok_or("wal_low")?),
+            Some(2) => self.wal_high = Some(decode_number(reader).ok_or("wal_high")?),
+            Some(3) => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
+            Some(4) => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
             Some(5) => self.trees.push(decode_tree(reader).ok_or("tree")?),
             Some(6) => {
                 let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
@@ -223,6 +224,13 @@ impl Edit {
     }
 }
 
+/// Numbers that are counted up are below this one, so that they can be. A billion a second reach it in 146 years.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+
+fn decode_number(reader: &mut Reader<'_>) -> Option<u64> {
+    reader.varint().filter(|number| *number < NUMBER_MAX)
+}
+
 /// Ids index a table in memory, so an absurd one must not make it grow without bound. 2^40 nodes of 8 KiB are 8 PiB.
 const ID_MAX: u64 = 1 << 40;
 
@@ -252,13 +260,14 @@ fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
-    let id = KeyspaceId(u32::try_from(reader.varint()?).ok()?);
+    let id = u32::try_from(reader.varint()?).ok().filter(|id| *id < u32::MAX).map(KeyspaceId)?;
     let root = reader.varint()?.checked_sub(1).map(NodeId);
     let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
     let len = reader.varint()?;
+    let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((id, Tree { name, root, height, len }))
+    Some((id, Tree { name, root, height, len, bytes }))
 }
 
 #[cfg(test)]
@@ -271,11 +280,14 @@ mod tests {
         let edit = Edit {
             wal_low: Some(3),
             wal_high: Some(900),
-            flushed_seq: Some(u64::MAX),
+            flushed_seq: Some(NUMBER_MAX - 1),
             open_segment: Some(7),
             trees: vec![
-                (KeyspaceId(1), Tree { name: "ships".into(), root: Some(NodeId(0)), height: 2, len: 99 }),
-                (KeyspaceId(9), Tree { name: "".into(), root: None, height: 0, len: 0 }),
+                (
+                    KeyspaceId(1),
+                    Tree { name: "ships".into(), root: Some(NodeId(0)), height: 2, len: 99, bytes: 9000 },
+                ),
+                (KeyspaceId(9), Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 }),
             ],
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],
@@ -301,6 +313,24 @@ mod tests {
         let without_a_fence_that_ascends = edit_with_fences(b"\x01m\x01m");
         assert_eq!(Edit::decode(&without_a_fence_that_ascends), Err("fence of a log piece"));
         assert!(Edit::decode(&edit_with_fences(b"\x01m\x01n")).is_ok());
+    }
+
+    /// The next number would not be one.
+    #[test]
+    fn numbers_at_the_end_of_their_range_are_refused() {
+        let with = |edit: Edit| {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            Edit::decode(&bytes).map(|_| ())
+        };
+        for last in [NUMBER_MAX, u64::MAX] {
+            assert_eq!(with(Edit { wal_high: Some(last), ..Edit::default() }), Err("wal_high"));
+            assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
+            assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
+        }
+        let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 };
+        let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
+        assert_eq!((of(u32::MAX - 1), of(u32::MAX)), (Ok(()), Err("tree")));
     }
 
     /// The bytes of an edit with a layer of three pieces.

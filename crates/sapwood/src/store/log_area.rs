@@ -24,7 +24,8 @@
 //!
 //! Invariants:
 //! 1. A change in a piece hides what older pieces and the leaves say about its key.
-//! 2. The keys of a block's pieces lie between the separators of the block, which never change while it has pieces.
+//! 2. The keys of a block's pieces lie between the separators of the block, whose range never shrinks while it has
+//!    pieces.
 
 mod bundle;
 mod fences;

@@ -19,11 +19,10 @@ mod replay;
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
-#[cfg(any(fuzzing, test))]
-pub(crate) use replay::decode;
-pub(crate) use replay::{Replayed, replay};
+pub(crate) use replay::{Replayed, decode, replay};
 
 use crate::error::{Error, Result};
+use crate::source::FileSource;
 use crate::store::current::Current;
 use crate::store::edit::Edit;
 use crate::store::version::Version;
@@ -297,7 +296,15 @@ impl Manifest {
     }
 
     /// What `CURRENT` says now.
+    #[cfg(test)]
     pub fn current(&self) -> Current {
         self.output.current
+    }
+
+    /// What `CURRENT` says now, and what is in the file now, for somebody who [`decode`]s it while others append
+    /// to it or replace it.
+    pub fn content<'a>(&self, volume: &'a dyn Volume) -> Result<(Current, FileSource<'a>)> {
+        let Output { current, len, .. } = self.output;
+        Ok((current, replay::source(volume, &current)?.up_to(len)))
     }
 }

@@ -26,6 +26,15 @@ pub(crate) struct Tree {
     pub height: u8,
     /// Records in the leaves, without operation queues and log areas.
     pub len: u64,
+    /// Bytes of the leaves.
+    pub bytes: u64,
+}
+
+impl Tree {
+    /// Average bytes of a record in a leaf; 0 while there are no records.
+    pub fn record_bytes(&self) -> u64 {
+        self.bytes.checked_div(self.len).unwrap_or(0)
+    }
 }
 
 /// See the module.
@@ -164,14 +173,6 @@ impl Version {
         }
     }
 
-    /// Average bytes of a record in a leaf, over all trees; 0 while there are no records.
-    pub fn record_bytes(&self) -> u64 {
-        let records: u64 = self.trees.values().map(|tree| tree.len).sum();
-        // In a damaged manifest a log piece may get another length, or none, while it is in an area.
-        let in_leaves = self.live_bytes().saturating_sub(self.logs.totals().bytes);
-        in_leaves.checked_div(records).unwrap_or(0)
-    }
-
     /// Live bytes of nodes.
     pub fn live_bytes(&self) -> u64 {
         self.segments.live_bytes()
@@ -190,35 +191,6 @@ mod tests {
     use crate::store::maplet::KeyHash;
     use crate::store::segment::Slots;
 
-    /// No edit of ours does that, but nothing in an edit tells whether a piece is in a log area: its address
-    /// becomes a shorter one.
-    #[test]
-    fn log_pieces_that_shrink_do_no_harm() {
-        let slots = Arc::new(Slots::default());
-        let mut begin = |number, slot| {
-            slots.claim(slot);
-            Ok(Segment::new(number, slot, &slots))
-        };
-        let address = |len| Address { position: Position(0), len, crc: 0 };
-        let (block, piece) = (NodeId(0), NodeId(1));
-        let tree = Tree { name: "".into(), root: Some(block), height: 1, len: 1 };
-        let mut version = Version::empty(1 << 20);
-        let edit = Edit {
-            trees: vec![(KeyspaceId(0), tree)],
-            segments: vec![(0, 0)],
-            used: vec![(0, 100)],
-            set: vec![(block, address(10)), (piece, address(100))],
-            layers: vec![(block, NewLayer { pieces: 1, count: 1, removals: 0, fresh: 0 })],
-            pieces: vec![piece],
-            hashes: vec![KeyHash::of(b"kale")],
-            ..Edit::default()
-        };
-        version.apply(&edit, &mut begin).expect("an edit that fits");
-        assert_eq!(version.record_bytes(), 10);
-        let edit = Edit { set: vec![(piece, address(1))], ..Edit::default() };
-        version.apply(&edit, &mut begin).expect("an edit that fits");
-        assert_eq!(version.record_bytes(), 0);
-    }
     #[test]
     fn how_much_of_a_log_area_is_new_stays_so_through_checkpoints() {
         let address =

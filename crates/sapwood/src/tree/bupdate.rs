@@ -17,7 +17,7 @@
 //!    and a neighbour is joined only if no change will go to it.
 //! 3. The first node of a run keeps the run's first separator if it is its parent's first child, so the lower
 //!    end of a parent's range never changes.
-//! 4. `len` counts exactly the records of the leaves.
+//! 4. `len` and `bytes` are exactly the records of the leaves, and their bytes.
 //! 5. If changes go to most leaves of a block, all leaves from the first to the last that the chunk changes
 //!    are rewritten (see [`Touched`]), except those of one long record.
 //! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see
@@ -96,6 +96,7 @@ pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
         chunk: Vec::new(),
         node_len,
         len: tree.len,
+        bytes: tree.bytes,
         spliced: Vec::new(),
         top: None,
     };
@@ -109,8 +110,8 @@ pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
             update.rise(root, height)?
         }
     };
-    let len = update.len;
-    attempt.set_tree(keyspace, Tree { root, height, len, ..tree });
+    let (len, bytes) = (update.len, update.bytes);
+    attempt.set_tree(keyspace, Tree { root, height, len, bytes, ..tree });
     Ok(())
 }
 
@@ -154,6 +155,7 @@ struct Update<'a, 'b, C: Incoming, I: Iterator<Item = C>> {
     chunk: Vec<C>,
     node_len: NodeLen,
     len: u64,
+    bytes: u64,
     /// Parents with splices on the level that was last worked on, in key order.
     spliced: Vec<Spliced>,
     /// The nodes that replace the root, and their level.
@@ -175,7 +177,9 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 packer.push(self.attempt, change.key(), value)?;
             }
         }
-        packer.finish(self.attempt, true)
+        let packed = packer.finish(self.attempt, true)?;
+        self.bytes += packed.bytes;
+        Ok(packed.nodes)
     }
 
     /// Brings chunk after chunk of changes to the leaves and rewrites those.
@@ -241,9 +245,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 }
                 appended &= old == leaf.count();
                 old += usize::from(exists);
-                self.len = self.len.checked_sub(u64::from(exists)).ok_or_else(|| {
-                    Error::corrupt("manifest", 0, "number of records of a tree", "at least one", "none")
-                })?;
+                self.len = less(self.len, u64::from(exists), "number of records of a tree")?;
                 if let Some(value) = change.value() {
                     self.len += 1;
                     packer.push(self.attempt, key, value)?;
@@ -252,18 +254,20 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             self.pass(&mut packer, (id, leaf), old..leaf.count(), None)?;
         }
         let mut children = first.place.index..last.place.index + 1;
+        let mut replaced = run.iter().map(|(_, leaf)| leaf.len() as u64).sum();
         if let Some(parent) = &first.place.parent
             && packer.is_underfull()
         {
             let is_taken = children.end < last.place.taken_to;
             let next = chunk.get(last.keys.end).or_else(|| self.changes.peek());
             let next_key = next.map(|change| Bytes::copy_from_slice(change.key()));
-            self.join_neighbour(&mut packer, parent, 0, &mut children, &|fence| {
+            replaced += self.join_neighbour(&mut packer, parent, 0, &mut children, &|fence| {
                 !is_taken && next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
             })?;
         }
-        let leaves = packer.finish(self.attempt, appended)?;
-        self.splice(first.place.parent.as_ref(), 0, children, leaves);
+        let packed = packer.finish(self.attempt, appended)?;
+        self.bytes = less(self.bytes, replaced, "bytes of a tree's leaves")? + packed.bytes;
+        self.splice(first.place.parent.as_ref(), 0, children, packed.nodes);
         Ok(())
     }
 
@@ -288,7 +292,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
 
     /// Takes a neighbour below the same parent into the run: the right one if `right_is_free`, given its
     /// upper fence, says that no change needs it, or else the left one if it was not replaced and has no log
-    /// area.
+    /// area. A record longer than a leaf stays alone: there is nothing to be won for reading and writing it
+    /// again. Returns the bytes of the neighbour, or 0.
     fn join_neighbour(
         &mut self,
         packer: &mut Packer,
@@ -296,30 +301,41 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         level: u8,
         children: &mut Range<usize>,
         right_is_free: &dyn Fn(Option<&Bytes>) -> bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let is_long =
+            |child| level == 0 && self.view.len_of(parent.node.child(child)) > self.node_len.leaf as u64;
         let right = children.end;
-        if right < parent.node.count() {
+        if right < parent.node.count() && !is_long(right) {
             let fence = fence_of(&parent.node, right, parent.place.fence.as_ref());
             if right_is_free(fence.as_ref()) {
                 let id = parent.node.child(right);
                 let node = self.view.node_to_replace(id, level)?;
                 packer.join_right(self.attempt, id, &entries(&node, parent.node.key(right)))?;
                 children.end += 1;
-                return Ok(());
+                return Ok(node.bytes().len() as u64);
             }
         }
-        let Some(left) = children.start.checked_sub(1) else { return Ok(()) };
-        let touched = self.attempt.has_log(parent.node.child(left))
+        let Some(left) = children.start.checked_sub(1) else { return Ok(0) };
+        let touched = is_long(left)
+            || self.attempt.has_log(parent.node.child(left))
             || self.spliced.last().is_some_and(|last| last.has_replaced(parent.place.id, left));
-        if !touched {
-            let id = parent.node.child(left);
-            let node = self.view.node_to_replace(id, level)?;
-            let separator = parent.node.key_bytes(left);
-            packer.join_left(id, separator.clone(), entries(&node, &separator), level == 0 && left > 0);
-            children.start = left;
+        if touched {
+            return Ok(0);
         }
-        Ok(())
+        let id = parent.node.child(left);
+        let node = self.view.node_to_replace(id, level)?;
+        let separator = parent.node.key_bytes(left);
+        packer.join_left(id, separator.clone(), entries(&node, &separator), level == 0 && left > 0);
+        children.start = left;
+        Ok(node.bytes().len() as u64)
     }
+}
+
+/// `total` without a part of it, or the error that the manifest's `what` cannot be right.
+fn less(total: u64, part: u64, what: &'static str) -> Result<u64> {
+    total
+        .checked_sub(part)
+        .ok_or_else(|| Error::corrupt("manifest", 0, what, format!("at least {part}"), total))
 }
 
 /// All entries of a node. `separator` replaces the first key of an inner node, which is stored empty.

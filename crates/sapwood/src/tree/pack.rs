@@ -61,7 +61,15 @@ pub(crate) struct Packer {
     /// parent.
     may_rise: bool,
     last_key: Option<Bytes>,
-    out: Vec<Child>,
+    out: Packed,
+}
+
+/// The nodes of a run, in key order.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    pub nodes: Vec<Child>,
+    /// Bytes of the nodes, those that stayed in place among them.
+    pub bytes: u64,
 }
 
 impl Packer {
@@ -82,7 +90,7 @@ impl Packer {
             first_separator,
             may_rise: false,
             last_key: None,
-            out: Vec::new(),
+            out: Packed::default(),
         }
     }
 
@@ -106,14 +114,15 @@ impl Packer {
         if self.level == 0 { 1 } else { FAN_OUT_MIN }
     }
 
-    /// Whether the run holds too little for a node of its own, and so should join a neighbour.
+    /// Whether the run holds something, but too little for a node of its own, and so should join a neighbour.
     pub fn is_underfull(&self) -> bool {
-        self.out.is_empty() && self.pending_bytes() < self.capacity / 4
+        let waits = self.pending_bytes();
+        self.out.nodes.is_empty() && waits > 0 && waits < self.capacity / 4
     }
 
     /// Puts the entries of the left neighbour in front. Only allowed while no node was written yet.
     pub fn join_left(&mut self, id: NodeId, separator: Bytes, mut entries: Entries, may_rise: bool) {
-        debug_assert!(self.out.is_empty(), "nodes came out already");
+        debug_assert!(self.out.nodes.is_empty(), "nodes came out already");
         entries.append(&self.pending);
         self.pending = entries;
         self.ids.push_front(id);
@@ -152,7 +161,8 @@ impl Packer {
         self.emit_all(attempt, false)?;
         let child = self.child(id, key, may_be_lone(key, len));
         self.last_key = Some(Bytes::copy_from_slice(key));
-        self.out.push(child);
+        self.out.nodes.push(child);
+        self.out.bytes += len as u64;
         Ok(())
     }
 
@@ -202,8 +212,9 @@ impl Packer {
             self.pending.clear_first_key();
         }
         attempt.write(id, self.level, self.keyspace, &self.pending, count)?;
+        self.out.nodes.push(child);
+        self.out.bytes += (HEADER + self.pending.node_bytes(0, count)) as u64;
         self.pending.drop_front(count);
-        self.out.push(child);
         Ok(())
     }
 
@@ -223,7 +234,7 @@ impl Packer {
 
     /// Writes the rest, to the brim or not, and returns the run's new nodes. Frees the ids that are left
     /// over.
-    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Vec<Child>> {
+    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Packed> {
         self.emit_all(attempt, brim)?;
         for id in self.ids {
             attempt.free(id);

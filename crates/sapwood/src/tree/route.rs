@@ -39,6 +39,7 @@ use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
 use crate::store::pager::Gather;
 use crate::store::rent::price;
+use crate::store::version::Tree;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::held::Held;
@@ -101,7 +102,7 @@ pub(crate) struct Budget {
 /// What the routing decisions are based on.
 pub(crate) struct Grounds<'a> {
     pub sweep: &'a mut Sweep,
-    /// Sees all changes, except those for the last block.
+    /// Sees the changes that are routed, but for those of the last block.
     pub sample: &'a mut Sample,
     /// Percentage of the changes to the keyspace that insert new records, as far as known beforehand.
     pub fresh: u64,
@@ -127,7 +128,7 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
         changes,
         grounds,
         budget,
-        record_bytes: base.record_bytes(),
+        record_bytes: base.trees.get(&keyspace).map_or(0, Tree::record_bytes),
         chunk: Vec::new(),
         held: 0,
         routed: Routed {
@@ -169,7 +170,7 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     changes: &'b mut Peekable<I>,
     grounds: Grounds<'b>,
     budget: Budget,
-    /// Average bytes of a record in a leaf.
+    /// Average bytes of a record in a leaf of this tree.
     record_bytes: u64,
     /// The changes that go down the tree now.
     chunk: Vec<OperationRef<'q>>,
@@ -314,9 +315,6 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let changes = self.take(&visit);
         let Place { id, low, fence } = visit.place;
         let is_last = fence.is_none();
-        if !is_last {
-            changes.iter().for_each(|change| self.grounds.sample.see(change));
-        }
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
         let (logged, layers) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.layer_count()));
@@ -351,6 +349,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             self.routed.changes -= changes.len() as u64;
             self.routed.bytes -= changes.iter().map(bytes_of).sum::<u64>();
             return Ok(None);
+        }
+        if !is_last {
+            changes.iter().for_each(|change| self.grounds.sample.see(change));
         }
         if urgency == Urgency::Overdue {
             self.routed.cleansed += 1;

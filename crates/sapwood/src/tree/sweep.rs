@@ -77,7 +77,7 @@ impl LogBytes {
 pub(crate) fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> Mark {
     match fence {
         Some(fence) => (keyspace, fence),
-        None => (KeyspaceId(keyspace.0.saturating_add(1)), Bytes::new()),
+        None => (KeyspaceId(keyspace.0 + 1), Bytes::new()),
     }
 }
 

@@ -2,13 +2,11 @@
 //! the log, and a flush, which does not, so that commits need not wait for it.
 //!
 //! Invariants:
-//! 1. Only one sync runs at a time, and no older generation is synced after a newer sync that succeeded. An
-//!    operating system reports a failed write-back only once: of two concurrent syncs, one would fail and the
-//!    other would be believed.
+//! 1. Only one sync runs at a time. An operating system reports a failed write-back only once: of two concurrent
+//!    syncs, one would fail and the other would be believed.
 //! 2. After a failed sync all further ones fail without asking the device. This includes the sync of a header.
-//! 3. A generation with records is synced after all older ones, so that what counts as durable is a prefix.
-//!    Only the newest may be begun earlier: its header claims no more than what was durable when it was
-//!    written.
+//! 3. Records are synced in the order of generations, so that what counts as durable is a prefix. Only the header
+//!    of the newest generation may be synced earlier: it claims no more than what was durable when it was written.
 
 use super::record::HEADER_LEN;
 use crate::error::{Error, Result};

@@ -131,9 +131,10 @@ impl WalWriter {
         result
     }
 
-    /// Takes all generations below `low`, which the manifest no longer needs; see [`Old::remove`].
+    /// Takes all generations below `low`, which the manifest no longer needs; see [`Old::remove`]. None while
+    /// somebody reads them ([`WalWriter::keep`]).
     pub fn take_below(&mut self, low: u64) -> Old {
-        let low = low.min(self.current.number);
+        let low = if self.readers > 0 { 0 } else { low.min(self.current.number) };
         let open = self.older.extract_if(.., |old| old.number < low).map(|old| old.file).collect();
         let kept = self.on_disk.split_off(&low);
         let generations = std::mem::replace(&mut self.on_disk, kept);

@@ -1,64 +1,87 @@
-//! Verifies the log of an open database: reads back everything that its writer has written.
+//! Verifies the log of an open database: reads back everything that its writer has written. That can take long,
+//! so it is done without holding the log, while others write to it.
+//!
+//! Invariant: what is read back is never overwritten, cut off or removed meanwhile. Commits are appended behind
+//! it, and refused ones cut off there.
 
 use super::chain::chain;
 use super::file_name;
 use super::walker::{Found, Walker};
 use super::window;
-use super::writer::Written;
+use super::writer::WalWriter;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use psync::Volume;
+use std::sync::Arc;
 
-/// What [`verify`] found.
-#[derive(Debug)]
-pub(super) struct Verified {
-    /// Valid records.
-    pub records: u64,
-    /// All damage, at most one per file.
-    pub damage: Vec<Error>,
-}
-
-/// Checks the log of an open database, from generation `low` up to what its writer had written (see
-/// [`Written`]); what it writes later does not matter. The caller keeps these generations from being removed.
-///
-/// # Errors
-/// Errors of the device. Damage is part of the result.
-pub(super) fn verify(
-    volume: &dyn Volume,
+/// Everything that was written to the log from generation `low` on, when [`WalWriter::keep`] was called.
+pub(crate) struct Kept {
+    volume: Arc<dyn Volume>,
     database: DatabaseId,
     low: u64,
-    until: Written,
-) -> Result<Verified> {
-    let mut verified = Verified { records: 0, damage: Vec::new() };
-    let links = match chain(volume, database, low, until.generation, Some(until.len)) {
-        Ok(links) => links,
-        Err(damage) if damage.is_damage() => {
-            verified.damage.push(damage);
-            return Ok(verified);
-        }
-        Err(other) => return Err(other),
-    };
-    let mut follow = None;
-    for link in &links {
-        let follow_on = match link.follow(follow) {
-            Ok(follow_on) => follow_on,
-            Err(damage) => {
-                verified.damage.push(damage);
-                link.follow(None)?
-            }
-        };
-        let mut walker = Walker::new(window::open(volume, link.header.generation)?, link, follow_on);
-        follow = loop {
-            match walker.next()? {
-                Found::Record(..) => verified.records += 1,
-                Found::End => break Some(walker.follow),
-                Found::Bad(flaw) => {
-                    verified.damage.push(flaw.at(file_name(link.header.generation), walker.at));
-                    // Continue with the next file, but without checking that it follows on.
-                    break None;
-                }
-            }
-        };
+    /// The generation that was the current one.
+    generation: u64,
+    /// Valid bytes of its file, including the header.
+    len: u64,
+}
+
+impl WalWriter {
+    /// Keeps all generations until [`WalWriter::let_go`].
+    pub fn keep(&mut self, low: u64) -> Kept {
+        self.readers += 1;
+        let (generation, len) = (self.current.number, self.current.len);
+        Kept { volume: Arc::clone(&self.volume), database: self.database, low, generation, len }
     }
-    Ok(verified)
+
+    /// Ends what [`WalWriter::keep`] began. The next [`WalWriter::take_below`] takes what was kept.
+    pub fn let_go(&mut self) {
+        self.readers -= 1;
+    }
+
+    #[cfg(test)]
+    pub fn verify(&mut self, low: u64) -> Result<u64> {
+        let found = self.keep(low).verify();
+        self.let_go();
+        found
+    }
+}
+
+impl Kept {
+    /// Reads back and checks all of it. Returns the number of records.
+    ///
+    /// # Errors
+    /// The damage ([`Error::Damaged`] if there is more than one, at most one per file), or an error of the
+    /// device.
+    pub fn verify(&self) -> Result<u64> {
+        let (mut records, mut damage) = (0, Vec::new());
+        let links = chain(&*self.volume, self.database, self.low, self.generation, Some(self.len))?;
+        let mut follow = None;
+        for link in &links {
+            let follow_on = match link.follow(follow) {
+                Ok(follow_on) => follow_on,
+                Err(flaw) => {
+                    damage.push(flaw);
+                    link.follow(None)?
+                }
+            };
+            let mut walker =
+                Walker::new(window::open(&*self.volume, link.header.generation)?, link, follow_on);
+            follow = loop {
+                match walker.next()? {
+                    Found::Record(..) => records += 1,
+                    Found::End => break Some(walker.follow),
+                    Found::Bad(flaw) => {
+                        damage.push(flaw.at(file_name(link.header.generation), walker.at));
+                        // Continue with the next file, but without checking that it follows on.
+                        break None;
+                    }
+                }
+            };
+        }
+        match damage.len() {
+            0 => Ok(records),
+            1 => Err(damage.remove(0)),
+            _ => Err(Error::Damaged { damage }),
+        }
+    }
 }

@@ -22,7 +22,6 @@ use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
 use super::reservation::Steps;
 use super::settle::settle;
 use super::stored::{Sizes, Stored};
-use super::verify::verify;
 use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
@@ -37,15 +36,6 @@ pub(super) fn durable(older: &[Generation], current: &Generation) -> Lsn {
     oldest.base.plus(oldest.synced)
 }
 
-/// How far the log has been written, for [`verify`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// The current generation.
-    pub generation: u64,
-    /// Valid bytes of its file, including the header.
-    pub len: u64,
-}
-
 /// Writes the log. Used by one thread at a time.
 pub(crate) struct WalWriter {
     pub(super) volume: Arc<dyn Volume>,
@@ -56,6 +46,8 @@ pub(crate) struct WalWriter {
     pub(super) older: Vec<Generation>,
     /// Generations whose files exist.
     pub(super) on_disk: BTreeSet<u64>,
+    /// Number of those who read files back without holding the log, so that none may be removed.
+    pub(super) readers: usize,
     pub(super) pending: Pending,
     pub(super) epoch: u32,
     pub(super) steps: Steps,
@@ -147,6 +139,7 @@ impl WalWriter {
             current,
             older: Vec::new(),
             on_disk,
+            readers: 0,
             pending: Pending::none(after.next_seq),
             epoch: after.epoch,
             steps: Steps::USUAL,
@@ -308,20 +301,6 @@ impl WalWriter {
     /// Number of syncs of log files and, for new ones, of the directory.
     pub fn syncs(&self) -> u64 {
         self.syncs + self.old_syncs.made()
-    }
-
-    /// Reads back and checks everything written from generation `low` on. Returns the number of records.
-    ///
-    /// # Errors
-    /// The damage ([`Error::Damaged`] if there is more than one), or an error of the device.
-    pub fn verify(&self, low: u64) -> Result<u64> {
-        let until = Written { generation: self.current.number, len: self.current.len };
-        let mut found = verify(&*self.volume, self.database, low, until)?;
-        match found.damage.len() {
-            0 => Ok(found.records),
-            1 => Err(found.damage.remove(0)),
-            _ => Err(Error::Damaged { damage: found.damage }),
-        }
     }
 
     #[cfg(test)]

@@ -93,6 +93,50 @@ fn each_is_written_once_on_its_way_to_its_leaf() {
     assert!(db.stats().space.live < (RECORDS / 2) * 4400);
 }
 
+/// A removal is to free space, on a disk that may be nearly full.
+#[test]
+fn making_some_shorter_neither_reads_nor_writes_their_neighbours() {
+    const RECORDS: u64 = 1000;
+    for (len, becomes) in [(3000, None), (9000, None), (9000, Some("short"))] {
+        let (db, keyspace) = open();
+        (0..RECORDS).for_each(|number| keyspace.insert(key(number), vec![1; len]).expect("inserts"));
+        db.flush().expect("flushes");
+        let before = db.stats();
+        for number in (0..RECORDS).step_by(3) {
+            match becomes {
+                Some(value) => keyspace.insert(key(number), value).expect("inserts"),
+                None => keyspace.remove(key(number)).expect("removes"),
+            }
+        }
+        db.flush().expect("flushes");
+        let after = db.stats();
+        let collected = after.writes.collected_bytes - before.writes.collected_bytes;
+        let written = after.writes.data_bytes - before.writes.data_bytes - collected;
+        assert!(written < 500 << 10, "{len} to {becomes:?}: {written} bytes written");
+        let read = after.reads.bytes - before.reads.bytes;
+        assert!(read < collected + (700 << 10), "{len} to {becomes:?}: {read} bytes read");
+        db.check().expect("sound");
+    }
+}
+
+#[test]
+fn removals_of_short_ones_weigh_what_short_ones_do_beside_a_keyspace_of_long_ones() {
+    let (db, long) = open();
+    put(&db, &long, 0..4000, 1);
+    let short = db.keyspace("short").expect("a keyspace");
+    let numbers = 0..200_000;
+    numbers.clone().for_each(|number| short.insert(key(number), b"short").expect("inserts"));
+    db.flush().expect("flushes");
+    db.compact().expect("compacts");
+    let before = db.stats().writes.data_bytes;
+    let few = numbers.step_by(50);
+    let removed = few.clone().count() as u64;
+    few.for_each(|number| short.remove(key(number)).expect("removes"));
+    db.flush().expect("flushes");
+    let each = (db.stats().writes.data_bytes - before) / removed;
+    assert!(each < 400, "{each} bytes written for each removal");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     /// Whatever their neighbours are.

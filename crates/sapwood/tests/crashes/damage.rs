@@ -218,6 +218,10 @@ fn other_peoples_directories_are_left_alone() {
     assert!(names(&volume).iter().all(|name| name == "thesis.tex"), "{:?}", names(&volume));
     edit_file(&volume, "CURRENT", |bytes| bytes.extend(b"MANIFEST-000005\n"));
     assert!(matches!(open(&volume), Err(Error::NotADatabase { .. })));
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("thesis.tex"), "\\documentclass{article}").expect("writes");
+    assert!(matches!(Database::open(directory.path()), Err(Error::NotADatabase { .. })));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 1, "no LOCK either");
 }
 
 #[test]
@@ -245,8 +249,8 @@ fn another_format_is_told_from_damage() {
         });
         open(&volume)
     };
-    assert!(matches!(give_format(6), Err(Error::NewerFormat { found: 6, supported: 5, .. })));
-    assert!(matches!(give_format(4), Err(Error::OlderFormat { found: 4, supported: 5, .. })));
+    assert!(matches!(give_format(7), Err(Error::NewerFormat { found: 7, supported: 6, .. })));
+    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 6, .. })));
 }
 
 #[test]

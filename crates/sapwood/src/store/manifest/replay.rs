@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::node::HEADER as NODE_HEADER;
 use crate::source::{FileSource, Source, Window};
 use crate::store::current::{Current, FORMAT};
-use crate::store::edit::Edit;
+use crate::store::edit::{Edit, NUMBER_MAX};
 use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
@@ -46,6 +46,17 @@ pub(super) fn read_record<S: Source>(
     Ok(decode_record(current, offset, &bytes))
 }
 
+/// The file of the manifest that `current` names.
+pub(super) fn source<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
+    let name = file_name(current.manifest);
+    FileSource::open(volume, &name).map_err(|error| match error {
+        psync::Error::NotFound { .. } => {
+            Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
+        }
+        other => other.into(),
+    })
+}
+
 /// Reads the manifest that `current` names. Its segments get their slots from `slots`.
 pub(crate) fn replay(
     volume: &dyn Volume,
@@ -53,14 +64,7 @@ pub(crate) fn replay(
     data_len: u64,
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
-    let name = file_name(current.manifest);
-    let source = FileSource::open(volume, &name).map_err(|error| match error {
-        psync::Error::NotFound { .. } => {
-            Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
-        }
-        other => other.into(),
-    })?;
-    decode(source, &name, current, data_len, slots)
+    decode(source(volume, current)?, current, data_len, slots)
 }
 
 /// Checks that the data file ever had room for the nodes and segments of an edit. The error: the length that
@@ -68,6 +72,10 @@ pub(crate) fn replay(
 fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
     if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
         return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
+    }
+    if let Some((_, tree)) = edit.trees.iter().find(|(_, tree)| tree.len.max(tree.bytes) > data_len) {
+        let what = format!("{} records in keyspace {:?}", tree.len, tree.name);
+        return Err((tree.len.max(tree.bytes), what));
     }
     let slots = data_len / span + SLOTS_BEGUN;
     let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || *number >= u64::MAX / span / 2;
@@ -82,15 +90,15 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
 /// Slots that may have been begun behind the end of the data file.
 const SLOTS_BEGUN: u64 = 1 << 16;
 
-/// The decoder. The data file's length, which never shrinks, bounds what is believed: see `within_bounds`.
+/// Reads a manifest from its `source`, as [`replay`] does. The data file's length, which never shrinks, bounds
+/// what is believed: see `within_bounds`.
 pub(crate) fn decode(
     source: impl Source,
-    name: &str,
     current: &Current,
     data_len: u64,
     slots: &Arc<Slots>,
 ) -> Result<Replayed> {
-    let len = source.len();
+    let (len, name) = (source.len(), &*file_name(current.manifest));
     let mut window = Window::new(source);
     let bytes = window.get(0, FILE_HEADER)?;
     let mut reader = Reader::new(bytes);
@@ -129,6 +137,15 @@ pub(crate) fn decode(
     }
     if database != current.database.0 {
         return Err(Error::corrupt(name, 12, "database id", current.database, DatabaseId(database)));
+    }
+    if epoch >= NUMBER_MAX {
+        return Err(Error::corrupt(
+            name,
+            36,
+            "epoch of the checkpoint",
+            format!("less than {NUMBER_MAX}"),
+            epoch,
+        ));
     }
     if number != current.manifest {
         return Err(Error::corrupt(name, 28, "manifest number", current.manifest, number));
@@ -231,7 +248,8 @@ mod tests {
     fn manifest(trees: &[u32]) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut ends) = (encode_header(&CURRENT, 0), Vec::new());
         for (epoch, count) in trees.iter().enumerate() {
-            let tree = Tree { name: "x".repeat(255).into(), root: None, height: 0, len: epoch as u64 };
+            let tree =
+                Tree { name: "x".repeat(255).into(), root: None, height: 0, len: epoch as u64, bytes: 0 };
             let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
             let edit = Edit { trees, ..Edit::default() };
             let record = encode_record(&CURRENT, bytes.len() as u64, epoch as u64, false, &edit);
@@ -242,7 +260,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Replayed> {
-        decode(Portions(bytes), "manifest-000003", &CURRENT, 0, &Arc::default())
+        decode(Portions(bytes), &CURRENT, 1 << 30, &Arc::default())
     }
 
     /// Records of all lengths, across the ends of windows and longer than one. All are read, with no more

@@ -1,5 +1,6 @@
 //! A leaf in a batch update: either read, or a lone leaf, about which the block's node says all that is
-//! needed. So replacing a long record, or inserting one beside it, reads no leaf.
+//! needed. So replacing a long record, or inserting one beside it, reads no leaf. (The first leaf of a block is seldom a
+//! lone one: its separator is the block's.)
 //!
 //! Invariant: a lone leaf has exactly one record, with the key that the block's node has for it.
 

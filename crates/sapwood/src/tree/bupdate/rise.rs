@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. Each inner node above changed children is rewritten once, and not at all if its children kept ids and
 //!    separators, unless it is a block's node.
-//! 2. No node joins a block that has a log area: such a block keeps its range as long as it has the area.
+//! 2. No node joins a block that has a log area: nothing is taken from its range as long as it has the area.
 //! 3. A block's range shrinks only when its own node is rewritten: a run keeps its first separator, and the
 //!    node behind the run keeps its own. The range may grow without that, when a neighbour is given up.
 //!    (Appending ahead of a flush relies on this.)
@@ -90,7 +90,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         if let Some(parent) = &first.parent
             && packer.is_underfull()
         {
-            // A block keeps its range as long as it has a log area.
+            // A block with a log area is left alone.
             let is_free = |child: usize| {
                 let id = parent.node.child(child);
                 !touched.contains(&id) && !self.attempt.has_log(id)
@@ -101,8 +101,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
             }
         }
-        let nodes = packer.finish(self.attempt, last.fence.is_none())?;
-        self.splice(first.parent.as_ref(), level, children, nodes);
+        let packed = packer.finish(self.attempt, last.fence.is_none())?;
+        self.splice(first.parent.as_ref(), level, children, packed.nodes);
         Ok(())
     }
 
@@ -119,8 +119,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         for child in children {
             packer.push(self.attempt, &child.separator, child.payload().bytes())?;
         }
-        let nodes = packer.finish(self.attempt, true)?;
-        self.top = Some((level, nodes));
+        self.top = Some((level, packer.finish(self.attempt, true)?.nodes));
         Ok(())
     }
 
@@ -137,7 +136,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             for child in children {
                 packer.push(self.attempt, &child.separator, child.payload().bytes())?;
             }
-            children = packer.finish(self.attempt, true)?;
+            children = packer.finish(self.attempt, true)?.nodes;
         }
         Ok((children.first().map(|child| child.id), level))
     }

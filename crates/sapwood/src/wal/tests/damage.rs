@@ -54,7 +54,7 @@ fn assert_corrupt(result: Result<(Vec<Record>, Tail)>, at: (u64, u64), story: &s
 
 #[test]
 fn every_flipped_bit_below_a_promise_is_named() {
-    let (volume, wal, begins) = three_generations();
+    let (volume, mut wal, begins) = three_generations();
     let (sound, _) = read(&volume, 1, 3).unwrap();
     assert_eq!(wal.verify(1).unwrap(), 9);
     let unpromised = begins[8];
@@ -106,7 +106,7 @@ fn a_file_that_lost_its_end_is_named_at_every_length() {
 #[test]
 fn a_missing_exchanged_foreign_or_unknown_file_is_named() {
     for missing in 1..=3 {
-        let (volume, wal, _) = three_generations();
+        let (volume, mut wal, _) = three_generations();
         volume.remove_file(&file_name(missing)).unwrap();
         assert_corrupt(read(&volume, 1, 3), (missing, 0), "missing");
         assert!(wal.verify(1).unwrap_err().is_damage());
