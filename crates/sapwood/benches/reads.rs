@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use records::VALUE_LEN;
 use sapwood::{Database, Durability, Keyspace};
 use std::hint::black_box;
+use std::panic::resume_unwind;
 use std::time::Instant;
 use users::key;
 
@@ -44,6 +45,9 @@ struct Options {
     /// Records that wait in the operation queue meanwhile, other than those that are read
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
+    /// Threads that read, each its part of the calls
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: u16,
     /// Sleep while the disk reads, without looking for a while whether it is done: to compare, and to count instructions
     #[arg(long)]
     asleep: bool,
@@ -51,7 +55,7 @@ struct Options {
 
 const EXAMPLES: &str = "\\
 Examples:
-  cargo bench -p sapwood --bench reads -- record
+  cargo bench -p sapwood --bench reads -- record --times 2000000 --threads 2
   cargo bench -p sapwood --bench reads -- multi --records 1000000 --memory-mib 8
   cargo bench -p sapwood --bench reads -- cold --records 3000000 --memory-mib 40 --times 100000 --asleep
   valgrind --tool=callgrind --toggle-collect='reads::measured' target/release/deps/reads-* scan --len 100
@@ -103,8 +107,27 @@ fn measured(keyspace: &Keyspace, kind: Kind, len: usize, keys: &[[u8; 16]]) -> s
     black_box(read(keyspace, kind, len, keys))
 }
 
+/// The calls of all threads.
+fn by_threads(
+    threads: usize,
+    keyspace: &Keyspace,
+    kind: Kind,
+    len: usize,
+    keys: &[[u8; 16]],
+) -> sapwood::Result<usize> {
+    if threads == 1 {
+        return measured(keyspace, kind, len, keys);
+    }
+    let part = keys.len().div_ceil(threads).next_multiple_of(len);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            keys.chunks(part).map(|keys| scope.spawn(move || measured(keyspace, kind, len, keys))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).sum()
+    })
+}
+
 fn main() -> Outcome {
-    let Options { kind, ground, times, len, queued, asleep } = Options::parse();
+    let Options { kind, ground, times, len, queued, threads, asleep } = Options::parse();
     let dir = ground.scratch()?;
     let open = || {
         let builder = Database::builder().memory(ground.memory()).background_threads(0);
@@ -152,7 +175,7 @@ fn main() -> Outcome {
     batch.durability(Durability::Buffered).commit()?;
 
     let (before, began) = (db.stats(), Instant::now());
-    let found = measured(&keyspace, kind, len, &keys)?;
+    let found = by_threads(threads.into(), &keyspace, kind, len, &keys)?;
     let (micros, after) = (began.elapsed().as_secs_f64() * 1e6, db.stats());
     let calls = if kind == Kind::Multi { keys.len().div_ceil(len) } else { keys.len() };
     let wanted = if kind == Kind::Scan { calls * len } else { keys.len() };

@@ -160,7 +160,6 @@ mod tests {
     use crate::node::{NodeId, PIECE};
     use psync::{Simulated, Volume};
     use std::collections::BTreeSet;
-    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {
@@ -251,7 +250,10 @@ mod tests {
         keys: &[Vec<u8>],
     ) -> (Vec<Option<Vec<u8>>>, usize, usize) {
         let counters = &db.handle.engine.pager.reader.counters;
-        let counts = || (counters.requests.load(Relaxed) as usize, counters.sets.load(Relaxed) as usize);
+        let counts = || {
+            let (requests, sets) = (counters.total(|c| &c.requests), counters.total(|c| &c.sets));
+            (requests as usize, sets as usize)
+        };
         let (reads, sets) = counts();
         let values = keyspace.multi_get(keys).unwrap();
         let (reads, sets) = (counts().0 - reads, counts().1 - sets);

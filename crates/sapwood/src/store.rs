@@ -25,6 +25,7 @@ pub(crate) mod rent;
 pub(crate) mod scan_lengths;
 pub(crate) mod segment;
 pub(crate) mod stage;
+pub(crate) mod striped;
 pub(crate) mod version;
 pub(crate) mod write_behind;
 pub(crate) mod writer;

@@ -173,7 +173,7 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
     let before = portions();
     std::thread::scope(|scope| {
         let walk = scope.spawn(|| engine.cleanse_what_grew(&mut Growth::default(), engine.visible()));
-        let reads = || engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+        let reads = || engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
         while portions() == before || engine.works() {
             reads();
             assert!(!walk.is_finished(), "it does not rest, or not without memory");
@@ -198,7 +198,7 @@ fn a_walk_keeps_its_memory_only_until_somebody_reads() {
     let read = engine.pager.waited_for();
     engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
     assert!(work.is_some(), "nobody reads: it goes on");
-    engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+    engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
     engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
     assert!(work.is_none() && !engine.works());
 }
@@ -210,7 +210,7 @@ fn kept_space_goes_back_while_a_walk_rests() {
     let engine = &db.handle.engine;
     assert!(engine.keeps_space());
     let read = engine.pager.waited_for();
-    engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+    engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
     engine
         .rest_from_a_walk(Instant::now(), read, engine.visible(), &mut Some(engine.work(Need::default())))
         .unwrap();
@@ -225,7 +225,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
     let rests = |time| {
         let (began, read) = (Instant::now(), engine.pager.waited_for());
         // As if somebody had read beside the portion.
-        engine.pager.counters.waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
+        engine.pager.counters.mine().waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
         engine.rest_from_a_walk(began + time, read, engine.visible(), &mut None).unwrap();
         began.elapsed()
     };
@@ -235,7 +235,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !done.load(Relaxed) {
-                engine.pager.counters.waited_for.fetch_add(1, Relaxed);
+                engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -90,8 +90,12 @@ impl Bucket<'_> {
 
     fn mark(&mut self, index: usize, asked: bool) {
         let at = SLOTS_AT + SLOT * index + 2;
-        let len = self.get(at) & !ASKED;
-        self.set(at, if asked { len | ASKED } else { len });
+        let before = self.get(at);
+        let len = if asked { before | ASKED } else { before & !ASKED };
+        // Other processors have the line as well, as long as nobody writes to it.
+        if len != before {
+            self.set(at, len);
+        }
     }
 
     fn record(&self, place: Place) -> (KeyspaceId, &[u8], &[u8]) {

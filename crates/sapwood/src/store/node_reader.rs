@@ -26,6 +26,7 @@ use crate::node::{Node, NodeId, Refusal, SHARED_FROM};
 use crate::store::frames::Frames;
 use crate::store::mapping_table::Address;
 use crate::store::segment::Segments;
+use crate::store::striped::Striped;
 use bytes::Bytes;
 use mpsearch::{Extent, Run, runs};
 use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
@@ -52,7 +53,7 @@ pub(crate) struct NodeReader {
     aloft_max: usize,
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
-    pub counters: ReadCounters,
+    pub counters: Striped<ReadCounters>,
 }
 
 /// What was read since the database was opened: parallel reads, their requests, and bytes.
@@ -116,7 +117,7 @@ impl NodeReader {
             aloft_max: idle_buffers,
             aloft: Arc::default(),
             frames,
-            counters: ReadCounters::default(),
+            counters: Striped::default(),
         }
     }
 
@@ -299,9 +300,10 @@ impl NodeReader {
     }
 
     fn count(&self, sets: u64, requests: u64, bytes: u64) {
-        self.counters.sets.fetch_add(sets, Relaxed);
-        self.counters.requests.fetch_add(requests, Relaxed);
-        self.counters.bytes.fetch_add(bytes, Relaxed);
+        let counters = self.counters.mine();
+        counters.sets.fetch_add(sets, Relaxed);
+        counters.requests.fetch_add(requests, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Makes nodes from all buffers.

@@ -14,6 +14,7 @@ use crate::store::rent::Rents;
 use crate::store::scan_lengths::ScanLengths;
 use crate::store::segment::Segments;
 use crate::store::stage::{Claim, Stage};
+use crate::store::striped::Striped;
 use bytes::Bytes;
 use psync::{AlignedBuffer, FileId, Volume};
 use std::sync::Arc;
@@ -66,7 +67,7 @@ pub(crate) struct Pager {
     pub rents: Rents,
     /// How long range searches have been.
     pub lengths: ScanLengths,
-    pub counters: PagerCounters,
+    pub counters: Striped<PagerCounters>,
 }
 
 /// Counters since the database was opened.
@@ -92,7 +93,7 @@ impl Pager {
             stage: Stage::default(),
             rents: Rents::default(),
             lengths: ScanLengths::default(),
-            counters: PagerCounters::default(),
+            counters: Striped::default(),
         }
     }
 
@@ -104,7 +105,7 @@ impl Pager {
     /// Leaves and log pieces that readers asked for and that were not in the cache, since the database was
     /// opened.
     pub fn waited_for(&self) -> u64 {
-        self.counters.waited_for.load(Relaxed)
+        self.counters.total(|counters| &counters.waited_for)
     }
 
     /// The node, if it is in the cache.
@@ -127,7 +128,7 @@ impl Pager {
     pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
         let found = self.cache.record(number, keyspace, key);
         if found.is_some() {
-            self.counters.record_hits.fetch_add(1, Relaxed);
+            self.counters.mine().record_hits.fetch_add(1, Relaxed);
         }
         found
     }
@@ -135,7 +136,9 @@ impl Pager {
     /// As [`Pager::cached`], and counted as a hit: for callers that need the node.
     pub fn look_up(&self, address: Address) -> Option<Node> {
         let node = self.cached(address);
-        self.counters.hits.fetch_add(u64::from(node.is_some()), Relaxed);
+        if node.is_some() {
+            self.counters.mine().hits.fetch_add(1, Relaxed);
+        }
         node
     }
 
@@ -144,11 +147,13 @@ impl Pager {
         if let Some(node) = self.look_up(address) {
             return Ok(node);
         }
-        self.counters.misses.fetch_add(1, Relaxed);
+        let counters = self.counters.mine();
+        counters.misses.fetch_add(1, Relaxed);
         let node = self.reader.read_one(segments, id, address, keep)?;
         // Only readers fetch a single leaf or log piece here: writers fetch several, or inner nodes.
-        let is_waited_for = !node.name().is_inner();
-        self.counters.waited_for.fetch_add(u64::from(is_waited_for), Relaxed);
+        if !node.name().is_inner() {
+            counters.waited_for.fetch_add(1, Relaxed);
+        }
         self.cache.offer(address.position, &node, keep);
         Ok(node)
     }
@@ -165,7 +170,7 @@ impl Pager {
             .map(|(_, address)| if gather == Gather::Verify { None } else { self.cached(*address) })
             .collect();
         let mut missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
-        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
         let mut coming = Vec::new();
         if gather == Gather::Staged {
             let claims = self.stage.claim(missing.iter().map(|index| wanted[*index].1.position));
@@ -182,7 +187,7 @@ impl Pager {
                 }
                 Some(Claim::Absent) | None => true,
             });
-            self.counters.ahead.fetch_add((needed - missing.len()) as u64, Relaxed);
+            self.counters.mine().ahead.fetch_add((needed - missing.len()) as u64, Relaxed);
         }
         self.read(segments, missing, wanted, gather, &mut nodes)?;
         let mut failed = Vec::new();
@@ -220,9 +225,9 @@ impl Pager {
         wanted: &[(NodeId, Address)],
         gather: Gather,
     ) -> Result<Plan> {
-        self.counters.misses.fetch_add(missing.len() as u64, Relaxed);
+        self.counters.mine().misses.fetch_add(missing.len() as u64, Relaxed);
         if matches!(gather, Gather::Single | Gather::Runs) {
-            self.counters.waited_for.fetch_add(missing.len() as u64, Relaxed);
+            self.counters.mine().waited_for.fetch_add(missing.len() as u64, Relaxed);
         }
         self.reader.plan(segments, wanted, missing, !matches!(gather, Gather::Single | Gather::Inner))
     }
@@ -250,7 +255,7 @@ impl Pager {
     pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, gather: Gather) -> Result<Coming> {
         let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
-        self.counters.hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
         let plan = self.plan(segments, missing, &wanted, gather)?;
         Ok(Coming { wanted, nodes, plan, gather, begun: None })
     }

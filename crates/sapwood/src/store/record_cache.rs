@@ -35,10 +35,12 @@
 use crate::operation::KeyspaceId;
 use crate::store::bucket::{BUCKET, Bucket, Name, fits};
 use bytes::Bytes;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use foldhash::quality::RandomState;
 use memmap2::MmapMut;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -73,7 +75,8 @@ pub(crate) struct RecordCache {
     /// never.
     asked_at: AtomicU64,
     epoch: Instant,
-    buckets: RwLock<Buckets>,
+    /// Sharded, so that readers do not get in each other's way; see [`crate::store::striped`].
+    buckets: ShardedLock<Buckets>,
 }
 
 #[derive(Default)]
@@ -189,7 +192,7 @@ impl Default for RecordCache {
             is_asked: AtomicBool::new(false),
             asked_at: AtomicU64::new(0),
             epoch: Instant::now(),
-            buckets: RwLock::default(),
+            buckets: ShardedLock::default(),
         }
     }
 }
@@ -202,16 +205,25 @@ impl RecordCache {
         hasher.finish()
     }
 
+    /// Nobody panics between two changes that belong together.
+    fn read(&self) -> ShardedLockReadGuard<'_, Buckets> {
+        self.buckets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> ShardedLockWriteGuard<'_, Buckets> {
+        self.buckets.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes that the cache may hold.
     pub fn capacity(&self) -> u64 {
-        (self.buckets.read().count * BUCKET) as u64
+        (self.read().count * BUCKET) as u64
     }
 
     /// Changes how many bytes the cache may hold.
     pub fn set_capacity(&self, bytes: u64) {
         let wanted = (bytes / BUCKET as u64) as usize;
         loop {
-            let mut buckets = self.buckets.write();
+            let mut buckets = self.write();
             for _ in 0..STEP {
                 if buckets.count == wanted {
                     return;
@@ -237,7 +249,7 @@ impl RecordCache {
         work: impl FnOnce(&mut Chunk, usize, Name<'_>) -> T,
     ) -> Option<T> {
         let hash = self.hash(name.0, name.1);
-        let buckets = self.buckets.read();
+        let buckets = self.read();
         if buckets.count == 0 {
             return None;
         }
