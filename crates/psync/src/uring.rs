@@ -252,7 +252,11 @@ impl Mover for Uring {
         };
         let mut sound = true;
         for part in set.chunks_mut(self.rings.entries as usize) {
-            sound &= run_part(&mut ring, part, turn.take());
+            match sound {
+                true => sound = run_part(&mut ring, part, turn.take()),
+                // A broken ring may still have entries of the part before.
+                false => part.iter_mut().for_each(Transfer::run_alone),
+            }
         }
         if sound {
             self.rings.give(ring);

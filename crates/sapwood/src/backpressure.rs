@@ -4,14 +4,8 @@
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes get
 //! their turn `n × rest / room` seconds after the bytes before them. A writer that comes before its turn sleeps
-//! until then, if that is long enough to be worth a sleep:
+//! until then, if that is long enough to be worth a sleep ([`crate::naps`]).
 //!
-//! ```text
-//! alone, a short commit    1 to 4 ms     so long that at most one in some thousands sleeps, and p99.9 is that of the others
-//! not alone, a short one   1 ms          others would be asleep as long, and then all awake at once
-//! a longer one             0.05 ms       a batch takes some tenths of a millisecond anyway
-//! others sleep already     0.2 ms        each of them has longer to wait
-//! ```
 //! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
 //! the flush has come, the more its own speed counts.
 //!
@@ -29,19 +23,17 @@
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::foreseen::Foreseen;
+use crate::naps::Naps;
 use parking_lot::Mutex;
-use psync::nap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The progress of the running flush.
+#[derive(Default)]
 pub(crate) struct Pace {
     now: Mutex<Now>,
     /// Nanoseconds that the previous flush took per KiB of foreseen writes.
     before_ns: AtomicU64,
-    /// When the next bytes have their turn: `turn_ns` nanoseconds after `epoch`.
-    epoch: Instant,
-    turn_ns: AtomicU64,
     /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be
     /// estimated yet.
     progress: AtomicU64,
@@ -51,14 +43,10 @@ pub(crate) struct Pace {
     in_trees: AtomicBool,
     /// Thousandths of its work that the previous flush left undone.
     undone: AtomicU64,
-    /// The value of `delayed_us` when the flush began.
+    /// How long writers had slept when the flush began.
     delayed_before: AtomicU64,
-    /// Number of writers that sleep until their turn.
-    asleep: AtomicUsize,
-    /// Whether a writer came while another slept. The next one that sleeps while no other does begins anew.
-    in_company: AtomicBool,
-    /// Total microseconds that writers were delayed.
-    pub delayed_us: AtomicU64,
+    /// The writers' turns.
+    pub naps: Naps,
     /// Total microseconds that writers waited because the queue was full.
     pub stopped_us: AtomicU64,
 }
@@ -70,60 +58,8 @@ struct Now {
     foreseen: Foreseen,
 }
 
-/// A commit of at most this many bytes is short.
-const SHORT: usize = 4 << 10;
-/// The shortest sleep of a writer that is alone, with a short commit: what it owes for so many of them,
-const SHORT_COMMITS_A_SLEEP: u64 = 2048;
-/// but never more than this, nor less than that of one that is not alone.
-const SLEEP_MIN_ALONE_NS: u64 = 4_000_000;
-const SLEEP_MIN_SHORT_NS: u64 = 1_000_000;
-/// The shortest sleep of a writer with a longer commit; and of a writer while others sleep.
-const SLEEP_MIN_NS: u64 = 50_000;
-const SLEEP_MIN_BESIDE_OTHERS_NS: u64 = 200_000;
-const SLEEP_MAX_NS: u64 = 50_000_000;
-
-/// The other writers.
-#[derive(Clone, Copy)]
-enum Others {
-    /// None came while a writer slept last.
-    Away,
-    Awake,
-    Asleep,
-}
-
-/// The shortest sleep that a commit of `bytes`, which owes `owed` nanoseconds, is delayed by.
-fn shortest_sleep(bytes: usize, owed: u64, others: Others) -> u64 {
-    match others {
-        Others::Asleep => SLEEP_MIN_BESIDE_OTHERS_NS,
-        _ if bytes > SHORT => SLEEP_MIN_NS,
-        Others::Awake => SLEEP_MIN_SHORT_NS,
-        Others::Away => {
-            owed.saturating_mul(SHORT_COMMITS_A_SLEEP).clamp(SLEEP_MIN_SHORT_NS, SLEEP_MIN_ALONE_NS)
-        }
-    }
-}
 /// In thousandths of the queue's capacity.
 const LEAD_MAX: u64 = 500;
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            now: Mutex::default(),
-            before_ns: AtomicU64::default(),
-            epoch: Instant::now(),
-            turn_ns: AtomicU64::default(),
-            progress: AtomicU64::default(),
-            lead: AtomicU64::default(),
-            in_trees: AtomicBool::default(),
-            undone: AtomicU64::default(),
-            delayed_before: AtomicU64::default(),
-            asleep: AtomicUsize::default(),
-            in_company: AtomicBool::default(),
-            delayed_us: AtomicU64::default(),
-            stopped_us: AtomicU64::default(),
-        }
-    }
-}
 
 impl Pace {
     /// Starts a flush that will write `bytes`, not counting what the collector copies.
@@ -135,7 +71,7 @@ impl Pace {
         let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
         self.progress.store(u64::from(is_known), Relaxed);
         self.in_trees.store(false, Relaxed);
-        self.delayed_before.store(self.delayed_us.load(Relaxed), Relaxed);
+        self.delayed_before.store(self.naps.slept_us(), Relaxed);
     }
 
     /// Learns from the flush that ends now; it was idle for the time `waited`. The active queue then held
@@ -156,7 +92,7 @@ impl Pace {
         let waited = (waited.as_micros() as u64 * 1000).checked_div(took).unwrap_or(0);
         drop(now);
         self.undone.store(undone, Relaxed);
-        let was_delayed = self.delayed_us.load(Relaxed) > self.delayed_before.load(Relaxed);
+        let was_delayed = self.naps.slept_us() > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { (room + waited) / 4 } else { 0 };
         let lead = (self.lead.load(Relaxed) + more).saturating_sub(undone / 4);
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
@@ -202,7 +138,7 @@ impl Pace {
     pub fn end(&self) {
         self.now.lock().started = None;
         self.progress.store(0, Relaxed);
-        self.turn_ns.store(0, Relaxed);
+        self.naps.end();
     }
 
     /// The time in nanoseconds that a writer of `bytes` takes from other writers, when the active queue holds
@@ -242,38 +178,6 @@ impl Pace {
         let room = capacity.saturating_sub(used).max(bytes).max(1);
         (bytes as u128 * rest / room as u128) as u64
     }
-
-    /// Assigns the next turn to a writer that owes `owed` nanoseconds. Returns how far in the future that turn
-    /// is.
-    fn turn(&self, owed: u64) -> u64 {
-        let now = self.epoch.elapsed().as_nanos() as u64;
-        // Unused turns are not saved up, and no writer is put off for more than `SLEEP_MAX_NS`.
-        let take = |turn: u64| turn.clamp(now, now + SLEEP_MAX_NS) + owed;
-        let before = self.turn_ns.fetch_update(Relaxed, Relaxed, |turn| Some(take(turn)));
-        before.map_or(0, take) - now
-    }
-
-    /// Notes that a writer came that may have to sleep. Returns what the others do.
-    fn others(&self) -> Others {
-        match self.asleep.load(Relaxed) {
-            0 if self.in_company.load(Relaxed) => Others::Awake,
-            0 => Others::Away,
-            _ => {
-                self.in_company.store(true, Relaxed);
-                Others::Asleep
-            }
-        }
-    }
-
-    /// Lets a writer sleep.
-    fn sleep(&self, ns: u64) {
-        self.delayed_us.fetch_add(ns / 1000, Relaxed);
-        if self.asleep.fetch_add(1, Relaxed) == 0 {
-            self.in_company.store(false, Relaxed);
-        }
-        nap(Duration::from_nanos(ns));
-        self.asleep.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Engine {
@@ -309,10 +213,7 @@ impl Engine {
         }
         let owed = self.pace.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
-            let early = self.pace.turn(owed).min(SLEEP_MAX_NS);
-            if early >= shortest_sleep(bytes, owed, self.pace.others()) {
-                self.pace.sleep(early);
-            }
+            self.pace.naps.wait_for_turn(bytes, owed);
         }
         Ok(())
     }
@@ -372,50 +273,6 @@ mod tests {
             assert!(pace.owed(1000, 150_000, 1_000_000, true) > 0);
             pace.lead.store(0, Relaxed);
         }
-    }
-
-    #[test]
-    fn turns_follow_one_another_and_are_not_saved_up() {
-        let pace = Pace::default();
-        std::thread::sleep(Duration::from_millis(5));
-        let first = pace.turn(2_000_000);
-        assert!((1..=2_000_000).contains(&first), "time that has passed counts for nothing: {first}");
-        let second = pace.turn(2_000_000);
-        assert!((first..=4_000_000).contains(&second), "{second}");
-        std::thread::sleep(Duration::from_millis(10));
-        assert!(pace.turn(500_000) <= 500_000, "who comes late has not to wait");
-        let longest = (0..100).map(|_| pace.turn(10_000_000)).max();
-        assert!(longest <= Some(SLEEP_MAX_NS + 10_000_000), "{longest:?}");
-    }
-
-    /// What each owes adds up until it is worth a sleep.
-    #[test]
-    fn short_commits_sleep_seldom_and_owe_as_much() {
-        use Others::{Asleep, Awake, Away};
-        let commits = [(100, Away), (SHORT, Awake), (SHORT + 1, Away), (1 << 20, Awake), (100, Asleep)];
-        let shortest = commits.map(|(bytes, others)| shortest_sleep(bytes, 100, others) / 1000);
-        assert_eq!(shortest, [1000, 1000, 50, 50, 200], "microseconds");
-        let owed = [1000, 100_000, u64::MAX].map(|owed| shortest_sleep(100, owed, Away));
-        assert_eq!(owed, [2_048_000, 4_000_000, 4_000_000], "the more each owes, the longer they sleep");
-        assert_eq!(shortest_sleep(100, 1000, Awake), 1_000_000, "but not if all would sleep so long");
-        let pace = Pace::default();
-        let (each, longest) = (10_000, SLEEP_MIN_ALONE_NS);
-        let begun = pace.turn(each);
-        assert!(begun < SLEEP_MIN_SHORT_NS, "{begun} ns: it goes on");
-        let would_sleep = (0..10_000).filter(|_| pace.turn(each) >= longest).count();
-        assert!(would_sleep >= 5_000, "turns add up as long as nobody sleeps: {would_sleep}");
-    }
-
-    #[test]
-    fn a_writer_is_alone_if_no_other_came_while_one_slept() {
-        let pace = Pace::default();
-        assert!(matches!(pace.others(), Others::Away), "nobody has slept");
-        pace.asleep.store(1, Relaxed);
-        assert!(matches!(pace.others(), Others::Asleep));
-        pace.asleep.store(0, Relaxed);
-        assert!(matches!(pace.others(), Others::Awake), "one came meanwhile");
-        pace.sleep(1);
-        assert!(matches!(pace.others(), Others::Away), "none came this time");
     }
 
     #[test]
@@ -485,7 +342,7 @@ mod tests {
         let pace = Pace::default();
         let lead = |used, left| {
             pace.begin(0);
-            pace.delayed_us.fetch_add(1, Relaxed);
+            pace.naps.wait_for_turn(1 << 20, 100_000);
             pace.learn((used, 1000), (left, 100), Duration::ZERO);
             pace.end();
             pace.lead.load(Relaxed)

@@ -93,7 +93,17 @@ impl Database {
         if engine.read_only {
             return Err(Error::NoKeyspace { name: name.into(), existing: self.keyspaces().join(", ") });
         }
-        let id = KeyspaceId(state.version.trees.keys().next_back().map_or(1, |last| last.0 + 1));
+        let last = state.version.trees.keys().next_back().map_or(0, |last| last.0);
+        if last >= KeyspaceId::LAST.0 {
+            return Err(Error::corrupt(
+                "manifest",
+                0,
+                "id of the last keyspace",
+                "one that another can follow",
+                last,
+            ));
+        }
+        let id = KeyspaceId(last + 1);
         let tree = Tree { name: name.into(), root: None, height: 0, len: 0, bytes: 0 };
         let keyspace = Keyspace::new(Arc::clone(&self.handle), id, Arc::clone(&tree.name));
         engine.publish(Edit { trees: vec![(id, tree)], ..Edit::default() }, With::default())?;
@@ -165,8 +175,8 @@ impl Database {
         self.handle.engine.check()
     }
 
-    /// Makes all commits durable, and closes the database for all clones. Dropping the last handle does the
-    /// same, but cannot return an error.
+    /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the
+    /// device, is refused from then on. Dropping the last handle does the same, but cannot return an error.
     ///
     /// # Errors
     /// As [`Database::sync`].
@@ -212,7 +222,7 @@ impl std::fmt::Debug for Database {
 
 #[cfg(test)]
 mod tests {
-    use crate::Database;
+    use crate::{Database, Error};
     use psync::{FileId, PassThrough, Simulated, Volume};
     use std::ops::Range;
     use std::sync::Arc;
@@ -240,6 +250,22 @@ mod tests {
             self.releasing.fetch_sub(1, SeqCst);
             released
         }
+    }
+
+    /// Others may have written there.
+    #[test]
+    fn when_it_is_closed_nothing_is_read_any_more() {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 90]))).unwrap();
+        let (snapshot, mut walk) = (db.snapshot(), keyspace.iter());
+        walk.next().unwrap().unwrap();
+        db.close().unwrap();
+        let key = 10_000u32.to_be_bytes();
+        assert!(matches!(keyspace.get(key), Err(Error::Closed)));
+        assert!(matches!(snapshot.multi_get(&keyspace, [key]), Err(Error::Closed)));
+        assert!(matches!(walk.find(Result::is_err), Some(Err(Error::Closed))));
     }
 
     /// Another process could open the database then, and write to what the first gives back.

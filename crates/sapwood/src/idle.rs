@@ -250,6 +250,7 @@ impl Engine {
                 self.rest(Self::rest_after(RESTS, began.elapsed()));
                 // This may go on for a long time.
                 self.give_back_spare(STILL);
+                self.recount_old_queues();
             }
         }
     }

@@ -49,7 +49,7 @@ impl Engine {
             } else {
                 // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait
                 // meanwhile.
-                self.reclaim_by_steps();
+                self.reclaim_by_steps(true);
             }
         });
         // Wakes the background thread, which gives the freed space back once nobody writes.

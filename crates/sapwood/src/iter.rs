@@ -439,11 +439,11 @@ impl Queued {
 
 #[cfg(test)]
 mod tests {
-    use crate::Database;
     use crate::store::pager::Keep;
     use crate::store::scan_lengths::Kind;
     use crate::tree::range::{Direction, Leaves};
     use crate::tree::view::TreeView;
+    use crate::{Database, Keyspace};
     use bytes::Bytes;
     use psync::{AlignedBuffer, Simulated};
     use std::ops::Bound::Unbounded;
@@ -473,14 +473,23 @@ mod tests {
         assert!(flights > 10_000 && pager.reader.aloft() == 0, "{flights}");
     }
 
-    /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.
-    #[test]
-    fn what_lies_before_a_damaged_block_is_given_out() {
+    fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    /// A database with these records, few in a leaf.
+    fn of_short_leaves(records: u32) -> (Database, Keyspace) {
         let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
         let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
         let keyspace = db.keyspace("main").unwrap();
-        let key = |number: u32| number.to_be_bytes();
-        keyspace.ingest((0..3000).map(|number| (key(number), [0; 40]))).unwrap();
+        keyspace.ingest((0..records).map(|number| (key(number), [0; 40]))).unwrap();
+        (db, keyspace)
+    }
+
+    /// A log piece that the mapping table has lost is told where the walk comes to its block, however groups are cut.
+    #[test]
+    fn what_lies_before_a_damaged_block_is_given_out() {
+        let (db, keyspace) = of_short_leaves(3000);
         let mut batch = db.batch();
         (0..3000).step_by(20).for_each(|number| _ = batch.insert(&keyspace, key(number), [1; 40]));
         batch.commit().unwrap();
@@ -545,11 +554,7 @@ mod tests {
 
     #[test]
     fn what_lies_before_a_damaged_leaf_is_given_out_though_it_was_cached() {
-        let options = Database::builder().memory(8 << 20).leaf_len(256).background_threads(0);
-        let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
-        let keyspace = db.keyspace("main").unwrap();
-        let key = |number: u32| number.to_be_bytes();
-        keyspace.ingest((0..1000).map(|number| (key(number), [0; 40]))).unwrap();
+        let (db, keyspace) = of_short_leaves(1000);
         let engine = &db.handle.engine;
         let version = Arc::clone(&engine.state.load().version);
         let mut leaves = Vec::new();

@@ -63,6 +63,7 @@ mod idle;
 mod ingest;
 mod iter;
 mod keyspace;
+mod naps;
 mod node;
 mod operation;
 mod opq_share;

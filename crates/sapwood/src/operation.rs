@@ -16,8 +16,17 @@ use crate::bytecode::{Reader, put_varint};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyspaceId(pub u32);
 
+impl KeyspaceId {
+    /// The greatest one: there is a number behind it.
+    pub const LAST: Self = Self(u32::MAX - 1);
+}
+
 /// Counts operations since the database was created; the newest operation on a key wins.
 pub(crate) type SeqNo = u64;
+
+/// Numbers that are counted up are below this one in every file, so that they can be. A billion a second reach it in
+/// 146 years.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
 /// A change in the bytes of a batch, or in an operation queue. `value` is `None` for a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

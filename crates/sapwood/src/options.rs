@@ -131,6 +131,10 @@ impl Builder {
     /// # Errors
     /// [`Error::Locked`] if another process has it open, [`Error::NotADatabase`], [`Error::NewerFormat`],
     /// [`Error::OlderFormat`], [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.
+    ///
+    /// [`Error::DiskFull`] after a crash: opening for writing needs room for a copy of the manifest (some hundredth of
+    /// the data at most) and a log file. Until there is some, the database can be opened
+    /// [read-only](Builder::read_only); nothing is lost.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let path = path.as_ref();
         self.check()?;

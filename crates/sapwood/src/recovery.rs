@@ -335,6 +335,7 @@ impl Engine {
         *self.log.lock() = None;
         self.close_writer();
         *self.manifest.lock() = None;
+        self.pager.reader.close();
         self.poison(&Error::Closed);
         self.give_back_spare(Duration::ZERO);
         result
@@ -345,22 +346,21 @@ impl Engine {
             return Ok(());
         }
         self.sync()?;
+        let mut guard = self.log.lock();
+        let Some(mut log) = guard.take() else { return Ok(()) };
+        // Another thread may have committed since; from here on its commits are refused.
+        self.with_kept_space(|| log.wal.sync())?;
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. Without space, both are as after a crash: complete, but without the mark.
-        match self.seal() {
+        match self.seal(&mut log) {
             Err(error) if !error.is_disk_full() => Err(error),
             _ => Ok(()),
         }
     }
 
-    fn seal(&self) -> Result<()> {
-        let mut guard = self.log.lock();
-        // Taken away, and synced once more, so that no commit of another thread comes between and is not durable.
-        if let Some(mut log) = guard.take() {
-            log.wal.sync()?;
-            if !log.wal.is_empty() {
-                self.seal_log(&mut log)?;
-            }
+    fn seal(&self, log: &mut Log) -> Result<()> {
+        if !log.wal.is_empty() {
+            self.seal_log(log)?;
         }
         let mut manifest = self.manifest.lock();
         let version = Arc::clone(&self.state.load().version);

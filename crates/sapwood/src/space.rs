@@ -94,7 +94,7 @@ impl Engine {
             garbage_collection::evacuate(&mut attempt, &victims)?;
             self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
             self.commit_attempt(attempt, Trees::Same)?;
-            self.reclaim_by_steps();
+            self.reclaim_by_steps(false);
         }
     }
 
@@ -110,9 +110,10 @@ impl Engine {
         has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
     }
 
-    /// Gives back unneeded free slots, some at a time. Stops while writers are pressed.
-    pub fn reclaim_by_steps(&self) {
-        while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(false), SLOTS) > 0 {}
+    /// Gives back free slots, some at a time, but for those [to keep](Engine::slots_to_keep). Stops while writers are
+    /// pressed.
+    pub fn reclaim_by_steps(&self, is_idle: bool) {
+        while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(is_idle), SLOTS) > 0 {}
     }
 
     /// Number of free slots whose space is kept for the writer. Giving space back and allocating it again would
@@ -225,7 +226,7 @@ impl Engine {
     /// writers are pressed.
     pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
         self.collect(writer, patience)?;
-        self.reclaim_by_steps();
+        self.reclaim_by_steps(false);
         Ok(())
     }
 }

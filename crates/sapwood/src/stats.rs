@@ -248,7 +248,7 @@ impl Engine {
                 blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
                 spent_for_scans: get(&flushed.spent_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
-                delayed_us: get(&self.pace.delayed_us),
+                delayed_us: self.pace.naps.slept_us(),
                 stopped_us: get(&self.pace.stopped_us),
             },
             device: self.volume.counters(),

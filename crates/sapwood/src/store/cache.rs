@@ -68,6 +68,7 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
 #[derive(Clone)]
 struct Haunting {
     ghosts: Arc<Ghosts>,
+    /// Whether the nodes' side has evicted a node since it last had room.
     is_full: Arc<AtomicBool>,
 }
 
@@ -99,9 +100,6 @@ pub(crate) struct Cache {
     nodes: Nodes,
     haunting: Haunting,
     frames: Arc<Frames>,
-    ghosts: Arc<Ghosts>,
-    /// Whether the nodes' side has evicted a node since it last had room.
-    is_full: Arc<AtomicBool>,
     records: RecordCache,
     border: Border,
     /// Records that had to be read again soon after the cache had let go of them ([`Cache::missed_records`]), and
@@ -116,9 +114,7 @@ impl Cache {
     /// Nodes that are put here should have their memory from `frames`.
     pub fn new(capacity: u64, frames: Arc<Frames>) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
-        let ghosts = Arc::new(Ghosts::new(entries * 4));
-        let is_full = Arc::new(AtomicBool::new(false));
-        let haunting = Haunting { ghosts: Arc::clone(&ghosts), is_full: Arc::clone(&is_full) };
+        let haunting = Haunting { ghosts: Arc::new(Ghosts::new(entries * 4)), is_full: Arc::default() };
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
             .weight_capacity(capacity)
@@ -129,8 +125,6 @@ impl Cache {
             nodes: NodeCache::with_options(options, ByMemory, Default::default(), haunting.clone()),
             haunting,
             frames,
-            ghosts,
-            is_full,
             records: RecordCache::default(),
             border: Border::default(),
             missed: AtomicU64::new(0),
@@ -166,7 +160,7 @@ impl Cache {
             self.records.set_capacity(records);
         }
         if nodes > self.nodes.capacity() {
-            self.is_full.store(false, Relaxed);
+            self.haunting.is_full.store(false, Relaxed);
         }
         self.nodes.set_capacity(nodes);
         self.frames.allow(nodes + self.at_work.load(Relaxed));
@@ -211,14 +205,14 @@ impl Cache {
     pub fn remove(&self, position: Position) -> bool {
         let was_here = self.nodes.remove(&position).is_some();
         if was_here {
-            self.is_full.store(false, Relaxed);
+            self.haunting.is_full.store(false, Relaxed);
         }
         was_here
     }
 
     /// Notes that a reader had to read a node. Returns whether it is read again soon enough to be cached.
     pub fn missed(&self, position: Position) -> bool {
-        let Some(age) = self.ghosts.take(position) else { return false };
+        let Some(age) = self.haunting.ghosts.take(position) else { return false };
         self.vote(if self.records.is_idle() { Vote::RecordsUnused } else { Vote::NodeCameBack { age } });
         age <= self.border.capacity()
     }
@@ -230,10 +224,10 @@ impl Cache {
             // So that it is spared when it is the oldest of the nodes used once. The map's own memory of
             // evicted nodes shrinks with every change of its capacity, and ours are frequent.
             let _ = self.nodes.get(&position);
-        } else if node.name().is_inner() || !self.is_full.load(Relaxed) {
+        } else if node.name().is_inner() || !self.haunting.is_full.load(Relaxed) {
             self.insert_read(position, node, keep);
         } else {
-            self.ghosts.add(position, memory_of(node));
+            self.haunting.ghosts.add(position, memory_of(node));
         }
     }
 
@@ -254,7 +248,7 @@ impl Cache {
             Kept::TooLong if !self.holds(position) => {
                 self.insert_read(position, node, Keep::Briefly);
                 // Records have memory that nobody uses.
-                if self.is_full.load(Relaxed) && self.records.is_idle() {
+                if self.haunting.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
                 }
             }

@@ -17,7 +17,7 @@
 use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
-use crate::store::edit::NUMBER_MAX;
+use crate::operation::NUMBER_MAX;
 use psync::{Access, Volume, Write};
 
 pub(crate) const FILE: &str = "CURRENT";

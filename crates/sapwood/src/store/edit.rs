@@ -20,7 +20,7 @@
 use crate::KEY_LEN_MAX;
 use crate::bytecode::{Reader, put_varint};
 use crate::node::{LEVEL_MAX, NodeId};
-use crate::operation::{KeyspaceId, SeqNo};
+use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
 use crate::store::log_area::Fences;
 use crate::store::maplet::KeyHash;
 use crate::store::mapping_table::{Address, Position};
@@ -224,9 +224,6 @@ impl Edit {
     }
 }
 
-/// Numbers that are counted up are below this one, so that they can be. A billion a second reach it in 146 years.
-pub(crate) const NUMBER_MAX: u64 = 1 << 62;
-
 fn decode_number(reader: &mut Reader<'_>) -> Option<u64> {
     reader.varint().filter(|number| *number < NUMBER_MAX)
 }
@@ -260,7 +257,7 @@ fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
-    let id = u32::try_from(reader.varint()?).ok().filter(|id| *id < u32::MAX).map(KeyspaceId)?;
+    let id = u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)?;
     let root = reader.varint()?.checked_sub(1).map(NodeId);
     let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
     let len = reader.varint()?;
@@ -330,7 +327,7 @@ mod tests {
         }
         let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 };
         let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
-        assert_eq!((of(u32::MAX - 1), of(u32::MAX)), (Ok(()), Err("tree")));
+        assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
     }
 
     /// The bytes of an edit with a layer of three pieces.

@@ -97,6 +97,10 @@ pub(crate) fn choose(version: &Version, patience: Patience, budget: u64) -> Vec<
     victims(candidates, excess, budget)
 }
 
+/// Most bytes of nodes that are read at once, unless a single one is longer. Otherwise many long records would be in memory
+/// together.
+const GROUP_MAX: usize = 512 << 10;
+
 /// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
 /// attempt's edit.
 pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()> {
@@ -106,7 +110,16 @@ pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()
         base.table.iter().filter(|(_, address)| chosen.contains(&(address.position.0 / base.span))).collect();
     nodes.sort_unstable_by_key(|(_, address)| address.position);
     let pager = attempt.pager();
-    for group in nodes.chunks(pager.pio_max()) {
+    let mut rest = &nodes[..];
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |(_, address): &&(NodeId, Address)| {
+            bytes += address.len as usize;
+            bytes <= GROUP_MAX
+        };
+        let count = rest.iter().take(pager.pio_max()).take_while(fits).count().max(1);
+        let group;
+        (group, rest) = rest.split_at(count);
         for ((id, _), node) in group.iter().zip(pager.fetch(&base.segments, group, Gather::Staged)?) {
             attempt.relocate(*id, &node)?;
         }

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use mpsearch::{Extent, Run, runs};
 use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Name of the data file.
 pub(crate) const FILE: &str = "data";
@@ -53,6 +53,7 @@ pub(crate) struct NodeReader {
     aloft_max: usize,
     aloft: Arc<AtomicUsize>,
     frames: Arc<Frames>,
+    is_closed: AtomicBool,
     pub counters: Striped<ReadCounters>,
 }
 
@@ -117,6 +118,7 @@ impl NodeReader {
             aloft_max: idle_buffers,
             aloft: Arc::default(),
             frames,
+            is_closed: AtomicBool::new(false),
             counters: Striped::default(),
         }
     }
@@ -147,8 +149,26 @@ impl NodeReader {
         self.aloft.load(Relaxed)
     }
 
+    /// From now on nothing is read: others may open the database, and write where nodes were.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
+    }
+
+    /// The result of reading something, or the error that the database was closed, before or meanwhile. (A node that was
+    /// found sound is what it was.)
+    fn unless_closed<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_closed.load(SeqCst) {
+            return Err(Error::Closed);
+        }
+        read().map_err(|error| if self.is_closed.load(SeqCst) { Error::Closed } else { error })
+    }
+
     /// One node, without the lists of a plan: a get has one node to read.
     pub fn read_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
+        self.unless_closed(|| self.read_alone(segments, id, address, keep))
+    }
+
+    fn read_alone(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
         let offset = self.file_offset(segments, (id, address))?;
         let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
         let mut buffer = self.buffers.take(request.len);
@@ -193,6 +213,16 @@ impl NodeReader {
         if plan.is_empty() {
             return Ok(());
         }
+        self.unless_closed(|| self.read_all(plan, wanted, keep, &mut node))
+    }
+
+    fn read_all(
+        &self,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        keep: Keep,
+        node: &mut impl FnMut(usize, Node),
+    ) -> Result<()> {
         let mut buffers: Vec<_> = plan.runs.iter().map(|run| self.buffers.take(run.len)).collect();
         let requests = plan.runs.iter().zip(&mut buffers);
         let mut set: Vec<_> =
@@ -204,7 +234,7 @@ impl NodeReader {
                 [(offset, index)] => {
                     node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
                 }
-                _ => self.copy_out(plan, run, &buffer, wanted, &mut node)?,
+                _ => self.copy_out(plan, run, &buffer, wanted, node)?,
             }
         }
         Ok(())
@@ -213,7 +243,7 @@ impl NodeReader {
     /// Has the device begin the requests, into spare buffers if there are any. `None` if there is nothing to
     /// read, or too much was begun already.
     pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> Option<Begun> {
-        if plan.is_empty() {
+        if plan.is_empty() || self.is_closed.load(SeqCst) {
             return None;
         }
         let runs = plan.runs.iter();
@@ -253,8 +283,11 @@ impl NodeReader {
         spare: &mut Vec<AlignedBuffer>,
         node: impl FnMut(usize, Node),
     ) -> Result<()> {
-        let buffers = begun.reads.wait().map_err(unread)?;
-        self.take_in(plan, &buffers, wanted, node)?;
+        let buffers = self.unless_closed(|| {
+            let buffers = begun.reads.wait().map_err(unread)?;
+            self.take_in(plan, &buffers, wanted, node)?;
+            Ok(buffers)
+        })?;
         // The pages of a buffer that was just used need not be faulted in again.
         *spare = buffers;
         Ok(())

@@ -1,8 +1,8 @@
 //! Counters that many threads count up without getting in each other's way: each has copies for some of the
 //! threads, far enough apart that no two share a cache line.
 //!
-//! A line that two processors write by turns costs each of them some 100 ns a time. A get counts six times, and takes
-//! 200 ns in all if its record is cached: two threads that shared the counters had made fewer gets than one.
+//! A line that two processors write by turns costs each of them some 100 ns a time, and a get of a cached record takes
+//! 200 ns in all (docs/notebook.md, "Two threads that read what is in memory").
 //!
 //! Invariant: what a thread has counted is in all totals that it takes later.
 

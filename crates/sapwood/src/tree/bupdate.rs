@@ -292,8 +292,8 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
 
     /// Takes a neighbour below the same parent into the run: the right one if `right_is_free`, given its
     /// upper fence, says that no change needs it, or else the left one if it was not replaced and has no log
-    /// area. A record longer than a leaf stays alone: there is nothing to be won for reading and writing it
-    /// again. Returns the bytes of the neighbour, or 0.
+    /// area. A leaf of full length, as that of a long record, is left alone: there is nothing to be won for
+    /// reading and writing it again. Returns the bytes of the neighbour, or 0.
     fn join_neighbour(
         &mut self,
         packer: &mut Packer,
@@ -303,7 +303,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         right_is_free: &dyn Fn(Option<&Bytes>) -> bool,
     ) -> Result<u64> {
         let is_long =
-            |child| level == 0 && self.view.len_of(parent.node.child(child)) > self.node_len.leaf as u64;
+            |child| level == 0 && self.view.len_of(parent.node.child(child)) >= self.node_len.leaf as u64;
         let right = children.end;
         if right < parent.node.count() && !is_long(right) {
             let fence = fence_of(&parent.node, right, parent.place.fence.as_ref());

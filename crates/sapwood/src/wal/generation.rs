@@ -12,6 +12,7 @@ use super::record::{Flaw, HEADER_LEN, Header, Lsn};
 use super::reservation::Reservation;
 use super::window;
 use crate::error::{Error, Result};
+use crate::operation::NUMBER_MAX;
 use psync::{Access, FileId, Volume, Write};
 use std::collections::BTreeSet;
 
@@ -59,8 +60,9 @@ impl Generation {
 }
 
 pub(super) fn next_generation(generation: u64) -> Result<u64> {
-    generation.checked_add(1).ok_or_else(|| {
-        Flaw::new("the log file's generation", "less than 2^64 - 1", generation).at(file_name(generation), 0)
+    let next = generation.checked_add(1).filter(|next| *next < NUMBER_MAX);
+    next.ok_or_else(|| {
+        Flaw::new("the log file's generation", "less than 2^62 - 1", generation).at(file_name(generation), 0)
     })
 }
 

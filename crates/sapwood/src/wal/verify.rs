@@ -4,7 +4,7 @@
 //! Invariant: what is read back is never overwritten, cut off or removed meanwhile. Commits are appended behind
 //! it, and refused ones cut off there.
 
-use super::chain::chain;
+use super::chain::{Stop, chain};
 use super::file_name;
 use super::walker::{Found, Walker};
 use super::window;
@@ -64,8 +64,13 @@ impl Kept {
                     link.follow(None)?
                 }
             };
-            let mut walker =
-                Walker::new(window::open(&*self.volume, link.header.generation)?, link, follow_on);
+            let source = window::open(&*self.volume, link.header.generation)?;
+            // What lies behind it, as zeros written ahead, may be cut off meanwhile.
+            let source = match link.stop {
+                Stop::At(len) => source.up_to(len),
+                Stop::EndOfFile => source,
+            };
+            let mut walker = Walker::new(source, link, follow_on);
             follow = loop {
                 match walker.next()? {
                     Found::Record(..) => records += 1,

@@ -13,9 +13,10 @@ use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::node::HEADER as NODE_HEADER;
+use crate::operation::NUMBER_MAX;
 use crate::source::{FileSource, Source, Window};
 use crate::store::current::{Current, FORMAT};
-use crate::store::edit::{Edit, NUMBER_MAX};
+use crate::store::edit::Edit;
 use crate::store::pager::FILE as DATA_FILE;
 use crate::store::segment::{Segment, Slots};
 use crate::store::version::Version;
@@ -67,14 +68,14 @@ pub(crate) fn replay(
     decode(source(volume, current)?, current, data_len, slots)
 }
 
-/// Checks that the data file ever had room for the nodes and segments of an edit. The error: the length that
+/// Checks that the data file ever had room for the nodes, segments and trees of an edit. The error: the length that
 /// it would need, and for what.
 fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
     if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
         return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
     }
     if let Some((_, tree)) = edit.trees.iter().find(|(_, tree)| tree.len.max(tree.bytes) > data_len) {
-        let what = format!("{} records in keyspace {:?}", tree.len, tree.name);
+        let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
         return Err((tree.len.max(tree.bytes), what));
     }
     let slots = data_len / span + SLOTS_BEGUN;
