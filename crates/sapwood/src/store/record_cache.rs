@@ -39,7 +39,6 @@ use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteG
 use foldhash::quality::RandomState;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
-use psync::nap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,10 +46,8 @@ use std::time::{Duration, Instant};
 
 /// As many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
-/// Buckets added or removed while readers wait, and steps after which those who do get a moment: the lock has no queue.
+/// Buckets added or removed while readers wait. (They may wait for several such steps: the lock has no queue.)
 const STEP: usize = 32;
-const STEPS_A_NAP: usize = 8;
-const NAP: Duration = Duration::from_micros(20);
 
 /// The cache is idle when flushes have gone on for this long without any reader wanting a record.
 const IDLE: Duration = Duration::from_secs(3);
@@ -225,7 +222,7 @@ impl RecordCache {
     /// Changes how many bytes the cache may hold.
     pub fn set_capacity(&self, bytes: u64) {
         let wanted = (bytes / BUCKET as u64) as usize;
-        for step in 1.. {
+        loop {
             let mut buckets = self.write();
             for _ in 0..STEP {
                 if buckets.count == wanted {
@@ -236,10 +233,6 @@ impl RecordCache {
                 } else if !buckets.grow(|keyspace, key| self.hash(keyspace, key)) {
                     return;
                 }
-            }
-            drop(buckets);
-            if step % STEPS_A_NAP == 0 {
-                nap(NAP);
             }
         }
     }
