@@ -15,8 +15,8 @@
 //! data is so much larger than memory that its tables leave less than that, queues are shorter.
 //!
 //! A freed queue leaves its memory to the next one ([`Spare`](crate::queue::map::Spare)), at most as much as
-//! one queue takes. Active, frozen and old queues and the spare memory together never exceed two queues. Spare
-//! memory goes to the cache when the next queue has not taken it for a quarter of a second.
+//! one queue takes. Active, frozen and old queues and the spare memory together exceed two queues only if
+//! snapshots hold several: the active one may always have a quarter of its share. Spare memory goes to the cache when the next queue has not taken it for a quarter of a second.
 //!
 //! The log of buffered commits lies in the page cache until the operating system writes it. If the queue comes
 //! to the trees first, the log is removed and never written at all. But where total memory is limited, as in a

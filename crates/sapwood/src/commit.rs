@@ -333,7 +333,7 @@ impl Engine {
     }
 
     /// Begins the newest log generation and notes it in the manifest, before any record in it is promised to be
-    /// durable. Usually a flush has done so already.
+    /// durable. A flush does so as well; where commits are durable one by one, the first after each freeze does.
     fn begin_generation(&self, log: &mut Log) -> Result<()> {
         let generation = log.wal.generation();
         if self.state.load().version.wal_high == generation {

@@ -11,7 +11,8 @@
 //! [`crate::store::rent`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
 //!
-//! Invariant: a full queue ends all idle work, at the latest after the current portion.
+//! Invariant: a full queue ends all idle work, at the latest after the current portion. (The collector goes on as long
+//! as there is so much dead space that it would in a hurry.)
 
 #[cfg(test)]
 mod tests;

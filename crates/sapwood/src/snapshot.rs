@@ -21,8 +21,9 @@ use std::sync::Arc;
 /// A consistent read-only view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
 ///
 /// A snapshot keeps alive whatever it can see: the memory of its operation queues, which reduces the cache and
-/// later queues, and the disk space of nodes that have since been replaced. Drop it when it is no longer
-/// needed.
+/// later queues; the disk space of nodes that have since been replaced; and the tables that lead to them. If
+/// everything is written anew meanwhile, those take as much memory as the database's own, beyond its budget. Drop it
+/// when it is no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
