@@ -40,6 +40,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -119,6 +120,8 @@ pub(crate) struct Engine {
     pub version_thread: VersionThread,
     pub read_only: bool,
     pub budget: Budget,
+    /// Segments that the collector leaves alone, because a node in them could not be read.
+    pub unreadable: Mutex<BTreeSet<u64>>,
     pub opq_share: OpqShare,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
@@ -216,6 +219,7 @@ impl Engine {
             version_thread: VersionThread::default(),
             read_only: parts.read_only,
             budget: Budget::default(),
+            unreadable: Mutex::default(),
             opq_share: OpqShare::default(),
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),

@@ -61,11 +61,14 @@ impl Engine {
         self.flush.begin();
         let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
         self.pace.end();
-        if let Err(error) = &result {
-            self.yield_to(error);
-            if error.is_disk_full() {
+        match &result {
+            Err(error) if error.is_disk_full() => {
+                self.make_room();
                 self.flush.shortage.failed(self.state.load().active.fill());
             }
+            // Even if it only could not be read: without this flush there is no next.
+            Err(error) => self.poison(error),
+            Ok(()) => {}
         }
         self.flush.end(result.as_ref().err());
         drop(guard);
@@ -165,13 +168,18 @@ impl Engine {
                 self.make_room();
                 self.flush.shortage.eased();
             }
+            Err(error) if error.is_of_reading() => self.yield_to(&error),
             cleansed => {
                 cleansed?;
                 self.flush.shortage.over();
             }
         }
         let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
-        *ahead = next?;
+        *ahead = match next {
+            // The next flush will find out itself.
+            Err(error) if error.is_of_reading() => None,
+            next => next?,
+        };
         Ok((undone, waited))
     }
 

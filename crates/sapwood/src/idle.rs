@@ -1,6 +1,7 @@
 //! The flush thread's work between flushes: it improves the database for readers.
 //!
 //! ```text
+//! no flush has come for some seconds ────▶ give records their share of the cache's memory that flushes took in turn
 //! the last flush is no longer just over ─▶ give back the memory of its queue, as far as the next one has not taken it
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited; write the next manifest to its end
@@ -11,8 +12,7 @@
 //! [`crate::store::rent`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
 //!
-//! Invariant: a full queue ends all idle work, at the latest after the current portion. (The collector goes on as long
-//! as there is so much dead space that it would in a hurry.)
+//! Invariant: a full queue ends all idle work, at the latest after the current portion.
 
 #[cfg(test)]
 mod tests;
@@ -37,9 +37,11 @@ pub(crate) const STILL: Duration = Duration::from_millis(250);
 const LONG: Duration = Duration::from_secs(10);
 /// This many device reads per interval make a flush worthwhile.
 const MISSES: u64 = 100;
-/// After a portion, rest this many times as long as it took, because the readers that benefit use the device
+/// After a portion for scans, rest this many times as long as it took, because the readers that benefit use the device
 /// too. No longer, because they pay until the work is done.
 const RESTS: u32 = 2;
+/// The same for the collector, while others read.
+const RESTS_OF_COLLECTING: u32 = 1;
 /// The same for the walk over grown blocks, which benefits nobody yet, while others read. At most a minute. The
 /// thread is not told when reads stop, so it checks at the interval `LOOK`.
 const RESTS_OF_A_WALK: u32 = 64;
@@ -98,6 +100,7 @@ impl Engine {
     /// occurred.
     pub fn idle(&self, idle: &mut Idle) {
         self.recount_old_queues();
+        self.pager.cache.look_again();
         if idle.still.0.elapsed() >= STILL {
             self.give_back_spare(STILL);
             let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.visible()));
@@ -146,14 +149,26 @@ impl Engine {
         {}
     }
 
-    /// Collects garbage that flushes left behind because writers were pressed.
+    /// Collects garbage that flushes left behind because writers were pressed. Portions follow one another while nobody
+    /// reads; readers have the device for themselves for as long as a portion takes.
     fn collect_the_rest(&self) -> Result<()> {
-        if !self.has_to_collect(Patience::AtRest) || self.state.load().frozen.is_some() || self.flush.stops()
-        {
-            return Ok(());
+        let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
+        let mut work = None;
+        while self.has_to_collect(Patience::AtRest) && !is_wanted() {
+            work.get_or_insert_with(|| self.work(self.collecting_max()));
+            let mut guard = self.writer(Need::default())?;
+            let (began, read) = (Instant::now(), self.pager.waited_for());
+            let has_more = self.or_poison(|| self.collect_some(guard.get()?, Patience::AtRest))?;
+            drop(guard);
+            if !has_more {
+                break;
+            }
+            if self.pager.waited_for() != read {
+                self.rest(Self::rest_after(RESTS_OF_COLLECTING, began.elapsed()));
+            }
         }
-        let mut guard = self.writer(self.collecting_max())?;
-        self.or_poison(|| self.tidy_up(guard.get()?, Patience::AtRest))
+        self.reclaim_by_steps(false);
+        Ok(())
     }
 
     /// Cleanses log areas that became long while the database grew, until anyone writes.
@@ -185,6 +200,7 @@ impl Engine {
             self.cleanse_for_scans()?;
             // This may go on for a long time.
             self.recount_old_queues();
+            self.pager.cache.look_again();
             self.give_back_spare(STILL);
             let before = std::mem::replace(&mut read, self.pager.waited_for());
             if read == before {
@@ -252,6 +268,7 @@ impl Engine {
                 // This may go on for a long time.
                 self.give_back_spare(STILL);
                 self.recount_old_queues();
+                self.pager.cache.look_again();
             }
         }
     }

@@ -48,6 +48,7 @@ mod budget;
 mod bytecode;
 mod check;
 mod cleansing;
+mod collecting;
 mod commit;
 mod database;
 mod database_id;

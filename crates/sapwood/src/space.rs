@@ -1,17 +1,11 @@
-//! Disk space: how much a portion of work may take before the old copies die, the collector that keeps space
-//! within its target, and giving free space back to the file system.
+//! Disk space: how much a portion of work may take before the old copies die, and giving free space back to the file
+//! system. ([`crate::collecting`] keeps space within its target.)
 
-use crate::budget::Need;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::publish::Trees;
-use crate::store::attempt::Attempt;
 use crate::store::edit::NODE_IN_EDIT;
-use crate::store::garbage_collection::{self, Patience};
 use crate::store::manifest::EDIT_MAX;
-use crate::store::writer::{Writer, segment_capacity};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use crate::store::writer::segment_capacity;
 
 /// Bytes per portion, except in flushes: an eighth of the live bytes, within these limits.
 pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
@@ -63,41 +57,6 @@ impl Engine {
         portion.min(listed).min(held).min(self.flush.shortage.limit())
     }
 
-    /// Whether there is more dead space than `patience` tolerates.
-    pub fn has_to_collect(&self, patience: Patience) -> bool {
-        garbage_collection::excess(&self.state.load().version, patience) > 0
-    }
-
-    /// The maximum memory that the collector takes.
-    pub fn collecting_max(&self) -> Need {
-        self.shares.work(0, u64::MAX)
-    }
-
-    /// Whether anyone waits for the collector: a writer, or the thread that closes the database.
-    fn is_hurried(&self) -> bool {
-        self.flush.stops() || self.are_writers_pressed()
-    }
-
-    /// Copies live nodes out of the segments with the least live data until space is within its target, or
-    /// within a looser bound while anyone waits.
-    fn collect(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
-        loop {
-            let base = Arc::clone(&self.state.load().version);
-            let budget = portion(base.live_bytes()).min(self.flush.shortage.limit());
-            let patience = if self.is_hurried() { Patience::InAHurry } else { patience };
-            let victims = garbage_collection::choose(&base, patience, budget);
-            if victims.is_empty() {
-                return Ok(());
-            }
-            let tell = |bytes| self.pace.copied(bytes);
-            let mut attempt = Attempt::begin(base, &self.pager, &mut *writer).telling(&tell);
-            garbage_collection::evacuate(&mut attempt, &victims)?;
-            self.flush.counters.collected_bytes.fetch_add(attempt.bytes(), Relaxed);
-            self.commit_attempt(attempt, Trees::Same)?;
-            self.reclaim_by_steps(false);
-        }
-    }
-
     /// Whether writers wait for the flush thread, or soon will: a queue is frozen that the flush has not begun,
     /// or the active queue is nearly full. False while disk space is short, since the collector is then needed
     /// to make progress.
@@ -127,18 +86,20 @@ impl Engine {
         (live / 128 / segment_capacity(live, version.span)) as usize + again
     }
 
-    /// Handles a failure of background work: on a full disk, gives back all space that can be spared; any other
-    /// error poisons the engine.
+    /// Handles a failure of background work. On a full disk, gives back all space that can be spared. A node that could
+    /// not be read leaves nothing unknown: its work is given up. Any other error poisons the engine.
     pub fn yield_to(&self, error: &Error) {
         if error.is_disk_full() {
             self.make_room();
+        } else if error.is_of_reading() {
+            tracing::error!(%error, path = %self.path, "work on the trees was given up");
         } else {
             self.poison(error);
         }
     }
 
-    /// Runs `work`, which is refused if writes are. If it fails, other than for a full disk, the engine is
-    /// poisoned.
+    /// Runs `work`, which is refused if writes are. If it fails, other than for a full disk or in reading, the engine
+    /// is poisoned.
     pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
@@ -221,28 +182,19 @@ impl Engine {
     pub fn keeps_space(&self) -> bool {
         self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
     }
-
-    /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
-    /// writers are pressed.
-    pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
-        self.collect(writer, patience)?;
-        self.reclaim_by_steps(false);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleansing::tests::{cleansed, with_due};
-    use crate::store::garbage_collection::allowance_of;
+    use crate::cleansing::tests::with_due;
     use crate::store::log_area::LAYERS_MAX;
     use crate::store::manifest;
-    use crate::store::pager::Gather;
     use crate::store::writer::PAGE;
     use crate::{Database, Keyspace};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::HashSet;
+    use std::sync::Arc;
 
     #[test]
     fn space_that_was_not_given_back_does_not_count() {
@@ -264,95 +216,6 @@ mod tests {
         fail(1, Repeat::Once);
         assert_eq!(engine.reclaim_some(0, 1), 1, "the next one");
         assert!(engine.slots.dirty_count() < 10);
-    }
-
-    #[test]
-    fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
-        for (records, is_bearable) in [(80_000, true), (200_000, false)] {
-            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
-            let engine = &db.handle.engine;
-            // The flushing thread waits for the writer as long as this thread has it.
-            let mut guard = engine.writer(Need::default()).unwrap();
-            let writer = guard.get().unwrap();
-            let mut left = &due[..];
-            while !left.is_empty() {
-                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap();
-            }
-            let is_within = |patience| {
-                let version = &engine.state.load().version;
-                version.used_bytes() <= allowance_of(version, patience)
-            };
-            let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
-            assert!(!is_within(Patience::AtRest));
-            assert_eq!(is_within(Patience::InAHurry), is_bearable);
-            keyspace.insert("key", "value").unwrap();
-            assert!(!engine.are_writers_pressed());
-            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-            assert!(engine.are_writers_pressed());
-            let (before, dirty) = (collected(), engine.slots.dirty_count());
-            engine.tidy_up(writer, Patience::AtRest).unwrap();
-            // What is more than bearable is collected nevertheless, and no more.
-            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
-            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtRest));
-            // And the rest when nobody is pressed any more.
-            drop(guard);
-            db.flush().unwrap();
-            assert!(is_within(Patience::AtWork));
-        }
-    }
-
-    #[test]
-    fn who_closes_does_not_wait_for_the_collector_where_the_space_is_bearable() {
-        for stops in [true, false] {
-            let db = cleansed(80_000);
-            let engine = &db.handle.engine;
-            if stops {
-                engine.flush.stop();
-            }
-            let mut guard = engine.writer(Need::default()).unwrap();
-            engine.tidy_up(guard.get().unwrap(), Patience::AtRest).unwrap();
-            drop(guard);
-            assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
-        }
-    }
-
-    /// Readers would have to read it once more only because it lies elsewhere.
-    #[test]
-    fn what_is_cached_stays_so_when_the_collector_moves_it() {
-        let db = cleansed(80_000);
-        let engine = &db.handle.engine;
-        let version = || Arc::clone(&engine.state.load().version);
-        let (before, pager) = (version(), &engine.pager);
-        let mut nodes: Vec<_> = before.table.iter().collect();
-        nodes.sort_unstable_by_key(|(_, address)| address.position);
-        let leaves: Vec<_> = nodes.iter().copied().step_by(20).collect();
-        for ((_, address), leaf) in
-            leaves.iter().zip(pager.fetch(&before.segments, &leaves, Gather::Runs).unwrap())
-        {
-            pager.admit(address.position, leaf);
-        }
-        let is_cached: Vec<_> = nodes.iter().map(|(_, old)| pager.cached(*old).is_some()).collect();
-        let cached = is_cached.iter().filter(|is_cached| **is_cached).count();
-        assert!(cached >= leaves.len() && cached * 2 < nodes.len(), "{cached} of {}", nodes.len());
-        let all: Vec<_> = before.segments.iter().map(|entry| entry.segment.number).collect();
-        let mut guard = engine.writer(Need::default()).unwrap();
-        let bytes = pager.cache.bytes();
-        for succeeds in [false, true] {
-            let mut attempt = Attempt::begin(version(), pager, guard.get().unwrap());
-            garbage_collection::evacuate(&mut attempt, &all).unwrap();
-            if succeeds {
-                engine.commit_attempt(attempt, Trees::Same).unwrap();
-            } else {
-                drop(attempt);
-            }
-            assert_eq!(pager.cache.bytes(), bytes);
-        }
-        let after = version();
-        for ((id, old), is_cached) in nodes.into_iter().zip(is_cached) {
-            let new = after.table.address(id).unwrap();
-            assert!(new.position != old.position && pager.cached(old).is_none());
-            assert_eq!(pager.cached(new).is_some(), is_cached);
-        }
     }
 
     /// A flush takes four percent of a large database at a time; where that does not fit, it takes as little as of a small one.

@@ -29,10 +29,6 @@ const MUCH: u64 = 16;
 /// Blocks examined together.
 const SOME: usize = 32;
 
-/// The walk pauses if older versions hold more than this fraction (1/8) of the segments, plus a few.
-const HELD: usize = 8;
-const FEW_SLOTS: usize = 8;
-
 /// The progress of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
@@ -77,8 +73,7 @@ impl Engine {
             return Ok(false);
         }
         // A snapshot would keep the old copies of everything that is cleansed.
-        let segments = version.segments.count();
-        if self.slots.used() > segments + segments / HELD + FEW_SLOTS {
+        if self.is_much_held() {
             return Ok(false);
         }
         let (first, from) = growth.at.take().unwrap_or_default();

@@ -54,7 +54,11 @@ pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<Due> {
 
 /// The same without a background thread, and cleansed: more is dead than is left to later flushes.
 pub(crate) fn cleansed(records: u32) -> Database {
-    let (db, _, due) = with_due(&Simulated::new(1), 0, records);
+    cleansed_on(&Simulated::new(1), records)
+}
+
+pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
+    let (db, _, due) = with_due(volume, 0, records);
     let engine = &db.handle.engine;
     let mut guard = engine.writer(Need::default()).unwrap();
     let mut left = &due[..];

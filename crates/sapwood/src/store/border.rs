@@ -25,8 +25,8 @@
 //! 2. A change of the capacity does not change what records want: they have the same on its way down and up
 //!    again.
 //! 3. Divisions are made one after the other, in the order in which the border moves.
-//! 4. The capacity is divided anew when it changes, and when votes move the border. Votes for memory that
-//!    does not exist do nothing.
+//! 4. The capacity is divided anew when it or what lasts of it changes, and when votes move the border. Votes for
+//!    memory that does not exist do nothing.
 
 use crate::store::lasting::Lasting;
 use parking_lot::Mutex;
@@ -95,11 +95,19 @@ impl Wanted {
     }
 }
 
+/// What the thread has that divides.
+#[derive(Debug, Default)]
+struct Divider {
+    wanted: Wanted,
+    lasting: Lasting,
+    /// The lasting capacity at the last division.
+    divided: u64,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Border {
-    /// Held by the thread that divides.
-    wanted: Mutex<(Wanted, Lasting)>,
+    divider: Mutex<Divider>,
     /// What times are counted from.
     epoch: Instant,
     capacity: AtomicU64,
@@ -112,7 +120,7 @@ pub(crate) struct Border {
 impl Default for Border {
     fn default() -> Self {
         Self {
-            wanted: Mutex::default(),
+            divider: Mutex::default(),
             epoch: Instant::now(),
             capacity: AtomicU64::default(),
             records: AtomicU64::default(),
@@ -133,15 +141,42 @@ impl Border {
     }
 
     fn set_capacity_at(&self, capacity: u64, at: Duration, divide: impl FnOnce(Division)) {
-        let (wanted, lasting) = &mut *self.wanted.lock();
+        let mut divider = self.divider.lock();
         self.capacity.store(capacity, Relaxed);
-        let lasting = lasting.of(capacity, at);
-        let records = within(lasting, wanted.records_of(lasting));
+        self.divide_as_wanted(&mut divider, capacity, at, divide);
+    }
+
+    /// Divides anew what has lasted for long enough by now. Called now and then when the capacity does not change.
+    pub fn look_again(&self, divide: impl FnOnce(Division)) {
+        self.look_again_at(self.epoch.elapsed(), divide);
+    }
+
+    fn look_again_at(&self, at: Duration, divide: impl FnOnce(Division)) {
+        let mut divider = self.divider.lock();
+        let capacity = self.capacity();
+        if divider.lasting.of(capacity, at) != divider.divided {
+            self.divide_as_wanted(&mut divider, capacity, at, divide);
+        }
+    }
+
+    fn divide_as_wanted(
+        &self,
+        Divider { wanted, lasting, divided }: &mut Divider,
+        capacity: u64,
+        at: Duration,
+        divide: impl FnOnce(Division),
+    ) {
+        *divided = lasting.of(capacity, at);
+        let records = within(*divided, wanted.records_of(*divided));
         divide(self.division(capacity, records));
     }
 
     /// Counts a vote. Enough votes move the border.
     pub fn vote(&self, vote: Vote, divide: impl FnOnce(Division)) {
+        self.vote_at(vote, || self.epoch.elapsed(), divide);
+    }
+
+    fn vote_at(&self, vote: Vote, at: impl FnOnce() -> Duration, divide: impl FnOnce(Division)) {
         let by = match vote {
             Vote::NodeCameBack { age } if age > self.records.load(Relaxed) / WINDOW => return,
             Vote::NodeCameBack { .. } | Vote::RecordsUnused => -LEAN,
@@ -150,16 +185,24 @@ impl Border {
         let lean = self.lean.fetch_add(by, Relaxed) + by;
         // If another thread is dividing, the next vote does it.
         if lean.abs() >= STEP
-            && let Some(mut wanted) = self.wanted.try_lock()
+            && let Some(mut divider) = self.divider.try_lock()
         {
-            let (wanted, lasting) = &mut *wanted;
+            let Divider { wanted, lasting, divided } = &mut *divider;
             let lean = self.lean.swap(0, Relaxed);
-            let (capacity, before) = (self.capacity(), self.records.load(Relaxed));
-            let lasting = lasting.of(capacity, self.epoch.elapsed());
+            let capacity = self.capacity();
+            let lasting = lasting.of(capacity, at());
+            // What lasts now was not wanted by anybody's vote.
+            let before = if std::mem::replace(divided, lasting) == lasting {
+                self.records.load(Relaxed)
+            } else {
+                within(lasting, wanted.records_of(lasting))
+            };
             let records = within(lasting, before.saturating_add_signed(lean));
             // If one side has all that it may have, votes go on but do nothing.
             if records != before {
                 wanted.moved(records as i64 - before as i64);
+            }
+            if records != self.records.load(Relaxed) {
                 divide(self.division(capacity, records));
             }
         }
@@ -195,7 +238,7 @@ mod tests {
     /// What records have of a capacity that lasts.
     fn records(border: &Border, capacity: u64) -> u64 {
         let mut found = None;
-        border.wanted.lock().1 = Lasting::default();
+        border.divider.lock().lasting = Lasting::default();
         border.set_capacity(capacity, |division| found = Some(division));
         let Division { nodes, records, .. } = found.expect("a division");
         assert_eq!(nodes + records, capacity);
@@ -248,6 +291,37 @@ mod tests {
         vote(&border, FOR_NODES, 4);
         assert_eq!(records(CAPACITY, 40), few - 4 * LEAN as u64, "votes count as ever");
         assert_eq!(records(CAPACITY, 60), CAPACITY / 16 * 15 - 4 * LEAN as u64, "no flush has come");
+    }
+
+    /// After the last flush of a burst nobody changed the capacity, and votes had to bring back what was theirs; they were counted
+    /// as if more was wanted than before.
+    #[test]
+    fn records_get_back_what_lasts_again_without_a_vote_or_a_change() {
+        for votes in [false, true] {
+            let border = border();
+            vote(&border, Vote::RecordCameBack, 10_000);
+            vote(&border, FOR_NODES, 64);
+            let before = border.records.load(Relaxed);
+            let at = Duration::from_secs;
+            border.set_capacity_at(CAPACITY / 4 * 3, at(100), |_| {});
+            border.set_capacity_at(CAPACITY, at(101), |_| {});
+            let few = border.records.load(Relaxed);
+            assert!(few < before - (1 << 20));
+            border.look_again_at(at(102), |_| panic!("it is too early"));
+            if votes {
+                for vote in [Vote::RecordCameBack; 4].into_iter().chain([FOR_NODES; 4]) {
+                    border.vote_at(vote, || at(120), |_| {});
+                }
+            } else {
+                let mut divided = None;
+                border.look_again_at(at(120), |division| divided = Some(division));
+                let Division { nodes, records, records_before } = divided.unwrap();
+                assert_eq!((nodes + records, records_before), (CAPACITY, few));
+            }
+            assert_eq!(border.records.load(Relaxed), before, "votes: {votes}");
+            border.look_again_at(at(121), |_| panic!("it is done"));
+            assert_eq!(records(&border, CAPACITY), before, "what is wanted is what was wanted");
+        }
     }
 
     /// With every change of its capacity the nodes' map forgets some of those whom it let go.

@@ -154,6 +154,11 @@ impl Cache {
         });
     }
 
+    /// Gives records their share of what has lasted for long enough by now. Called now and then.
+    pub fn look_again(&self) {
+        self.border.look_again(|division| self.divide(division));
+    }
+
     /// The side that shrinks is changed first.
     fn divide(&self, Division { nodes, records, records_before }: Division) {
         if records < records_before {

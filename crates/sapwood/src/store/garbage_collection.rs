@@ -3,14 +3,18 @@
 //! 3.4.)
 //!
 //! Choosing and copying are separate: [`victims`] is a pure function.
+//!
+//! Two kinds of segments are [spared](Spared): what could not be read, and, within bounds, what snapshots hold. A copy
+//! of the latter takes space and frees none until the snapshot goes.
 
 use crate::error::Result;
 use crate::node::NodeId;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Address;
-use crate::store::pager::Gather;
+use crate::store::pager::{Gather, Pager};
 use crate::store::version::Version;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Dead bytes allowed per hundred live ones when nobody writes.
 const AT_REST: u64 = 8;
@@ -20,6 +24,9 @@ const AT_REST: u64 = 8;
 const BESIDE_LEAVES: u64 = 121;
 /// Fewer dead bytes than these are not worth a collection.
 const SLACK: u64 = 2 << 20;
+/// Dead bytes per hundred live ones that may be in segments that snapshots hold. There has to be a limit: there may be
+/// an older snapshot at any time, each held for a short while.
+const HELD: u64 = 50;
 
 /// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +66,42 @@ pub(crate) fn allowance_of(version: &Version, patience: Patience) -> u64 {
     allowance(version.live_bytes(), version.logs.totals().bytes, patience)
 }
 
+/// What the collector leaves alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spared {
+    /// Segments with a node that could not be read. Copying what is left of them would free nothing.
+    pub unreadable: BTreeSet<u64>,
+    /// Whether to spare segments that older versions hold too.
+    pub held: bool,
+}
+
+/// Bytes that a version has beyond its allowance, and the segments to empty for them; never the open one.
+fn excess_among(version: &Version, patience: Patience, spared: &Spared) -> (u64, Vec<Candidate>) {
+    let (mut free, mut held) = (Vec::new(), Vec::new());
+    let (mut dead_held, mut dead_unreadable) = (0, 0);
+    for entry in version.segments.iter().filter(|entry| entry.segment.number < version.open_segment) {
+        let candidate = Candidate { segment: entry.segment.number, used: entry.used, live: entry.live };
+        if spared.unreadable.contains(&candidate.segment) {
+            dead_unreadable += candidate.used - candidate.live;
+        } else if spared.held && Arc::strong_count(&entry.segment) > 1 {
+            dead_held += candidate.used - candidate.live;
+            held.push(candidate);
+        } else {
+            free.push(candidate);
+        }
+    }
+    let used = version.used_bytes() - dead_unreadable;
+    let excess = used.saturating_sub(allowance_of(version, patience));
+    if excess > dead_held {
+        (excess - dead_held, free)
+    } else {
+        (excess.saturating_sub(version.live_bytes() / 100 * HELD), held)
+    }
+}
+
 /// Bytes that a version has beyond its allowance.
-pub(crate) fn excess(version: &Version, patience: Patience) -> u64 {
-    version.used_bytes().saturating_sub(allowance_of(version, patience))
+pub(crate) fn excess(version: &Version, patience: Patience, spared: &Spared) -> u64 {
+    excess_among(version, patience, spared).0
 }
 
 /// Segments to empty now, poorest first: as many as reduce the space by `excess` bytes, but with at most
@@ -83,18 +123,30 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) 
 }
 
 /// Segments of `version` to empty now; never the open one.
-pub(crate) fn choose(version: &Version, patience: Patience, budget: u64) -> Vec<u64> {
-    let excess = excess(version, patience);
-    if excess == 0 {
-        return Vec::new();
+pub(crate) fn choose(version: &Version, patience: Patience, budget: u64, spared: &Spared) -> Vec<u64> {
+    match excess_among(version, patience, spared) {
+        (0, _) => Vec::new(),
+        (excess, candidates) => victims(candidates, excess, budget),
     }
-    let candidates = version
-        .segments
-        .iter()
-        .filter(|entry| entry.segment.number < version.open_segment)
-        .map(|entry| Candidate { segment: entry.segment.number, used: entry.used, live: entry.live })
-        .collect();
-    victims(candidates, excess, budget)
+}
+
+/// The live nodes of the segments, in their order on the device.
+fn live_nodes(version: &Version, segments: &[u64]) -> Vec<(NodeId, Address)> {
+    let mut chosen = segments.to_vec();
+    chosen.sort_unstable();
+    let is_chosen = |address: &Address| chosen.binary_search(&(address.position.0 / version.span)).is_ok();
+    let mut nodes: Vec<_> = version.table.iter().filter(|(_, address)| is_chosen(address)).collect();
+    nodes.sort_unstable_by_key(|(_, address)| address.position);
+    nodes
+}
+
+/// Those of the segments that hold a node which cannot be read.
+pub(crate) fn unreadable(pager: &Pager, version: &Version, segments: &[u64]) -> BTreeSet<u64> {
+    live_nodes(version, segments)
+        .into_iter()
+        .filter(|node| pager.fetch(&version.segments, &[*node], Gather::Staged).is_err())
+        .map(|(_, address)| address.position.0 / version.span)
+        .collect()
 }
 
 /// Most bytes of nodes that are read at once, unless a single one is longer. Otherwise many long records would be in memory
@@ -104,11 +156,8 @@ const GROUP_MAX: usize = 512 << 10;
 /// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
 /// attempt's edit.
 pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()> {
-    let base = std::sync::Arc::clone(attempt.base());
-    let chosen: HashSet<u64> = segments.iter().copied().collect();
-    let mut nodes: Vec<(NodeId, Address)> =
-        base.table.iter().filter(|(_, address)| chosen.contains(&(address.position.0 / base.span))).collect();
-    nodes.sort_unstable_by_key(|(_, address)| address.position);
+    let base = Arc::clone(attempt.base());
+    let nodes = live_nodes(&base, segments);
     let pager = attempt.pager();
     let mut rest = &nodes[..];
     while !rest.is_empty() {

@@ -451,6 +451,18 @@ impl Drop for Allowance {
     }
 }
 
+impl Error {
+    /// Whether a node could not be read, or is not what was written. Nothing has changed, and it is known what is on the
+    /// disk.
+    pub(crate) fn is_of_reading(&self) -> bool {
+        match self {
+            Self::Io(error) => matches!(&**error, psync::Error::Io { operation: "read", .. }),
+            Self::Corrupt { file, .. } => file == FILE,
+            _ => false,
+        }
+    }
+}
+
 /// The error for a failed read of nodes.
 fn unread(error: psync::Error) -> Error {
     match error {

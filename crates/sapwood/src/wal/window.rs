@@ -9,6 +9,7 @@ use super::record::{Flaw, HEAD_LEN, Head, Header, Lsn, Place, RECORD_MAGIC};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, WINDOW_LEN, Window};
+use memchr::memmem::Finder;
 use psync::Volume;
 
 /// Opens the log of a generation.
@@ -48,13 +49,14 @@ impl<S: Source> Window<S> {
         from: u64,
         wanted: impl Fn(&Head, u64) -> bool,
     ) -> Result<Option<(u64, Head)>> {
+        let magic = Finder::new(&RECORD_MAGIC);
         let mut at = from;
         while at.saturating_add(HEAD_LEN as u64) <= self.source.len() {
             let bytes = self.get(at, WINDOW_LEN)?;
-            let magics = bytes.windows(HEAD_LEN).enumerate().filter(|(_, b)| b.starts_with(&RECORD_MAGIC));
-            for (index, bytes) in magics {
+            for index in magic.find_iter(bytes) {
+                let Some(head) = bytes.get(index..index + HEAD_LEN) else { break };
                 let offset = at + index as u64;
-                if let Ok(head) = Head::decode(bytes, &Place { database, generation, offset })
+                if let Ok(head) = Head::decode(head, &Place { database, generation, offset })
                     && wanted(&head, offset)
                 {
                     return Ok(Some((offset, head)));

@@ -42,11 +42,11 @@ fn does_what_a_btreemap_does() {
     println!("{details:?}");
     let flash = details.flash;
     for rare in [total.splits, details.merged, flash.collected, flash.moved] {
-        assert!(rare > 1000, "{total:?} {details:?}");
+        assert!(rare > 100, "{total:?} {details:?}");
     }
     // Rarer: a leaf takes as many siblings as it needs at once, and stays less than half full where they have too little to give.
     for rare in [total.merges, total.redistributions] {
-        assert!(rare > 300, "{total:?} {details:?}");
+        assert!(rare > 100, "{total:?} {details:?}");
     }
     assert!(details.promoted > 100 && total.height >= 5, "{total:?} {details:?}");
 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use trees::{Counters, Index};
 
-/// Operations of each tree all together, divided among the option sets and devices of its test; more with `MODEL_OPS`.
+/// Operations of each tree all together, divided among the option sets and devices of its test; more with
+/// `MODEL_OPS`.
 pub fn operations() -> u64 {
-    std::env::var("MODEL_OPS").map_or(1_000_000, |text| text.parse().expect("a number"))
+    std::env::var("MODEL_OPS").map_or(400_000, |text| text.parse().expect("a number"))
 }
 
 /// A device that only this process knows.
