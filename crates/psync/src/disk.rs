@@ -361,9 +361,25 @@ fn create_directory(path: &Path) -> io::Result<()> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
     std::fs::create_dir_all(path)?;
-    for above in missing.into_iter().filter_map(Path::parent) {
-        sync_directory(if above.as_os_str().is_empty() { Path::new(".") } else { above })?;
+    for made in missing {
+        let Some(above) = made.parent() else { continue };
+        match sync_directory(if above.as_os_str().is_empty() { Path::new(".") } else { above }) {
+            // Whoever may make names in a directory may not read it, and only who may read it can sync it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(made)?,
+            synced => synced?,
+        }
     }
+    Ok(())
+}
+
+/// Makes everything in the file system of a directory durable.
+#[cfg(target_os = "linux")]
+fn sync_file_system(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -99,6 +99,32 @@ fn options_out_of_range_and_missing_directories_are_refused() {
     assert_eq!((cached.limits().alignment, cached.limits().direct), (1, false));
 }
 
+/// Others may make names in some directories without reading them. Takes root, who lets go of its rights for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_can_be_made_where_one_may_not_read() {
+    use rustix::thread::{Uid, set_thread_uid};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    if tempfile::tempdir().and_then(|dir| dir.path().metadata()).expect("a scratch directory").uid() != 0 {
+        eprintln!("not tried: this takes root");
+        return;
+    }
+    // Not all directories above the build may be open to everyone.
+    let above = tempfile::tempdir().expect("a scratch directory");
+    std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o733)).expect("allowed");
+    let made = above.path().join("one").join("two");
+    let disk = std::thread::scope(|scope| {
+        let nobody = scope.spawn(|| {
+            set_thread_uid(Uid::from_raw(65534)).expect("another user");
+            std::fs::read_dir(above.path()).expect_err("it may not be read");
+            Disk::open(&made, DiskOptions::default()).map(drop)
+        });
+        nobody.join().expect("no panic")
+    });
+    disk.expect("it is made");
+    assert!(made.is_dir());
+}
+
 #[test]
 fn backends_are_called_the_same_everywhere() {
     for (backend, name) in [

@@ -28,8 +28,8 @@ fn twenty_times_the_budget_takes_no_more_than_the_budget() {
         let db = Database::builder().memory(BUDGET).open(dir.path().join("db")).expect("opens");
         let keyspace = db.keyspace("records").expect("a keyspace");
         let mut number = 0;
-        // All of them once, and then a quarter again.
-        for _ in 0..(RECORDS + RECORDS / 4) / BATCH {
+        // All of them once, and then some again.
+        for _ in 0..(RECORDS + RECORDS / 10) / BATCH {
             let mut batch = db.batch();
             for _ in 0..BATCH {
                 number = (number + STEP) % RECORDS;

@@ -6,20 +6,22 @@
 //!    has not returned yet.
 
 use crate::node::NodeId;
+use crate::operation::KeyspaceId;
 use crate::store::edit::{Edit, NODE_IN_EDIT, NewLayer};
 use crate::store::log_area::LogArea;
 use crate::store::mapping_table::Address;
-use crate::store::version::Version;
+use crate::store::version::{Tree, Version};
 use std::sync::Arc;
 
-/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. An edit of
-/// log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
+/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. So many trees take ten
+/// times as much at most. An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
 const PORTION: usize = 2 << 10;
 
 /// See the module.
 pub(crate) struct Checkpoint {
     portion: usize,
     first: Option<Edit>,
+    trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
     addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
     areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
     last: Option<Edit>,
@@ -38,7 +40,6 @@ impl Checkpoint {
             wal_high: Some(version.wal_high),
             flushed_seq: Some(version.flushed_seq),
             open_segment: Some(0),
-            trees: version.trees.iter().map(|(id, tree)| (*id, tree.clone())).collect(),
             ..Edit::default()
         };
         for entry in version.segments.iter() {
@@ -50,10 +51,16 @@ impl Checkpoint {
         Self {
             portion,
             first: Some(first),
+            trees: Box::new(version.trees.clone().into_iter()),
             addresses: Box::new(version.table.told_once()),
             areas: Box::new(version.logs.told_once()),
             last: Some(last),
         }
+    }
+
+    fn trees(&mut self) -> Option<Edit> {
+        let trees: Vec<_> = self.trees.by_ref().take(self.portion).collect();
+        (!trees.is_empty()).then(|| Edit { trees, ..Edit::default() })
     }
 
     fn addresses(&mut self) -> Option<Edit> {
@@ -85,6 +92,32 @@ impl Iterator for Checkpoint {
 
     fn next(&mut self) -> Option<Edit> {
         let first = self.first.take();
-        first.or_else(|| self.addresses()).or_else(|| self.layers()).or_else(|| self.last.take())
+        first
+            .or_else(|| self.trees())
+            .or_else(|| self.addresses())
+            .or_else(|| self.layers())
+            .or_else(|| self.last.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of them were in one edit, which had to be shorter than 64 MiB.
+    #[test]
+    fn trees_come_in_portions_too() {
+        let mut version = Version::empty(1 << 20);
+        for number in 0..10_000 {
+            let name = format!("{number:0>255}").into();
+            let tree = Tree { name, root: None, height: 0, len: 0, bytes: 0 };
+            version.trees.insert(KeyspaceId(number), tree);
+        }
+        let mut found = Version::empty(1 << 20);
+        for edit in Checkpoint::of(&version) {
+            assert!(edit.trees.len() <= PORTION);
+            found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
+        }
+        assert!(found.trees == version.trees);
     }
 }

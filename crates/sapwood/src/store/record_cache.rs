@@ -40,14 +40,17 @@ use foldhash::quality::RandomState;
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// As many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
-/// Buckets added or removed while readers wait. (They may wait for several such steps: the lock has no queue.)
+/// Buckets added or removed while readers wait.
 const STEP: usize = 32;
+/// How long readers that wait have to come in between two such steps: it takes as long to wake one. The lock has no
+/// queue, and they would mostly find it taken again, until the last step.
+const LET_IN: Duration = Duration::from_micros(100);
 
 /// The cache is idle when flushes have gone on for this long without any reader wanting a record.
 const IDLE: Duration = Duration::from_secs(3);
@@ -77,6 +80,8 @@ pub(crate) struct RecordCache {
     epoch: Instant,
     /// Sharded, so that readers do not get in each other's way; see [`crate::store::striped`].
     buckets: ShardedLock<Buckets>,
+    /// Readers that wait for this lock.
+    waiting: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -193,6 +198,7 @@ impl Default for RecordCache {
             asked_at: AtomicU64::new(0),
             epoch: Instant::now(),
             buckets: ShardedLock::default(),
+            waiting: AtomicUsize::new(0),
         }
     }
 }
@@ -207,7 +213,23 @@ impl RecordCache {
 
     /// Nobody panics between two changes that belong together.
     fn read(&self) -> ShardedLockReadGuard<'_, Buckets> {
-        self.buckets.read().unwrap_or_else(PoisonError::into_inner)
+        match self.buckets.try_read() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let guard = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        guard
+    }
+
+    /// Gives readers that wait for the lock time to take it.
+    fn let_readers_in(&self) {
+        let began = Instant::now();
+        while self.waiting.load(Ordering::SeqCst) > 0 && began.elapsed() < LET_IN {
+            std::thread::yield_now();
+        }
     }
 
     fn write(&self) -> ShardedLockWriteGuard<'_, Buckets> {
@@ -234,6 +256,8 @@ impl RecordCache {
                     return;
                 }
             }
+            drop(buckets);
+            self.let_readers_in();
         }
     }
 
@@ -419,6 +443,35 @@ mod tests {
         let here = (0..20_000).filter(|number| cache.get(0, KS, &key(*number)).is_some());
         let bytes = here.count() * 104;
         assert!(bytes > 96 * BUCKET * 85 / 100, "{bytes} bytes of keys and values");
+    }
+
+    /// The lock was taken again each time before they were awake, for 20 changes one after the other.
+    #[test]
+    fn readers_come_in_while_the_capacity_changes() {
+        let cache = RecordCache::default();
+        let sizes = [64 << 20, 32 << 20];
+        cache.set_capacity(sizes[1]);
+        (0..200_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        let shares: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (0..200_000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let began = Instant::now();
+                    cache.get(0, KS, &key(number));
+                    longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                }
+            });
+            let changes = (0..40).map(|round| {
+                longest.store(0, Ordering::Relaxed);
+                let began = Instant::now();
+                cache.set_capacity(sizes[round % 2]);
+                100 * longest.load(Ordering::Relaxed) / began.elapsed().as_micros() as u64
+            });
+            let shares = changes.collect();
+            is_over.store(true, Ordering::Relaxed);
+            shares
+        });
+        assert!(shares.iter().all(|share| *share < 200), "percent of a change: {shares:?}");
     }
 
     #[test]
