@@ -33,6 +33,9 @@ impl AlignedBuffer {
     pub const ALIGNMENT: usize = 4096;
 
     /// A zeroed buffer of `len` bytes.
+    ///
+    /// # Panics
+    /// If no memory can be as long.
     pub fn new(len: usize) -> Self {
         Self::allocate(len, Self::capacity_for(len) >= Self::MAPPED)
     }
@@ -58,7 +61,9 @@ impl AlignedBuffer {
     /// The capacity of a buffer of `len` bytes. Long buffers come in few sizes, so that a pooled buffer left by
     /// one read fits the next one. Unused pages take no memory.
     pub fn capacity_for(len: usize) -> usize {
-        len.max(1).next_multiple_of(if len > Self::MAPPED { Self::MAPPED } else { Self::ALIGNMENT })
+        let unit = if len > Self::MAPPED { Self::MAPPED } else { Self::ALIGNMENT };
+        // What is too long is refused when it is allocated.
+        len.max(1).checked_next_multiple_of(unit).unwrap_or(usize::MAX)
     }
 
     fn layout(capacity: usize) -> Layout {

@@ -145,8 +145,9 @@ impl Disk {
     /// # Errors
     /// [`Error::NotFound`], [`Error::Invalid`] for options out of range, or the system's error.
     pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self> {
-        let path = path.as_ref().to_owned();
-        let shown = path.display().to_string();
+        let shown = path.as_ref().display().to_string();
+        // Files are opened, renamed and removed by name later on, when the process may be in another directory.
+        let path = std::path::absolute(path).map_err(|error| Error::from_io("open", &shown, None, error))?;
         if !(1..=4096).contains(&options.pio_max) {
             return Err(Error::Invalid(format!("pio_max is {}, but must be 1 to 4096", options.pio_max)));
         }
@@ -356,14 +357,19 @@ impl Disk {
     }
 }
 
-/// Creates a directory and those above it that are missing, durably: files in it are not safe before its name is.
+/// Creates a directory and those above it that are missing, durably: files in it are not safe before its name is. The path
+/// is absolute.
 fn create_directory(path: &Path) -> io::Result<()> {
-    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    let is_missing = |path: &&Path| !path.exists();
+    let mut made: Vec<_> = path.ancestors().take_while(is_missing).collect();
     std::fs::create_dir_all(path)?;
-    for made in missing {
+    // An empty one may just have been made by a process that came to its end before this.
+    if made.is_empty() && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
+        made.push(path);
+    }
+    for made in made {
         let Some(above) = made.parent() else { continue };
-        match sync_directory(if above.as_os_str().is_empty() { Path::new(".") } else { above }) {
+        match sync_directory(above) {
             // Whoever may make names in a directory may not read it, and only who may read it can sync it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(made)?,
             synced => synced?,

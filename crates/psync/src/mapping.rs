@@ -86,7 +86,7 @@ impl Fresh {
     }
 
     /// Returns what to populate at `now` before a store to `range`: from the start of a page, and not beyond
-    /// `end`. It counts as fresh from then on; if populating fails, the caller must not store any more.
+    /// `end`. It counts as fresh from then on; if populating fails, the caller begins anew, with none.
     fn missing(&mut self, range: &Range<u64>, end: u64, now: Duration) -> Option<Range<u64>> {
         let start = range.start - range.start % self.page;
         let until = range.end.next_multiple_of(self.page).min(end);
@@ -244,6 +244,10 @@ mod linux {
                 let from = self.memory.as_ptr().add(skip);
                 libc::madvise(from.cast(), len, libc::MADV_POPULATE_WRITE)
             };
+            if populated != 0 {
+                // Who tries again shall not find them fresh: a store to a page that is not there ends the process.
+                self.fresh = Fresh::none(self.fresh.page);
+            }
             populated == 0
         }
     }

@@ -192,6 +192,7 @@ fn what_lost_its_space_is_refused_after_a_while() {
     assert!((0..).find_map(|page| write(page).err()).unwrap().is_full());
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     assert!(!window.store(5_000, &[9; 5_000]).unwrap());
+    assert!(!window.store(9_000, &[9; 100]).unwrap(), "nor is it fresh because of that");
     assert!(disk.write(&[Write { file, offset: 5_000, data: &[9; 5_000] }]).unwrap_err().is_full());
 }
 

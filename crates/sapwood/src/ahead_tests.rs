@@ -6,7 +6,7 @@ use crate::flush::{Ahead, HandedOn, goes_elsewhere};
 use crate::operation::OperationRef;
 use crate::publish::Trees;
 use crate::store::attempt::Attempt;
-use crate::store::garbage_collection;
+use crate::store::garbage_collection::{self, Reading};
 use crate::tree::bupdate::bupdate;
 use crate::tree::route::aside::Aside;
 use crate::tree::route::{Budget, Grounds, route};
@@ -204,7 +204,7 @@ fn what_others_only_move_still_fits() {
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
     let mut guard = engine.writer(Need::default()).unwrap();
     let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
-    garbage_collection::evacuate(&mut attempt, &all).unwrap();
+    garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
     engine.commit_attempt(attempt, Trees::Same).unwrap();
     drop(guard);
     assert!(engine.state.load().version.segments.get(all[0]).is_none(), "all was moved");
@@ -421,7 +421,7 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     let error = engine.cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX).unwrap_err();
     assert!(!error.is_disk_full() && engine.check_writable().is_err(), "{error}");
     let mut attempt = Attempt::begin(version, &engine.pager, Box::new(another));
-    garbage_collection::evacuate(&mut attempt, &all).unwrap();
+    garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
     drop(attempt);
     reopened(&volume.crash()).check().unwrap();
 }

@@ -416,7 +416,7 @@ mod tests {
     use crate::store::maplet::KeyHash;
     use crate::{Database, Durability, Error};
     use parking_lot::Mutex;
-    use psync::{Access, FileId, PassThrough, Read, Simulated, Volume};
+    use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
     use std::time::Duration;
@@ -541,6 +541,49 @@ mod tests {
             }
             Err(other) => panic!("{other}"),
         }
+    }
+
+    /// The record of an edit that nobody knows of was told as damage.
+    #[test]
+    fn a_manifest_that_could_not_be_synced_is_no_damage() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.insert("key", "value").unwrap();
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
+        db.flush().unwrap_err();
+        assert_eq!(volume.fired(), 1);
+        db.check().unwrap();
+        drop((keyspace, db));
+        Database::builder().memory(4 << 20).open_on(Arc::new(volume)).unwrap().check().unwrap();
+    }
+
+    /// They are closed when the check ends, and a sync of a closed file is a failed sync.
+    #[test]
+    fn what_only_a_check_keeps_of_the_log_is_not_synced() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let low = || engine.state.load().version.wal_low;
+        let kept = engine.log.lock().as_mut().unwrap().wal.keep(low());
+        let keeping = super::Keeping(engine);
+        for _ in 0..3 {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, "key", "value");
+            batch.durability(Durability::Buffered).commit().unwrap();
+            db.flush().unwrap();
+        }
+        let unsynced = engine.log.lock().as_ref().unwrap().wal.unsynced();
+        assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
+        engine.sync_log_below_for_test(low());
+        engine.check_writable().unwrap();
+        volume.clear_faults();
+        kept.verify().unwrap();
+        drop(keeping);
+        db.check().unwrap();
     }
 
     /// A wrong one would have a get look past the newest change of a key.

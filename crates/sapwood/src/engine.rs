@@ -40,9 +40,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// What readers see. Loaded as a whole.
 #[derive(Clone)]
@@ -120,8 +121,8 @@ pub(crate) struct Engine {
     pub version_thread: VersionThread,
     pub read_only: bool,
     pub budget: Budget,
-    /// Segments that the collector leaves alone, because a node in them could not be read.
-    pub unreadable: Mutex<BTreeSet<u64>>,
+    /// Segments that the collector leaves alone, because a node in them could not be read, and since when.
+    pub unreadable: Mutex<BTreeMap<u64, Instant>>,
     pub opq_share: OpqShare,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,

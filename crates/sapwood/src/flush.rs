@@ -6,7 +6,7 @@
 //! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
 //!  turns.rs             │            portions.rs                                                  queue_log.rs       ╰ append_ahead.rs: the next
 //!                       │ disk full: give space back, tell waiting writers, try again later
-//!                       └ any other error: poison
+//!                       └ any other error in applying the queue, or in writing: poison
 //! ```
 //! This module runs one flush from beginning to end. [`turns`] schedules: what the flush thread does, and how
 //! others wait for it. [`portions`] applies a queue to the trees. [`append_ahead`] applies part of the next
@@ -168,7 +168,6 @@ impl Engine {
                 self.make_room();
                 self.flush.shortage.eased();
             }
-            Err(error) if error.is_of_reading() => self.yield_to(&error),
             cleansed => {
                 cleansed?;
                 self.flush.shortage.over();

@@ -40,8 +40,6 @@ const MISSES: u64 = 100;
 /// After a portion for scans, rest this many times as long as it took, because the readers that benefit use the device
 /// too. No longer, because they pay until the work is done.
 const RESTS: u32 = 2;
-/// The same for the collector, while others read.
-const RESTS_OF_COLLECTING: u32 = 1;
 /// The same for the walk over grown blocks, which benefits nobody yet, while others read. At most a minute. The
 /// thread is not told when reads stop, so it checks at the interval `LOOK`.
 const RESTS_OF_A_WALK: u32 = 64;
@@ -131,51 +129,48 @@ impl Engine {
             self.freeze_if_nobody_writes(visible);
             return;
         }
-        // An error here is reported to the next writer.
+        // Whatever poisons the engine is reported to the next writer.
         let _ = self.cleanse_for_scans();
         if quiet {
             let _ = self.cleanse_what_grew(&mut idle.growth, visible);
         }
     }
 
+    /// What is done with memory meanwhile by work that may go on for a long time.
+    fn look_after_memory(&self) {
+        self.recount_old_queues();
+        self.pager.cache.look_again();
+        self.give_back_spare(STILL);
+    }
+
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
     /// all the time.
     fn give_back_space(&self) {
         while self.keeps_space()
-            && self.state.load().frozen.is_none()
-            && !self.flush.stops()
+            && !self.is_wanted()
             && !self.works()
             && self.reclaim_some(self.slots_to_keep(true), SLOTS) > 0
         {}
     }
 
-    /// Collects garbage that flushes left behind because writers were pressed. Portions follow one another while nobody
-    /// reads; readers have the device for themselves for as long as a portion takes.
+    /// Collects garbage that flushes left behind because writers were pressed, portion by portion. It does not rest beside
+    /// readers: they would wait longer for what is done for them next.
     fn collect_the_rest(&self) -> Result<()> {
-        let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
-        let mut work = None;
-        while self.has_to_collect(Patience::AtRest) && !is_wanted() {
+        let (mut work, mut most, mut has_more) = (None, u64::MAX, true);
+        while has_more && self.has_to_collect(Patience::AtRest) && !self.is_wanted() {
             work.get_or_insert_with(|| self.work(self.collecting_max()));
             let mut guard = self.writer(Need::default())?;
-            let (began, read) = (Instant::now(), self.pager.waited_for());
-            let has_more = self.or_poison(|| self.collect_some(guard.get()?, Patience::AtRest))?;
+            has_more = self.or_poison(|| self.collect_some(guard.get()?, Patience::AtRest, &mut most))?;
             drop(guard);
-            if !has_more {
-                break;
-            }
-            if self.pager.waited_for() != read {
-                self.rest(Self::rest_after(RESTS_OF_COLLECTING, began.elapsed()));
-            }
+            self.look_after_memory();
         }
-        self.reclaim_by_steps(false);
         Ok(())
     }
 
     /// Cleanses log areas that became long while the database grew, until anyone writes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         let mut work = None;
-        let is_wanted = || self.state.load().frozen.is_some() || self.flush.stops();
-        while self.visible() == visible && !is_wanted() {
+        while self.visible() == visible && !self.is_wanted() {
             let read = self.pager.waited_for();
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
@@ -198,10 +193,7 @@ impl Engine {
     ) -> Result<()> {
         loop {
             self.cleanse_for_scans()?;
-            // This may go on for a long time.
-            self.recount_old_queues();
-            self.pager.cache.look_again();
-            self.give_back_spare(STILL);
+            self.look_after_memory();
             let before = std::mem::replace(&mut read, self.pager.waited_for());
             if read == before {
                 return Ok(());
@@ -220,7 +212,7 @@ impl Engine {
     /// Finishes the next manifest if one has been begun: until then it takes memory and space.
     fn finish_manifest(&self) -> Result<()> {
         self.or_poison(|| {
-            while self.state.load().frozen.is_none() && !self.flush.stops() {
+            while !self.is_wanted() {
                 let mut guard = self.manifest.lock();
                 let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
                 manifest.go_on_with_next(&self.state.load().version)?;
@@ -251,7 +243,7 @@ impl Engine {
             }
             let mut listed = listed.into_iter().peekable();
             while listed.peek().is_some() {
-                if self.state.load().frozen.is_some() || self.flush.stops() {
+                if self.is_wanted() {
                     self.pager.rents.put_back(listed);
                     return Ok(());
                 }
@@ -265,10 +257,7 @@ impl Engine {
                     return cleansed;
                 }
                 self.rest(Self::rest_after(RESTS, began.elapsed()));
-                // This may go on for a long time.
-                self.give_back_spare(STILL);
-                self.recount_old_queues();
-                self.pager.cache.look_again();
+                self.look_after_memory();
             }
         }
     }

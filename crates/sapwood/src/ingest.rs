@@ -44,7 +44,8 @@ impl Engine {
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
         // Errors in the records themselves do not concern other users of the database.
         let ingested = ingested.inspect_err(|error| {
-            if matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. }) {
+            let is_ours = matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. });
+            if is_ours && !error.is_of_reading() {
                 self.yield_to(error);
             } else {
                 // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait

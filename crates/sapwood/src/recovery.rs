@@ -44,7 +44,9 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     let path = volume.describe();
     // Before there is a file `LOCK` in a directory that is none of ours.
     let entries = volume.list()?;
-    if !has_current(&entries) && (!options.may_create() || foreign(&entries).is_some()) {
+    if has_current(&entries) {
+        Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
+    } else if !options.may_create() || foreign(&entries).is_some() {
         return Err(missing(&*volume, &path)?);
     }
     let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
@@ -84,10 +86,14 @@ fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
 }
 
 /// Returns damage if the directory without a `CURRENT` was once a database, rather than an interrupted
-/// creation, which leaves only small files.
+/// creation, which leaves only the first files, and these small.
 fn lost_current(entries: &[Entry]) -> Option<Error> {
-    let was_used = |entry: &&Entry| {
-        entry.name != "LOCK" && (entry.len > LEFTOVER_MAX || (entry.name == pager::FILE && entry.len > 0))
+    let was_used = |Entry { name, len }: &&Entry| {
+        let most = if name == pager::FILE { 0 } else { LEFTOVER_MAX };
+        let most = wal::generation_of(name).map_or(most, |_| wal::HEADER_LEN as u64);
+        let is_first = |number: Option<u64>| number.is_none_or(|number| number == 1);
+        let is_first = is_first(wal::generation_of(name)) && is_first(manifest::number_of(name));
+        name != "LOCK" && (*len > most || !is_first)
     };
     let found = entries.iter().find(was_used)?;
     let what = format!("it is missing, but {:?} with {} bytes is here", found.name, found.len);
@@ -211,7 +217,20 @@ fn start(
         // although they can be read (see `wal/settle.rs`). A fresh file settles both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        Manifest::create(Arc::clone(volume), next, &version)
+        let create = || Manifest::create(Arc::clone(volume), next, &version);
+        match create() {
+            // What the disk is full of may be what an attempt has left that came to no end. No manifest that may still
+            // come to count leads there.
+            Err(error) if error.is_disk_full() => {
+                let left = u64::from(engine.slots.next()) * current.span..volume.len(data)?;
+                if left.is_empty() {
+                    return Err(error);
+                }
+                volume.release(data, left)?;
+                create()
+            }
+            created => created,
+        }
     };
     let settled = || {
         let mut tail = tail.clone();
@@ -229,7 +248,9 @@ fn start(
         (Ok(settled()?), manifest())
     };
     let tail = settled?;
-    *engine.manifest.get_mut() = Some(manifest?);
+    let manifest = manifest?;
+    engine.slots.reach(volume.len(data)?.div_ceil(current.span) as u32);
+    *engine.manifest.get_mut() = Some(manifest);
     if !is_whole {
         // What is settled is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
@@ -245,7 +266,13 @@ fn start(
     begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
-        engine.flush_inline()?;
+        match engine.flush_inline() {
+            // It can wait for space.
+            Err(error) if error.is_disk_full() => {
+                tracing::warn!(%error, path = %engine.path, "the log was not shortened");
+            }
+            flushed => flushed?,
+        }
     }
     Ok(engine)
 }

@@ -56,10 +56,14 @@ impl Engine {
         }
     }
 
+    /// Whether a queue waits to be flushed, or the database is being closed.
+    pub fn is_wanted(&self) -> bool {
+        self.state.load().frozen.is_some() || self.flush.stops()
+    }
+
     fn nobody_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
-        let is_wanted = self.state.load().frozen.is_some() || self.flush.stops();
-        !is_wanted && !is_short && self.flush.has_time() && self.check_writable().is_ok()
+        !self.is_wanted() && !is_short && self.flush.has_time() && self.check_writable().is_ok()
     }
 }
 

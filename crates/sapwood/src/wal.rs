@@ -59,6 +59,7 @@ mod window;
 mod writer;
 
 pub(crate) use reader::{Tail, replay};
+pub(crate) use record::HEADER_LEN;
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
 pub(crate) use settle::settle;

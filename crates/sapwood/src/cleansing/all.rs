@@ -53,6 +53,7 @@ impl Engine {
         if !blocks.is_empty() {
             to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
             self.commit_attempt(attempt, Trees::Same)?;
+            drop(base);
             self.tidy_up(writer, Patience::AtRest)?;
         }
         Ok(next)

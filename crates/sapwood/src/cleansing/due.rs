@@ -32,9 +32,13 @@ use std::time::{Duration, Instant};
 /// before the next one.
 const RESTS: u32 = 4;
 
+/// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.
+const ALONE: usize = 64;
+
 impl Engine {
     /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
-    /// also with an error, `due` holds the blocks that are left.
+    /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the sweep
+    /// finds them due again.
     pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
         self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[Due], Writer)>).0
     }
@@ -97,6 +101,8 @@ impl Engine {
         self.pace.expect(due.iter().map(|due| due.leaves).sum());
         // Per portion; less while there is little space.
         let mut limit = most;
+        // So many are cleansed one by one.
+        let mut alone = 0;
         let seen = || (self.pager.waited_for(), self.visible());
         let mut before = seen();
         while !due.is_empty()
@@ -106,15 +112,28 @@ impl Engine {
             self.check_writable()?;
             let began = Instant::now();
             let undone = *due;
-            *due = match self.cleanse_portion(writer, undone, limit) {
+            let tried = if alone > 0 { &undone[..1] } else { undone };
+            let cleansed = self.cleanse_portion(writer, tried, limit).map(|left| tried.len() - left.len());
+            *due = match cleansed {
                 // What dies with a small portion makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
                     self.make_room();
                     limit = *PORTION.start();
                     continue;
                 }
-                done => done?,
+                // All but the block that cannot be read.
+                Err(error) if error.is_of_reading() && alone == 0 => {
+                    tracing::error!(%error, path = %self.path, "blocks are cleansed one by one");
+                    alone = ALONE;
+                    continue;
+                }
+                Err(error) if error.is_of_reading() => {
+                    tracing::error!(%error, path = %self.path, "a block is not cleansed");
+                    &undone[1..]
+                }
+                done => &undone[done?..],
             };
+            alone = alone.saturating_sub(1);
             limit = limit.saturating_mul(2).min(most);
             if let Some(next) = due.first() {
                 self.pager.stage.pass((next.keyspace, next.low.clone()));

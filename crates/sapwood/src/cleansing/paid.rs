@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Engine {
-    /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. Any error other than
-    /// a full disk poisons the engine.
+    /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. See
+    /// [`Engine::or_poison`].
     pub fn cleanse_listed_or_poison(
         &self,
         writer: &mut Writer,
@@ -53,6 +53,7 @@ impl Engine {
             counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
             counters.cleansed_for_scans(&self.pager.rents, &paid);
             counters.merged_for_scans(&self.pager.rents, &merged);
+            drop(base);
             self.tidy_up(writer, Patience::AtWork)?;
         }
         Ok(())

@@ -70,6 +70,32 @@ pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
     db
 }
 
+/// Each flush came to that block first, failed there, and left all the others.
+#[test]
+fn a_block_that_cannot_be_read_is_stepped_over() {
+    let volume = Simulated::new(1);
+    let (db, keyspace, due) = with_due(&volume, 0, 80_000);
+    let engine = &db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+    let damaged = view.block_at(&due[3].low).unwrap().unwrap().id;
+    let block = view.node(damaged, 1).unwrap();
+    let (_, leaf) = view.leaves_of(&block).next().unwrap();
+    engine.pager.forget(leaf.position);
+    let at = version.segments.file_offset(leaf.position, leaf.len as usize, version.span).unwrap();
+    volume.flip_bit("data", at + u64::from(leaf.len) / 2, 1).unwrap();
+    let mut left = &due[..];
+    let mut guard = engine.writer(Need::default()).unwrap();
+    engine.or_poison(|| engine.cleanse_due(guard.get()?, &mut left)).unwrap();
+    drop(guard);
+    assert!(left.is_empty());
+    let version = Arc::clone(&engine.state.load().version);
+    assert_eq!(version.logs.iter().map(|(block, _)| block).collect::<Vec<_>>(), [damaged]);
+    keyspace.insert(u32::MAX.to_be_bytes(), "behind all").unwrap();
+    db.flush().unwrap();
+    assert!(db.check().unwrap_err().is_damage());
+}
+
 /// All of them were counted as work undone.
 #[test]
 fn on_a_full_disk_only_what_was_not_cleansed_is_left() {

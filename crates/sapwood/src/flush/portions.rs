@@ -164,8 +164,8 @@ impl Engine {
             *frozen.resume.lock() = Some(next);
             self.flush.shortage.eased();
             match self.tidy_up(writer, Patience::AtWork) {
-                // There may be space for what is waiting, and it may be readable.
-                Err(error) if error.is_disk_full() || error.is_of_reading() => self.yield_to(&error),
+                // There may be space for what is waiting.
+                Err(error) if error.is_disk_full() => self.make_room(),
                 tidied => tidied?,
             }
         }

@@ -252,3 +252,55 @@ fn the_next_manifest_is_no_leftover_while_it_is_written() {
     assert_eq!(db.keyspace("main").unwrap().iter().count(), held);
     db.check().unwrap();
 }
+
+/// An attempt that came to no end leaves slots behind all that the manifest knows. They were never given back, and the next
+/// open found the disk full of them.
+#[test]
+fn what_an_unfinished_attempt_has_left_goes_back() {
+    for is_full in [false, true] {
+        let volume = Simulated::new(1);
+        let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..5000).map(|number| (name(number), [7; 100]))).unwrap();
+        let off = Filter::kinds([OperationKind::Sync]).file(pager::FILE);
+        volume.fail_nth(off, 1, Fault::PowerOff, Repeat::Once);
+        keyspace.ingest((5000..100_000).map(|number| (name(number), [7; 100]))).unwrap_err();
+        // The process dies, not the machine.
+        let found = volume.crash();
+        let left = found.used();
+        assert!(left > 8 << 20, "{left}");
+        if is_full {
+            found.set_capacity(left);
+        }
+        let db = options(4 << 20, 0).open_on(Arc::new(found.clone())).unwrap();
+        let engine = &db.handle.engine;
+        assert!(engine.keeps_space());
+        engine.reclaim(0);
+        assert!(found.used() < 2 << 20, "{} of {left}", found.used());
+        assert_eq!(db.check().unwrap().records, 5000);
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((5000..6000).map(|number| (name(number), [7; 100]))).unwrap();
+        db.check().unwrap();
+    }
+}
+
+/// Opening flushes now and then, so that logs do not pile up. On a full disk that can wait.
+#[test]
+fn a_full_disk_keeps_nobody_from_opening_what_was_closed() {
+    let volume = Simulated::new(1);
+    let open = || options(4 << 20, 0).open_on(Arc::new(volume.clone()));
+    let writes = Filter::kinds([OperationKind::Write]).file(pager::FILE);
+    volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Sticky);
+    let sessions = 3 * super::GENERATIONS_MAX as u32;
+    for session in 0..sessions {
+        let db = open().unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.insert(name(session), [7; 100]).unwrap();
+        assert_eq!(keyspace.iter().count() as u32, session + 1);
+        db.close().unwrap();
+    }
+    assert!(volume.fired() > 1);
+    volume.clear_faults();
+    let db = open().unwrap();
+    assert_eq!(db.check().unwrap().records, u64::from(sessions));
+}

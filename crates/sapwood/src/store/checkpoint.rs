@@ -32,7 +32,7 @@ impl Checkpoint {
         Self::in_portions(version, PORTION)
     }
 
-    /// A checkpoint in edits of `portion` addresses each, or of log areas until they are at least as long (an
+    /// A checkpoint in edits of `portion` trees or addresses each, or of log areas until they are at least as long (an
     /// area is not divided). All edits together are as long as the mapping table.
     pub fn in_portions(version: &Version, portion: usize) -> Self {
         let mut first = Edit {

@@ -7,11 +7,11 @@
 //! Two kinds of segments are [spared](Spared): what could not be read, and, within bounds, what snapshots hold. A copy
 //! of the latter takes space and frees none until the snapshot goes.
 
-use crate::error::Result;
+use crate::error::Error;
 use crate::node::NodeId;
 use crate::store::attempt::Attempt;
 use crate::store::mapping_table::Address;
-use crate::store::pager::{Gather, Pager};
+use crate::store::pager::Gather;
 use crate::store::version::Version;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const BESIDE_LEAVES: u64 = 121;
 const SLACK: u64 = 2 << 20;
 /// Dead bytes per hundred live ones that may be in segments that snapshots hold. There has to be a limit: there may be
 /// an older snapshot at any time, each held for a short while.
-const HELD: u64 = 50;
+const HELD_PERCENT: u64 = 50;
 
 /// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn excess_among(version: &Version, patience: Patience, spared: &Spared) -> (u64,
     if excess > dead_held {
         (excess - dead_held, free)
     } else {
-        (excess.saturating_sub(version.live_bytes() / 100 * HELD), held)
+        (excess.saturating_sub(version.live_bytes() / 100 * HELD_PERCENT), held)
     }
 }
 
@@ -140,25 +140,39 @@ fn live_nodes(version: &Version, segments: &[u64]) -> Vec<(NodeId, Address)> {
     nodes
 }
 
-/// Those of the segments that hold a node which cannot be read.
-pub(crate) fn unreadable(pager: &Pager, version: &Version, segments: &[u64]) -> BTreeSet<u64> {
-    live_nodes(version, segments)
-        .into_iter()
-        .filter(|node| pager.fetch(&version.segments, &[*node], Gather::Staged).is_err())
-        .map(|(_, address)| address.position.0 / version.span)
-        .collect()
-}
-
 /// Most bytes of nodes that are read at once, unless a single one is longer. Otherwise many long records would be in memory
 /// together.
 const GROUP_MAX: usize = 512 << 10;
 
+/// How nodes are read to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Many together, with what lies between them.
+    Together,
+    /// Each by itself: there may be nothing wrong but with what lies between.
+    OneByOne,
+}
+
+/// Why nodes could not be copied.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// A node, or one of those read together, could not be read. The first one is in this segment.
+    Reading(u64, Error),
+    /// Anything else.
+    Writing(Error),
+}
+
 /// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
 /// attempt's edit.
-pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()> {
+pub(crate) fn evacuate(
+    attempt: &mut Attempt<'_>,
+    segments: &[u64],
+    reading: Reading,
+) -> std::result::Result<(), Failed> {
     let base = Arc::clone(attempt.base());
     let nodes = live_nodes(&base, segments);
     let pager = attempt.pager();
+    let most = if reading == Reading::OneByOne { 1 } else { pager.pio_max() };
     let mut rest = &nodes[..];
     while !rest.is_empty() {
         let mut bytes = 0;
@@ -166,11 +180,15 @@ pub(crate) fn evacuate(attempt: &mut Attempt<'_>, segments: &[u64]) -> Result<()
             bytes += address.len as usize;
             bytes <= GROUP_MAX
         };
-        let count = rest.iter().take(pager.pio_max()).take_while(fits).count().max(1);
+        let count = rest.iter().take(most).take_while(fits).count().max(1);
         let group;
         (group, rest) = rest.split_at(count);
-        for ((id, _), node) in group.iter().zip(pager.fetch(&base.segments, group, Gather::Staged)?) {
-            attempt.relocate(*id, &node)?;
+        let read = pager.fetch(&base.segments, group, Gather::Staged).map_err(|error| {
+            let segment = group[0].1.position.0 / base.span;
+            if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Writing(error) }
+        })?;
+        for ((id, _), node) in group.iter().zip(read) {
+            attempt.relocate(*id, &node).map_err(Failed::Writing)?;
         }
     }
     Ok(())

@@ -152,7 +152,11 @@ impl Manifest {
             return Err(error);
         }
         self.edit_len = output.len - before;
-        output.sync().map_err(Error::undecided)
+        output.sync().map_err(|error| {
+            // Nobody knows whether the record is there. Whoever reads the file back reads to where the state is.
+            output.len = before;
+            Error::undecided(error)
+        })
     }
 
     /// Does `work` unless an earlier failure left the files' contents unknown. A thread that waited for the

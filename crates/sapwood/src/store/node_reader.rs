@@ -322,7 +322,13 @@ impl NodeReader {
     fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
         segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
             let what = format!("address of {id}");
-            Error::corrupt(FILE, address.position.0, what, "a place in a segment", "a place outside of all")
+            Error::corrupt(
+                "manifest",
+                address.position.0,
+                what,
+                "a place in a segment",
+                "a place outside of all",
+            )
         })
     }
 
@@ -452,11 +458,13 @@ impl Drop for Allowance {
 }
 
 impl Error {
-    /// Whether a node could not be read, or is not what was written. Nothing has changed, and it is known what is on the
-    /// disk.
+    /// Whether a node could not be read, or is not what was written. Nothing has changed, and nothing is unknown but what
+    /// the node was.
     pub(crate) fn is_of_reading(&self) -> bool {
         match self {
-            Self::Io(error) => matches!(&**error, psync::Error::Io { operation: "read", .. }),
+            Self::Io(error) => {
+                matches!(&**error, psync::Error::Io { operation: "read", file, .. } if file == FILE)
+            }
             Self::Corrupt { file, .. } => file == FILE,
             _ => false,
         }

@@ -70,6 +70,20 @@ impl Slots {
         true
     }
 
+    /// The file reaches as far as so many slots. Those that nobody has claimed are free, and hold what an attempt has left
+    /// that came to no end.
+    pub fn reach(&self, slots: u32) {
+        let mut state = self.state.lock();
+        let left = state.next..slots;
+        state.dirty.extend(left);
+        state.next = state.next.max(slots);
+    }
+
+    /// Slots at and above this one were never used, as far as is known.
+    pub fn next(&self) -> u32 {
+        self.state.lock().next
+    }
+
     fn give_back(&self, slot: u32) {
         let mut state = self.state.lock();
         state.dirty.insert(slot);

@@ -9,7 +9,7 @@ use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
 use crate::store::log_area::LogArea;
 use crate::store::mapping_table::Address;
-use crate::store::pager::{Coming, FILE, Gather, Keep, Pager};
+use crate::store::pager::{Coming, Gather, Keep, Pager};
 use crate::store::version::Version;
 use bytes::Bytes;
 use psync::AlignedBuffer;
@@ -47,8 +47,9 @@ impl TreeView<'_> {
         let name = node.name();
         if name.level != level || name.keyspace != self.keyspace {
             let at = self.version.table.address(name.id).map_or(0, |address| address.position.0);
+            // The node is as it was written: what leads to it is wrong.
             return Err(Error::corrupt(
-                FILE,
+                "manifest",
                 at,
                 format!("{} is not where it belongs in the tree", name.id),
                 format!("level {level} of keyspace {}", self.keyspace.0),

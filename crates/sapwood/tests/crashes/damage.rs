@@ -222,6 +222,11 @@ fn other_peoples_directories_are_left_alone() {
     std::fs::write(directory.path().join("thesis.tex"), "\\documentclass{article}").expect("writes");
     assert!(matches!(Database::open(directory.path()), Err(Error::NotADatabase { .. })));
     assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 1, "no LOCK either");
+    std::fs::write(directory.path().join("CURRENT"), "MANIFEST-000005\n").expect("writes");
+    std::fs::write(directory.path().join("LOCK"), "of somebody else").expect("writes");
+    assert!(matches!(Database::open(directory.path()), Err(Error::NotADatabase { .. })));
+    let lock = std::fs::read(directory.path().join("LOCK")).expect("is there");
+    assert_eq!(lock, b"of somebody else", "nor is theirs taken");
 }
 
 #[test]
@@ -233,7 +238,11 @@ fn a_database_without_current_is_damaged_for_writers_and_readers() {
         .read_only(true)
         .open_on(Arc::new(volume.clone()) as Arc<dyn psync::Volume>)
         .expect_err("no CURRENT");
-    for error in [writable, read_only] {
+    // One that held a single record, in a log of hardly more than its header.
+    let small = Simulated::new(1);
+    open(&small).expect("opens").keyspace("main").expect("a keyspace").insert("k", "v").expect("inserts");
+    small.remove_file("CURRENT").expect("is there");
+    for error in [writable, read_only, open(&small).expect_err("no CURRENT")] {
         assert!(matches!(&error, Error::Corrupt { file, .. } if file == "CURRENT"), "{error}");
     }
 }

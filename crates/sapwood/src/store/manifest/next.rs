@@ -107,7 +107,8 @@ impl Next {
     /// checkpoint.
     pub fn replace(self) -> Result<(Output, u64)> {
         let Self { output, checkpoint_len, mut unless_kept, .. } = self;
-        output.volume.sync_directory()?;
+        // Other files have new names in it too, and no later sync would tell of this failure.
+        output.volume.sync_directory().map_err(Error::undecided)?;
         // Once `CURRENT` is written this manifest may be valid, so its file stays; unless the disk was full,
         // since then nothing has changed.
         let name = unless_kept.name.take();
