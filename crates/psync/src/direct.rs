@@ -135,7 +135,8 @@ pub(crate) fn ask(_: &mut OpenOptions) {}
 /// that is all of it.
 ///
 /// Only on file systems that overwrite in place, so that writing again needs no space: a full disk is no reason
-/// for a sync to fail. Btrfs does not, and would also sync the whole file.
+/// for a sync to fail. Btrfs does not, and would also sync the whole file. (XFS does, but for blocks that a reflink shares:
+/// on a full disk that is an error here, where a sync might have succeeded.)
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn sync_part(file: &File, data: &[u8], offset: u64) -> io::Result<bool> {
     /// `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC` and `TMPFS_MAGIC` of <linux/magic.h>.

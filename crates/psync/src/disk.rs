@@ -4,7 +4,7 @@
 //! 1. A request reaches the backend only after its whole set has been checked against the contract of
 //!    [`Device`].
 //! 2. A file id is never reused.
-//! 3. No call to this volume can cut or release the part of a file that a window shows.
+//! 3. No call with a file's id can cut or release the part of that file that a window of this id shows.
 
 use crate::completion::{complete, complete_one};
 use crate::in_flight::Flight;

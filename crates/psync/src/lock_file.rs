@@ -22,7 +22,8 @@ pub(crate) fn take(directory: &Path, kind: LockKind, holder: &str) -> Result<Loc
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
     let file = match opened {
         Err(error) if kind == LockKind::Shared && is_read_only(&error) => match File::open(&path) {
-            // A process that cannot write here need not keep anyone out, and there is no file to lock.
+            // There is no file to lock. A writer of another user who may write here, and comes later, is not kept out:
+            // what it writes over is then told as damage.
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(
                     "{} is read-only and has no file {NAME}: read without a lock",
@@ -88,7 +89,8 @@ impl Drop for Held {
 
 /// The holder of the lock that we just failed to take on `file`.
 fn found_holder(file: &File) -> String {
-    // If the lock can be shared, only sharers hold it, and the text is that of a writer that died.
+    // If the lock can be shared, only sharers hold it (or the holder has just let go), and the text is that of a writer
+    // that died.
     if file.try_lock_shared().is_ok() {
         let _ = file.unlock();
         return "one or more readers".to_owned();

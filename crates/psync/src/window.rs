@@ -25,8 +25,8 @@ pub trait Window: Send {
     /// The range of the file that can be stored to.
     fn range(&self) -> Range<u64>;
 
-    /// Copies `data` to byte `offset` of the file. `Ok(false)`: nothing was stored, and further stores will
-    /// fail too; write instead.
+    /// Copies `data` to byte `offset` of the file. `Ok(false)`: nothing was stored, and further stores are likely to
+    /// be refused too; write instead.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for bytes outside [`Window::range`].

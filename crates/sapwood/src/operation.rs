@@ -24,7 +24,7 @@ impl KeyspaceId {
 /// Counts operations since the database was created; the newest operation on a key wins.
 pub(crate) type SeqNo = u64;
 
-/// Numbers that are counted up are below this one in every file, so that they can be. A billion a second reach it in
+/// Numbers that are counted up are below this one in every manifest, so that they can be. A billion a second reach it in
 /// 146 years.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 

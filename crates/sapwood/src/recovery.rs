@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. Nothing in the directory is changed before everything needed has been read and found sound.
 //! 2. A directory that holds anything other than a database is refused and left alone.
-//! 3. After a crash at any point of opening or creating, the database can be opened.
+//! 3. After a crash at any point of opening or creating, the database can be opened: to write, as soon as there is space
+//!    for a copy of the manifest and a log file.
 
 #[cfg(test)]
 mod tests;

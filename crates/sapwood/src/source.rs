@@ -1,7 +1,7 @@
 //! Sequential reading of files through a window of 1 MiB: logs and manifests.
 //!
 //! Invariants:
-//! Memory: one window, and what is copied out of it.
+//! 1. Memory: one window, and what is copied out of it.
 //! 2. A failed read is an error, never the end of the file.
 
 use crate::error::Result;

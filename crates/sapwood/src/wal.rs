@@ -36,7 +36,8 @@
 //! What the engine must do for the log:
 //! 1. The manifest names the oldest and the newest generation (`low`, `high`). The newest is begun
 //!    ([`WalWriter::begin`]) and noted before a commit in it is acknowledged as durable. The oldest is durably
-//!    noted before [`WalWriter::take_below`].
+//!    noted before [`WalWriter::take_below`]. (On a full disk the newest may be begun and not noted. Recovery finds
+//!    what was synced there nevertheless, but would not miss the file if it were gone.)
 //! 2. Sequence numbers are consecutive, in the order of [`WalWriter::append`]. Those of retracted records are
 //!    reused.
 

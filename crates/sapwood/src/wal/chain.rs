@@ -4,8 +4,9 @@
 //! 1. Each header names the generation that it continues, and how many of that generation's bytes are valid.
 //!    Generations that are not on this chain are void, and are not read.
 //! 2. Only files beyond the manifest's `high` may have a broken header: they were never begun. Nothing in such
-//!    a file was promised to be durable, since its header would have been made durable and noted first. If a
-//!    record in it testifies otherwise, that proves damage.
+//!    a file was promised to be durable, since its header would have been made durable and noted first (on a
+//!    full disk, only made durable: then a damaged header is taken for one that was never begun, unless a record
+//!    testifies otherwise). If a record in it testifies otherwise, that proves damage.
 
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};

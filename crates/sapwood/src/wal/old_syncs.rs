@@ -5,8 +5,9 @@
 //! 1. Only one sync runs at a time. An operating system reports a failed write-back only once: of two concurrent
 //!    syncs, one would fail and the other would be believed.
 //! 2. After a failed sync all further ones fail without asking the device. This includes the sync of a header.
-//! 3. Records are synced in the order of generations, so that what counts as durable is a prefix. Only the header
-//!    of the newest generation may be synced earlier: it claims no more than what was durable when it was written.
+//! 3. What counts as durable is a prefix: everything before the oldest generation with something unsynced, and what of
+//!    that was synced. When the newest generation is begun, its first records may be synced before older ones, and do
+//!    not count until then. Its header claims no more than what was durable when it was written.
 
 use super::record::HEADER_LEN;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Reads a manifest from its beginning to the last whole record.
 //!
 //! Invariants:
-//! 1. At most two windows and one record are in memory at a time.
+//! 1. At most two windows, one record and the edit in it are in memory at a time, besides the version.
 //! 2. The data file's length, which never shrinks, bounds what is believed: an edit is refused if the file
 //!    never had room for its nodes and segments.
 
