@@ -414,7 +414,7 @@ mod tests {
     use crate::node::NodeId;
     use crate::store::log_area::{Fences, Layer, LogArea, Size};
     use crate::store::maplet::KeyHash;
-    use crate::{Database, Durability, Error};
+    use crate::{Database, Durability, Error, Keyspace};
     use parking_lot::Mutex;
     use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
     use std::sync::Arc;
@@ -543,13 +543,18 @@ mod tests {
         }
     }
 
-    /// The record of an edit that nobody knows of was told as damage.
-    #[test]
-    fn a_manifest_that_could_not_be_synced_is_no_damage() {
+    fn opened() -> (Simulated, Database, Keyspace) {
         let volume = Simulated::new(1);
         let shared: Arc<dyn Volume> = Arc::new(volume.clone());
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
         let keyspace = db.keyspace("main").unwrap();
+        (volume, db, keyspace)
+    }
+
+    /// The record of an edit that nobody knows of was told as damage.
+    #[test]
+    fn a_manifest_that_could_not_be_synced_is_no_damage() {
+        let (volume, db, keyspace) = opened();
         keyspace.insert("key", "value").unwrap();
         volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
         db.flush().unwrap_err();
@@ -562,10 +567,8 @@ mod tests {
     /// They are closed when the check ends, and a sync of a closed file is a failed sync.
     #[test]
     fn what_only_a_check_keeps_of_the_log_is_not_synced() {
-        let volume = Simulated::new(1);
-        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
-        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let (volume, db, keyspace) = opened();
+        let engine = &db.handle.engine;
         let low = || engine.state.load().version.wal_low;
         let kept = engine.log.lock().as_mut().unwrap().wal.keep(low());
         let keeping = super::Keeping(engine);
@@ -578,7 +581,7 @@ mod tests {
         let unsynced = engine.log.lock().as_ref().unwrap().wal.unsynced();
         assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
         volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
-        engine.sync_log_below_for_test(low());
+        engine.sync_log_below(low()).unwrap();
         engine.check_writable().unwrap();
         volume.clear_faults();
         kept.verify().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flush or cleansing ends ─▶ tidy_up: portion ─▶ portion ─▶ … ─▶ within the target, or writers wait and it is bearable
-//! nobody writes ───────────▶ collect_the_rest: portion, rest beside readers, portion, …     (crate::idle)
+//! nobody writes ───────────▶ collect_the_rest: portion ─▶ portion ─▶ … ─▶ within the target, or a flush is due   (crate::idle)
 //! ```
 //!
 //! Invariants:
@@ -127,7 +127,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::Database;
-    use crate::cleansing::tests::{cleansed, cleansed_on, with_due};
+    use crate::cleansing::tests::{cleansed, cleansed_on, damage, with_due};
     use crate::store::garbage_collection::allowance_of;
     use crate::store::pager::Gather;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
@@ -242,15 +242,13 @@ mod tests {
             let poor = *victims.iter().find(|segment| live(segment) > 0).unwrap();
             let (_, address) = base.table.iter().find(|(_, at)| at.position.0 / base.span == poor).unwrap();
             engine.pager.forget(address.position);
-            let at = base.segments.file_offset(address.position, address.len as usize, base.span).unwrap();
             let reads = Filter::kinds([OperationKind::Read]).file("data");
             if is_damaged {
-                volume.flip_bit("data", at + u64::from(address.len) / 2, 3).unwrap();
+                damage(&volume, &db, address);
             } else {
                 volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
             }
-            let tidied = tidy_up(&db);
-            tidied.unwrap();
+            tidy_up(&db).unwrap();
             engine.check_writable().unwrap();
             // What can be read the second time is no damage.
             assert!(is_damaged || !engine.has_to_collect(Patience::AtRest));
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn without_space_for_a_portion_it_collects_segment_by_segment() {
+    fn without_space_for_a_portion_it_collects_in_smaller_ones() {
         let volume = Simulated::new(1);
         let db = cleansed_on(&volume, 80_000);
         let engine = &db.handle.engine;

@@ -4,8 +4,9 @@ use crate::budget::Need;
 use crate::cleansing::Growth;
 use crate::store::attempt::Attempt;
 use crate::store::log_area::LAYERS_MAX;
+use crate::store::mapping_table::Address;
 use crate::store::node_reader::Leave;
-use crate::store::pager::Gather;
+use crate::store::pager::{FILE, Gather};
 use crate::tree::cleanse::to_leaves;
 use crate::tree::logged;
 use crate::tree::sweep::Due;
@@ -70,6 +71,15 @@ pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
     db
 }
 
+/// Flips a bit of a node on the device, and drops it from the cache.
+pub(crate) fn damage(volume: &Simulated, db: &Database, node: Address) {
+    let engine = &db.handle.engine;
+    let version = Arc::clone(&engine.state.load().version);
+    let at = version.segments.file_offset(node.position, node.len as usize, version.span).unwrap();
+    volume.flip_bit(FILE, at + u64::from(node.len) / 2, 1).unwrap();
+    engine.pager.forget(node.position);
+}
+
 /// Each flush came to that block first, failed there, and left all the others.
 #[test]
 fn a_block_that_cannot_be_read_is_stepped_over() {
@@ -81,9 +91,7 @@ fn a_block_that_cannot_be_read_is_stepped_over() {
     let damaged = view.block_at(&due[3].low).unwrap().unwrap().id;
     let block = view.node(damaged, 1).unwrap();
     let (_, leaf) = view.leaves_of(&block).next().unwrap();
-    engine.pager.forget(leaf.position);
-    let at = version.segments.file_offset(leaf.position, leaf.len as usize, version.span).unwrap();
-    volume.flip_bit("data", at + u64::from(leaf.len) / 2, 1).unwrap();
+    damage(&volume, &db, leaf);
     let mut left = &due[..];
     let mut guard = engine.writer(Need::default()).unwrap();
     engine.or_poison(|| engine.cleanse_due(guard.get()?, &mut left)).unwrap();

@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// Makes the log of the frozen queue durable.
-    pub(super) fn sync_log_below(&self, wal_low: u64) -> Result<()> {
+    pub fn sync_log_below(&self, wal_low: u64) -> Result<()> {
         let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
         // A check may have kept older ones, which are closed when it ends.
         let needed = self.state.load().version.wal_low..wal_low;
@@ -40,11 +40,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    #[cfg(test)]
-    pub fn sync_log_below_for_test(&self, wal_low: u64) {
-        self.sync_log_below(wal_low).unwrap();
     }
 
     /// Durably begins the generation after the frozen queue's log, before the manifest says that the log starts

@@ -104,6 +104,19 @@ struct Divider {
     divided: u64,
 }
 
+impl Divider {
+    /// Notes what lasts now. Returns whether that is another capacity than the one divided last.
+    fn note(&mut self, capacity: u64, at: Duration) -> bool {
+        let lasting = self.lasting.of(capacity, at);
+        std::mem::replace(&mut self.divided, lasting) != lasting
+    }
+
+    /// The records' memory of what lasts, as it is wanted.
+    fn records(&mut self) -> u64 {
+        within(self.divided, self.wanted.records_of(self.divided))
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Border {
@@ -143,7 +156,8 @@ impl Border {
     fn set_capacity_at(&self, capacity: u64, at: Duration, divide: impl FnOnce(Division)) {
         let mut divider = self.divider.lock();
         self.capacity.store(capacity, Relaxed);
-        self.divide_as_wanted(&mut divider, capacity, at, divide);
+        divider.note(capacity, at);
+        divide(self.division(capacity, divider.records()));
     }
 
     /// Divides anew what has lasted for long enough by now. Called now and then when the capacity does not change.
@@ -154,21 +168,9 @@ impl Border {
     fn look_again_at(&self, at: Duration, divide: impl FnOnce(Division)) {
         let mut divider = self.divider.lock();
         let capacity = self.capacity();
-        if divider.lasting.of(capacity, at) != divider.divided {
-            self.divide_as_wanted(&mut divider, capacity, at, divide);
+        if divider.note(capacity, at) {
+            divide(self.division(capacity, divider.records()));
         }
-    }
-
-    fn divide_as_wanted(
-        &self,
-        Divider { wanted, lasting, divided }: &mut Divider,
-        capacity: u64,
-        at: Duration,
-        divide: impl FnOnce(Division),
-    ) {
-        *divided = lasting.of(capacity, at);
-        let records = within(*divided, wanted.records_of(*divided));
-        divide(self.division(capacity, records));
     }
 
     /// Counts a vote. Enough votes move the border.
@@ -187,20 +189,15 @@ impl Border {
         if lean.abs() >= STEP
             && let Some(mut divider) = self.divider.try_lock()
         {
-            let Divider { wanted, lasting, divided } = &mut *divider;
             let lean = self.lean.swap(0, Relaxed);
             let capacity = self.capacity();
-            let lasting = lasting.of(capacity, at());
             // What lasts now was not wanted by anybody's vote.
-            let before = if std::mem::replace(divided, lasting) == lasting {
-                self.records.load(Relaxed)
-            } else {
-                within(lasting, wanted.records_of(lasting))
-            };
-            let records = within(lasting, before.saturating_add_signed(lean));
+            let before =
+                if divider.note(capacity, at()) { divider.records() } else { self.records.load(Relaxed) };
+            let records = within(divider.divided, before.saturating_add_signed(lean));
             // If one side has all that it may have, votes go on but do nothing.
             if records != before {
-                wanted.moved(records as i64 - before as i64);
+                divider.wanted.moved(records as i64 - before as i64);
             }
             if records != self.records.load(Relaxed) {
                 divide(self.division(capacity, records));
