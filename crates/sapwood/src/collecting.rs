@@ -76,11 +76,11 @@ impl Engine {
                 done => done,
             };
             match emptied {
-                Err(Failed::Writing(error)) if error.is_disk_full() && budget > *PORTION.start() => {
+                Err(Failed::Other(error)) if error.is_disk_full() && budget > *PORTION.start() => {
                     self.make_room();
                     *most = *PORTION.start();
                 }
-                Err(Failed::Writing(error)) => return Err(error),
+                Err(Failed::Other(error)) => return Err(error),
                 // If all can be read the next time, it was an outage, which may last.
                 Err(Failed::Reading(segment, error)) => {
                     tracing::error!(%error, path = %self.path, segment, "dead space is not collected there for now");
@@ -108,7 +108,7 @@ impl Engine {
         let mut attempt = Attempt::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
         garbage_collection::evacuate(&mut attempt, victims, reading)?;
         let bytes = attempt.bytes();
-        self.commit_attempt(attempt, Trees::Same).map_err(Failed::Writing)?;
+        self.commit_attempt(attempt, Trees::Same).map_err(Failed::Other)?;
         self.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }

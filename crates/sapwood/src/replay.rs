@@ -13,6 +13,8 @@
 //! 3. Memory: two queues, each at most an eighth over its limit, and [`ON_THE_WAY`] portions. Records without
 //!    room are checked like all others, and applied by a second replay, which flushes; it runs only when
 //!    everything has been found sound and is durable.
+//! 4. The log continues what is in the trees: its first record that is not there is the next one, and it reaches at
+//!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
 
 use crate::database_id::DatabaseId;
 use crate::engine::Engine;
@@ -66,13 +68,25 @@ pub(crate) fn replay(
         let mut feed = Feed {
             version: &version,
             from: engine.visible(),
+            has_begun: false,
             gathered: Gathered::default(),
             way: Way::Here(queues),
             scope: is_beside.then_some(scope),
         };
         let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
+        let next = feed.from + 1;
+        if !feed.has_begun && tail.next_seq != next {
+            return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));
+        }
         Ok(Replay { tail, is_whole: feed.end()? })
     })
+}
+
+/// The log does not continue what is in the trees.
+fn not_continued(generation: u64, what: &str, expected: SeqNo, found: SeqNo) -> Error {
+    let what = format!("{what}, which continues what is in the trees");
+    let expected = format!("sequence number {expected}");
+    Error::corrupt(wal::file_name(generation), 0, what, expected, found)
 }
 
 /// Consecutive complete records of one generation.
@@ -163,6 +177,7 @@ struct Feed<'v, 'scope, 'env, 'e> {
     version: &'v Version,
     /// Operations up to this one are already visible.
     from: SeqNo,
+    has_begun: bool,
     gathered: Gathered,
     way: Way<'scope, 'e>,
     /// Set if another thread may insert; it starts with the second portion.
@@ -174,6 +189,9 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         let (generation, first_seq, count) = (record.generation, record.first_seq, u64::from(record.count));
         if first_seq + count - 1 <= self.from {
             return Ok(());
+        }
+        if !std::mem::replace(&mut self.has_begun, true) && first_seq != self.from + 1 {
+            return Err(not_continued(generation, "a record of the log", self.from + 1, first_seq));
         }
         self.check(record)?;
         let Gathered { generation: last, body, .. } = &self.gathered;

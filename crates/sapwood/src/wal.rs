@@ -63,6 +63,8 @@ pub(crate) use reader::{Tail, replay};
 pub(crate) use record::HEADER_LEN;
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
+#[cfg(test)]
+pub(crate) use record::sealed;
 pub(crate) use settle::settle;
 pub(crate) use writer::WalWriter;
 

@@ -1,10 +1,12 @@
 //! What opens after what was killed, failed or was damaged, and what is then there.
 
 use crate::error::Error;
+use crate::operation::put_insert;
 use crate::options::Builder;
+use crate::store::current::{self, Current};
 use crate::store::pager;
 use crate::{Database, Durability, wal};
-use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+use psync::{Access, Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume, Write};
 use std::sync::Arc;
 
 #[test]
@@ -303,4 +305,60 @@ fn a_full_disk_keeps_nobody_from_opening_what_was_closed() {
     volume.clear_faults();
     let db = open().unwrap();
     assert_eq!(db.check().unwrap().records, u64::from(sessions));
+}
+
+/// Files of two times that came together, or a disk that lied about a sync. A gap was believed, and with a log that
+/// ends too early the first commit panicked.
+#[test]
+fn a_log_that_does_not_continue_the_trees_is_damage() {
+    let volume = Simulated::new(1);
+    let db = options(4 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    (1..6).for_each(|number| keyspace.insert(name(number), "before").unwrap());
+    db.flush().unwrap();
+    let (id, low) = (keyspace.id(), db.handle.engine.state.load().version.wal_low);
+    let found = volume.crash();
+    let database = Current::decode(&found.read_file(current::FILE).unwrap(), "").unwrap().database;
+    let with_log = |first_seq, records| {
+        let mut body = Vec::new();
+        put_insert(&mut body, id, b"key", b"value");
+        let log = wal::sealed(database, low, first_seq, std::iter::repeat_n((1, &body[..]), records));
+        let volume = found.crash();
+        let file = volume.open(&wal::file_name(low), Access { write: true, ..Access::default() }).unwrap();
+        volume.resize(file, 0).unwrap();
+        volume.write(&[Write { file, offset: 0, data: &log }]).unwrap();
+        volume
+    };
+    for (first_seq, records, is_sound) in [
+        (6, 0, true),
+        (6, 3, true),
+        (1, 5, true),
+        (1, 7, true),
+        (7, 0, false),
+        (7, 3, false),
+        (1, 0, false),
+        (1, 4, false),
+        (u64::MAX, 0, false),
+    ] {
+        for read_only in [true, false] {
+            let opened =
+                options(4 << 20, 0).read_only(read_only).open_on(Arc::new(with_log(first_seq, records)));
+            match opened {
+                Ok(db) if is_sound => {
+                    let is_there = db.keyspace("main").unwrap().get("key").unwrap().is_some();
+                    assert_eq!(is_there, first_seq + records as u64 > 6, "{records} from {first_seq}");
+                    if !read_only {
+                        db.keyspace("main").unwrap().insert("new", "value").unwrap();
+                    }
+                }
+                Err(error) if !is_sound => {
+                    assert!(
+                        error.is_damage() && error.to_string().contains("continues what is in the trees"),
+                        "{error}"
+                    );
+                }
+                other => panic!("{records} from {first_seq}: {:?}", other.map(drop)),
+            }
+        }
+    }
 }

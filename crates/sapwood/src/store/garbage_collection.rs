@@ -159,7 +159,7 @@ pub(crate) enum Failed {
     /// A node, or one of those read together, could not be read. The first one is in this segment.
     Reading(u64, Error),
     /// Anything else.
-    Writing(Error),
+    Other(Error),
 }
 
 /// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
@@ -185,10 +185,10 @@ pub(crate) fn evacuate(
         (group, rest) = rest.split_at(count);
         let read = pager.fetch(&base.segments, group, Gather::Staged).map_err(|error| {
             let segment = group[0].1.position.0 / base.span;
-            if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Writing(error) }
+            if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Other(error) }
         })?;
         for ((id, _), node) in group.iter().zip(read) {
-            attempt.relocate(*id, &node).map_err(Failed::Writing)?;
+            attempt.relocate(*id, &node).map_err(Failed::Other)?;
         }
     }
     Ok(())

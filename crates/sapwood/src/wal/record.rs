@@ -309,40 +309,55 @@ fn hex32(crc: u32) -> String {
     format!("{crc:#010x}")
 }
 
-/// For fuzzing: a log whose record bodies are pieces of `bytes`, each preceded by its length, followed by as
-/// many zeros as a last single byte says.
+/// For fuzzing: a log whose record bodies are pieces of `bytes`, each preceded by its length and its number of
+/// operations, followed by as many zeros as a last single byte says.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn seal(database: DatabaseId, bytes: &[u8]) -> Vec<u8> {
+    let mut rest = bytes;
+    let records = std::iter::from_fn(|| {
+        let [len, count, after @ ..] = rest else { return None };
+        let (body, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        Some((u32::from(*count), body))
+    });
+    let mut file = sealed(database, 1, 1, records);
+    let zeros = rest.first().map_or(0, |zeros| usize::from(*zeros));
+    file.resize(file.len() + zeros, 0);
+    file
+}
+
+/// A log file that continues no other, with these records: numbers of operations, and bodies.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn sealed<'a>(
+    database: DatabaseId,
+    generation: u64,
+    mut first_seq: SeqNo,
+    records: impl Iterator<Item = (u32, &'a [u8])>,
+) -> Vec<u8> {
     let header = Header {
         database,
-        generation: 1,
+        generation,
         base: Lsn(0),
         previous_generation: 0,
         previous_len: 0,
         durable: Lsn(0),
-        first_seq: 1,
+        first_seq,
     };
     let mut file = header.encode().to_vec();
-    let mut rest = bytes;
-    let mut first_seq = 1;
-    while let [len, count, after @ ..] = rest {
-        let (body, later) = after.split_at(after.len().min(usize::from(*len)));
-        rest = later;
+    for (count, body) in records {
         let head = Head {
             len: body.len() as u32,
             body_crc: crc32c::crc32c(body),
-            count: u32::from(*count),
+            count,
             epoch: 1,
             first_seq,
-            durable: Lsn(u64::from(*count) * 16),
+            durable: Lsn(u64::from(count) * 16),
         };
-        let place = Place { database, generation: 1, offset: file.len() as u64 };
+        let place = Place { database, generation, offset: file.len() as u64 };
         file.extend_from_slice(&head.encode(&place));
         file.extend_from_slice(body);
-        first_seq += u64::from(*count);
+        first_seq += u64::from(count);
     }
-    let zeros = rest.first().map_or(0, |zeros| usize::from(*zeros));
-    file.resize(file.len() + zeros, 0);
     file
 }
 
