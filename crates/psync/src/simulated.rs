@@ -346,9 +346,8 @@ impl Volume for Simulated {
     fn sync_directory(&self) -> Result<()> {
         let mut state = self.state.lock();
         let name = describe(&state);
-        let failed = state.begin(OperationKind::SyncDirectory, "sync", &name)?;
+        let failed = state.try_sync_directory(&name)?;
         state.counters.syncs += 1;
-        state.sync_directory();
         finish(failed, Ok(()))
     }
 

@@ -242,6 +242,38 @@ fn names_are_durable_only_after_the_directory_is() {
 }
 
 #[test]
+fn after_a_failed_sync_of_the_directory_no_later_one_makes_up_for_it() {
+    let mut outcomes = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let volume = Simulated::new(seed);
+        create(&volume, "old");
+        volume.sync_directory().unwrap();
+        create(&volume, "new");
+        volume.remove("old").unwrap();
+        volume.fail_nth(OperationKind::SyncDirectory, 1, Fault::Error, Repeat::Once);
+        volume.sync_directory().unwrap_err();
+        create(&volume, "later");
+        volume.sync_directory().unwrap();
+        let names = |volume: &Simulated| {
+            volume.list().unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&volume), ["later", "new"]);
+        assert_eq!(names(&volume.crash()), ["later", "new"], "a kill loses nothing");
+        let durable = names(&volume.power_loss(0));
+        assert!(durable.iter().any(|name| name == "later"));
+        assert!((1..20).all(|loss| names(&volume.power_loss(loss)) == durable), "nothing is pending");
+        outcomes.insert(durable);
+        let found = volume.crash();
+        found.sync_directory().unwrap();
+        assert!(
+            (0..20).all(|loss| names(&found.power_loss(loss)) == ["later", "new"]),
+            "whoever finds it writes it anew"
+        );
+    }
+    assert_eq!(outcomes.len(), 4, "new or not, old or not: {outcomes:?}");
+}
+
+#[test]
 fn faults_fire_exactly_at_the_nth_operation() {
     type Attempt = fn(&Simulated, FileId) -> psync::Result<()>;
     let attempts: [(OperationKind, Attempt); 12] = [

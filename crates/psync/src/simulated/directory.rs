@@ -1,7 +1,8 @@
 //! The names in a simulated volume: as seen, as durable, and the operations in between.
 //!
 //! Invariants:
-//! 1. applying all of `pending` in order to `durable` gives `seen`;
+//! 1. applying all of `pending` in order to `durable` gives `seen`, until a sync fails: what that loses, only `seen`
+//!    has, until somebody else finds the directory ([`Directory::found`]);
 //! 2. a pending operation records which file it moved. It does nothing if an earlier one on which it depends
 //!    was lost: a rename or removal is done completely or not at all.
 
@@ -45,6 +46,8 @@ pub(super) struct Directory {
     pub(super) seen: BTreeMap<String, Number>,
     durable: BTreeMap<String, Number>,
     pending: Vec<NameChange>,
+    /// A sync has failed.
+    has_lost: bool,
 }
 
 impl Directory {
@@ -53,12 +56,47 @@ impl Directory {
         self.pending.push(change);
     }
 
-    /// Makes the names durable as they are seen.
+    /// Makes durable what is pending.
     pub(super) fn sync(&mut self) {
-        if !self.pending.is_empty() {
-            self.pending.clear();
-            self.durable = self.seen.clone();
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
         }
+    }
+
+    /// What a failed sync leaves: the pending operations selected by `kept` are durable. The next sync does not know of
+    /// the others, though all is seen as before. So a process that tries again must not believe it.
+    pub(super) fn fail_sync(&mut self, kept: impl FnMut(usize) -> bool) {
+        self.durable = self.after_loss(kept).durable;
+        self.pending.clear();
+        self.has_lost = true;
+    }
+
+    /// The directory as another process finds it. What a failed sync has lost can become durable again: a kernel either
+    /// refuses all changes after it, or writes the directory anew with the first change of whoever comes next. (If not, only
+    /// a copy of every file would help.)
+    pub(super) fn found(&self) -> Self {
+        if !self.has_lost {
+            return self.clone();
+        }
+        let (seen, durable) = (&self.seen, &self.durable);
+        let moved = |file: &Number| {
+            durable
+                .iter()
+                .find(|(name, other)| *other == file && seen.get(*name) != Some(file))
+                .map(|(name, _)| name)
+        };
+        let new = seen.iter().filter(|(name, file)| durable.get(*name) != Some(file));
+        let mut pending: Vec<NameChange> = new
+            .map(|(name, file)| match moved(file) {
+                Some(from) => NameChange::Rename { from: from.clone(), to: name.clone(), file: *file },
+                None => NameChange::Create { name: name.clone(), file: *file },
+            })
+            .collect();
+        let gone = durable
+            .iter()
+            .filter(|(name, file)| !seen.contains_key(*name) && !seen.values().any(|other| other == *file));
+        pending.extend(gone.map(|(name, file)| NameChange::Remove { name: name.clone(), file: *file }));
+        Self { seen: seen.clone(), durable: durable.clone(), pending, has_lost: false }
     }
 
     pub(super) fn pending_count(&self) -> usize {
@@ -73,7 +111,7 @@ impl Directory {
                 change.apply(&mut names);
             }
         }
-        Self { seen: names.clone(), durable: names, pending: Vec::new() }
+        Self { seen: names.clone(), durable: names, pending: Vec::new(), has_lost: false }
     }
 
     /// Whether `file` has a name, or could have one again after power loss.

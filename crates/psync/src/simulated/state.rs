@@ -129,7 +129,7 @@ impl State {
     }
 
     pub(super) fn after_crash(&self) -> Self {
-        self.image(self.directory.clone(), self.nodes.clone())
+        self.image(self.directory.found(), self.nodes.clone())
     }
 
     pub(super) fn after_power_loss(&self, seed: u64) -> Self {
@@ -276,8 +276,26 @@ impl State {
         Ok(())
     }
 
+    /// Makes all names durable, or fails: see [`State::begin`] and [`Directory::fail_sync`].
+    pub(super) fn try_sync_directory(&mut self, volume: &str) -> Result<Option<Error>> {
+        let failed = self.begin(OperationKind::SyncDirectory, "sync", volume);
+        if failed.is_err() && !self.off {
+            let mut chance = self.chance();
+            self.directory.fail_sync(|_| chance.random());
+            self.reap_dead();
+        }
+        let failed = failed?;
+        self.sync_directory();
+        Ok(failed)
+    }
+
     pub(super) fn sync_directory(&mut self) {
         self.directory.sync();
+        self.reap_dead();
+    }
+
+    /// Forgets what no name can name any more.
+    fn reap_dead(&mut self) {
         let dead: Vec<Number> =
             self.nodes.iter().filter(|(_, (_, live))| !live).map(|(number, _)| *number).collect();
         for number in dead {

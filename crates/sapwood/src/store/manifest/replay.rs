@@ -79,11 +79,14 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
         return Err((tree.len.max(tree.bytes), what));
     }
     let slots = data_len / span + SLOTS_BEGUN;
-    let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || *number >= u64::MAX / span / 2;
-    match edit.segments.iter().find(outside) {
-        Some((number, slot)) => {
-            Err((u64::from(*slot).saturating_mul(span), format!("segment {number} in slot {slot}")))
-        }
+    // Positions behind such a segment would not be numbers.
+    let is_absurd = |number: u64| number >= u64::MAX / span / 2;
+    let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || is_absurd(*number);
+    if let Some((number, slot)) = edit.segments.iter().find(outside) {
+        return Err((u64::from(*slot).saturating_mul(span), format!("segment {number} in slot {slot}")));
+    }
+    match edit.open_segment.filter(|number| is_absurd(*number)) {
+        Some(number) => Err((number.saturating_mul(span), format!("open segment {number}"))),
         None => Ok(()),
     }
 }
@@ -258,6 +261,29 @@ mod tests {
             ends.push(bytes.len());
         }
         (bytes, ends)
+    }
+
+    /// Positions in the segments that would be begun next would not be numbers.
+    #[test]
+    fn absurd_numbers_of_segments_are_refused() {
+        let last = u64::MAX / CURRENT.span / 2;
+        let with = |edit: &Edit| {
+            let mut bytes = encode_header(&CURRENT, 0);
+            bytes
+                .extend(encode_record(&CURRENT, bytes.len() as u64, 0, false, edit).expect("a short record"));
+            read(&bytes).map(drop)
+        };
+        for (number, is_sound) in [(last - 1, true), (last, false), ((1 << 62) - 1, false)] {
+            for edit in [
+                Edit { open_segment: Some(number), ..Edit::default() },
+                Edit { segments: vec![(number, 0)], open_segment: Some(0), ..Edit::default() },
+            ] {
+                match with(&edit) {
+                    Ok(()) => assert!(is_sound, "{edit:?}"),
+                    Err(error) => assert!(!is_sound && error.to_string().contains("segment"), "{error}"),
+                }
+            }
+        }
     }
 
     fn read(bytes: &[u8]) -> Result<Replayed> {
