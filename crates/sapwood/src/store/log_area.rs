@@ -42,6 +42,7 @@ use crate::store::maplet::{KeyHash, entries_of};
 use crate::store::rent::Rent;
 use bundle::Bundle;
 use row::Row;
+use std::hint::black_box;
 use std::sync::OnceLock;
 
 /// Most layers of a log area: a scan has to merge them.
@@ -141,6 +142,8 @@ impl LogArea {
     /// Pieces that may have a key, newest first: one for each layer that the maplets name.
     pub fn candidates(&self, key: &[u8]) -> impl Iterator<Item = NodeId> {
         let hash = KeyHash::of(key);
+        // One after the other the maplets would be some twenty cache misses.
+        black_box(self.bundles.iter().fold(0, |touched, bundle| touched ^ bundle.maplet().touch(hash)));
         self.bundles.iter().rev().flat_map(move |bundle| {
             let rows = bundle.maplet().candidates(hash).filter_map(|index| bundle.rows().nth(index));
             rows.map(|row| row.pieces.at(row.piece_for(key)))

@@ -160,6 +160,15 @@ impl<'a> Maplet<'a> {
         places.zip(self.words).enumerate().map(move |(index, (at, word))| self.entry(at - index, *word))
     }
 
+    /// Reads a little of what [`Maplet::candidates`] will look at. This waits for no other read, so several maplets
+    /// come from memory at the same time.
+    pub fn touch(self, hash: KeyHash) -> u8 {
+        // Hashes are spread evenly, so the entry is near this one, mostly in the same cache line.
+        let near = (self.words.len() as u64 * u64::from(hash.0 >> LAYER_BITS)) >> HASH_BITS;
+        let word = self.words.get(near as usize).map_or(0, |word| word[0]);
+        word ^ self.tops.first().copied().unwrap_or(0)
+    }
+
     /// Indexes of the layers that may have a key with this hash, newest first, each once.
     pub fn candidates(self, hash: KeyHash) -> impl Iterator<Item = usize> + 'a {
         let bucket = (hash.0 >> LAYER_BITS >> (u16::BITS - self.bits)) as usize;

@@ -1,9 +1,10 @@
 //! A bundle: several layers of a block in one allocation, with one maplet.
 //!
 //! ```text
-//! layers 1 │ changes 4 │ maplet │ a head for each layer │ ids of all pieces, oldest layer first │ fences of all layers
+//! layers, changes │ ─▶ maplet │ a head for each layer │ ids of all pieces, oldest layer first │ fences of all layers
 //! ```
-//! For heads, ids and fences see [`Row`].
+//! For heads, ids and fences see [`Row`]. The counts lie beside those of the area's other bundles: who looks for a key asks
+//! all bundles, and finds with them what to read of each.
 //!
 //! Invariants:
 //! 1. It is immutable, so that versions share it: appending makes another.
@@ -21,12 +22,13 @@ pub(super) const BUNDLE_CHANGES: usize = 256;
 /// The same limit in bytes, since fences may be long.
 const BUNDLE_LEN: usize = 2048;
 
-/// Bytes of the counts at the beginning: layers and changes.
-const SIZES: usize = 1 + 4;
-
 /// Several layers, oldest first; never empty.
 #[derive(Clone, Debug)]
-pub(super) struct Bundle(Arc<[u8]>);
+pub(super) struct Bundle {
+    layers: u8,
+    changes: u32,
+    memory: Arc<[u8]>,
+}
 
 impl Bundle {
     /// A bundle of one layer, with keys of these hashes.
@@ -50,8 +52,6 @@ impl Bundle {
     /// A bundle of `layers` old layers, given by their parts, and a new one. `entries`: of all of them.
     fn made_of(layers: usize, [heads, ids, fences]: [&[u8]; 3], layer: Layer<'_>, entries: &[Entry]) -> Self {
         let mut out = Vec::new();
-        out.push(layers as u8 + 1);
-        out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
         Maplet::put(layers + 1, entries, &mut out);
         out.extend_from_slice(heads);
         Head::of(layer).put(&mut out);
@@ -59,11 +59,11 @@ impl Bundle {
         Row::put_ids(layer, &mut out);
         out.extend_from_slice(fences);
         Row::put_fences(layer, &mut out);
-        Self(out.into())
+        Self { layers: layers as u8 + 1, changes: entries.len() as u32, memory: out.into() }
     }
 
     fn split(&self) -> (Maplet<'_>, &[u8]) {
-        Maplet::split(self.len(), self.changes(), &self.0[SIZES..])
+        Maplet::split(self.len(), self.changes(), &self.memory)
     }
 
     /// The bytes of all heads, ids and fences.
@@ -78,13 +78,12 @@ impl Bundle {
 
     /// How many layers there are.
     pub fn len(&self) -> usize {
-        usize::from(self.0[0])
+        usize::from(self.layers)
     }
 
     /// Number of changes in all layers.
     pub fn changes(&self) -> usize {
-        let [a, b, c, d] = [self.0[1], self.0[2], self.0[3], self.0[4]];
-        u32::from_le_bytes([a, b, c, d]) as usize
+        self.changes as usize
     }
 
     pub fn maplet(&self) -> Maplet<'_> {
@@ -112,12 +111,12 @@ impl Bundle {
 
     /// Whether a layer of so many changes goes into this bundle, not into a new one.
     pub fn takes(&self, changes: usize) -> bool {
-        self.len() < LAYERS && self.changes() + changes <= BUNDLE_CHANGES && self.0.len() <= BUNDLE_LEN
+        self.len() < LAYERS && self.changes() + changes <= BUNDLE_CHANGES && self.memory.len() <= BUNDLE_LEN
     }
 
     /// Bytes of memory, with the overhead of the allocator and the reference counts.
     pub fn memory(&self) -> usize {
-        16 + 12 + self.0.len()
+        16 + 12 + self.memory.len()
     }
 
     /// Bytes that are copied if the next layer goes into this bundle.
@@ -128,7 +127,7 @@ impl Bundle {
     /// Whether both are the same memory.
     #[cfg(test)]
     pub fn is_shared_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.memory, &other.memory)
     }
 }
 
