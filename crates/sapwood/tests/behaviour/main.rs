@@ -1,6 +1,5 @@
 //! What the store does while nothing goes wrong: answers, space, memory of the cache.
 
-mod closing;
 mod concurrent;
 mod long_records;
 mod model;
