@@ -12,7 +12,8 @@ Forms:
          Any other: the value is the row as a JSON object, the key is --key-column or
          the first column
   jsonl  {\"key\":\"a\",\"value\":\"1\"}, or key_base64 and value_base64.
-         Any other object: the value is the line itself, the key is --key-column or \"key\"
+         Any other object: the value is the line itself, the key is --key-column or \"key\".
+         Numbers are taken as they are written
   mdb    what mdb_dump and db_dump write; their databases become keyspaces of the same name
 
 Examples:

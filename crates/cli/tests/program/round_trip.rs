@@ -85,3 +85,23 @@ fn every_durability_and_batch_loads_the_same() {
         assert_eq!(place.run(&["dump", "x.db", "-k", durability]).ends(0).out, text);
     }
 }
+
+/// Numbers of more digits than a processor's have stay apart, as keys and in values, through every format.
+#[test]
+fn numbers_keep_their_digits() {
+    let place = Place::new();
+    let numbers = ["-0", "1", "1.0", "123456789012345678901", "123456789012345678902", "1e400"];
+    let lines = numbers.map(|number| format!("{{\"id\":{number},\"deep\":{{\"n\":[{number}]}}}}\n"));
+    place
+        .feed(&["load", "x.db", "--format", "jsonl", "--key-column", "id"], lines.concat().as_bytes())
+        .ends(0);
+    let all = place.run(&["dump", "x.db"]).ends(0).out;
+    let pairs: String =
+        numbers.iter().zip(&lines).map(|(number, line)| format!("{number}\t{line}")).collect();
+    assert_eq!(all, pairs);
+    for format in ["tsv", "csv", "jsonl", "mdb"] {
+        let text = place.run(&["dump", "x.db", "--format", format]).ends(0).out;
+        place.feed(&["load", "y.db", "--format", format, "-k", format], text.as_bytes()).ends(0);
+        assert_eq!(place.run(&["dump", "y.db", "-k", format]).ends(0).out, all, "{format}");
+    }
+}
