@@ -1,4 +1,4 @@
-//! csv: a header, then rows (RFC 4180).
+//! csv: a header, then rows (RFC 4180, strictly: see `rows`).
 //!
 //! ```text
 //! key,value                       keys and values themselves
@@ -12,16 +12,19 @@
 //! ```
 //! With a key column told, the value is always the row.
 
-use super::lines::LINE_MAX;
+mod rows;
+
+use self::rows::{FIELD_MAX, Row, Rows};
 use super::{ReadError, Record, RecordReader, RecordWriter};
 use crate::escape::{escape, shown, unescape};
 use std::collections::HashSet;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Write};
 
 /// Reads csv.
 pub struct Reader<R> {
-    rows: csv::Reader<Limited<R>>,
-    header: Option<csv::StringRecord>,
+    rows: Rows<R>,
+    row: Row,
+    header: Option<Vec<String>>,
     key_column: Option<String>,
     key_index: usize,
     kind: Kind,
@@ -39,34 +42,12 @@ enum Kind {
 const PLAIN: [&str; 2] = ["key", "value"];
 const ESCAPED: [&str; 2] = ["key_escaped", "value_escaped"];
 
-#[derive(Debug, thiserror::Error)]
-#[error("a row of more than {LINE_MAX} bytes; is a quote left open?")]
-struct Endless;
-
-/// Lets no row grow without bound: fails when too much was read since the last row ended.
-struct Limited<R> {
-    input: R,
-    since: std::rc::Rc<std::cell::Cell<usize>>,
-}
-
-impl<R: BufRead> Read for Limited<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.since.get() > LINE_MAX {
-            return Err(io::Error::other(Endless));
-        }
-        let read = self.input.read(buffer)?;
-        self.since.set(self.since.get() + read);
-        Ok(read)
-    }
-}
-
 impl<R: BufRead> Reader<R> {
     /// Reads from `input`; the key is the column `key_column`, by number (from 1) or name.
     pub fn new(input: R, key_column: Option<&str>) -> Self {
-        let limited = Limited { input, since: std::rc::Rc::default() };
-        let rows = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(limited);
         Self {
-            rows,
+            rows: Rows::new(input),
+            row: Row::default(),
             header: None,
             key_column: key_column.map(str::to_owned),
             key_index: 0,
@@ -75,40 +56,23 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn read_row(&mut self) -> Result<Option<(u64, csv::StringRecord)>, ReadError> {
-        let mut row = csv::StringRecord::new();
-        self.rows.get_ref().since.set(0);
-        let line = self.rows.position().line();
-        match self.rows.read_record(&mut row) {
-            Ok(true) => Ok(Some((row.position().map_or(line, csv::Position::line), row))),
-            Ok(false) => Ok(None),
-            Err(error) => {
-                let line = error.position().map_or(line, csv::Position::line);
-                match error.into_kind() {
-                    csv::ErrorKind::Io(error)
-                        if error.get_ref().is_some_and(|inner| inner.is::<Endless>()) =>
-                    {
-                        Err(ReadError::End { line, what: error.to_string() })
-                    }
-                    csv::ErrorKind::Io(error) => Err(ReadError::Io(error)),
-                    csv::ErrorKind::Utf8 { err, .. } => {
-                        let what = format!("column {} is not UTF-8", err.field() + 1);
-                        Err(ReadError::Bad { line, column: 1, what })
-                    }
-                    _ => Err(ReadError::Bad { line, column: 1, what: "expected a row of csv".into() }),
-                }
-            }
-        }
+    /// The fields of the row that was read, as text.
+    fn texts(&self) -> Result<Vec<&str>, ReadError> {
+        let text = |index| {
+            std::str::from_utf8(self.row.field(index)).map_err(|_| {
+                let what = format!("column {} is not UTF-8", index + 1);
+                ReadError::Bad { line: self.row.line, column: 1, what }
+            })
+        };
+        (0..self.row.len()).map(text).collect()
     }
 
     fn read_header(&mut self) -> Result<bool, ReadError> {
-        let (line, header) = match self.read_row() {
-            Ok(None) => return Ok(false),
-            Ok(Some(row)) => row,
-            // Without a header no row means anything.
-            Err(ReadError::Bad { line, what, .. }) => return Err(ReadError::End { line, what }),
-            Err(other) => return Err(other),
-        };
+        if !self.rows.read(&mut self.row)? {
+            return Ok(false);
+        }
+        let header: Vec<String> = self.texts()?.into_iter().map(str::to_owned).collect();
+        let line = self.row.line;
         let end = |what| Err(ReadError::End { line, what });
         let mut seen = HashSet::new();
         if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
@@ -119,50 +83,57 @@ impl<R: BufRead> Reader<R> {
             let by_number =
                 wanted.parse::<usize>().ok().filter(|n| (1..=header.len()).contains(n)).map(|n| n - 1);
             self.key_index = by_name.or(by_number).ok_or_else(|| {
-                let columns = header.iter().take(20).map(escape_short).collect::<Vec<_>>().join(", ");
+                let columns =
+                    header.iter().take(20).map(|name| escape_short(name)).collect::<Vec<_>>().join(", ");
                 ReadError::End { line, what: format!("there is no column {wanted:?}; there are: {columns}") }
             })?;
-        } else if header == PLAIN[..] {
+        } else if header == PLAIN {
             self.kind = Kind::Plain;
-        } else if header == ESCAPED[..] {
+        } else if header == ESCAPED {
             self.kind = Kind::Escaped;
+            // A byte may take four.
+            self.rows.field_max = 4 * FIELD_MAX;
         }
+        self.rows.columns = Some(header.len());
         self.header = Some(header);
         Ok(true)
     }
 
     fn read_one(&mut self) -> Result<Option<Record>, ReadError> {
-        if self.header.is_none() && !self.read_header()? {
+        if self.header.is_none() {
+            match self.read_header() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                // Without a header no row means anything.
+                Err(ReadError::Bad { line, what, .. }) => return Err(ReadError::End { line, what }),
+                Err(other) => return Err(other),
+            }
+        }
+        if !self.rows.read(&mut self.row)? {
             return Ok(None);
         }
-        let Some((line, row)) = self.read_row()? else { return Ok(None) };
-        let header = self.header.clone().unwrap_or_default();
-        let bad = |what: String| ReadError::Bad { line, column: 1, what };
-        if row.len() != header.len() {
-            return Err(bad(format!("expected {} columns, found {}", header.len(), row.len())));
-        }
-        let key = row.get(self.key_index).unwrap_or_default();
+        let texts = self.texts()?;
+        let bad = |what: String| ReadError::Bad { line: self.row.line, column: 1, what };
+        let text = |index: usize| texts.get(index).copied().unwrap_or_default();
+        let key = text(self.key_index);
         if key.is_empty() {
             return Err(bad("the key is empty".into()));
         }
-        let field = |index: usize| row.get(index).unwrap_or_default().as_bytes();
         let unescaped = |index: usize| {
             let what = "expected \\t, \\n, \\r, \\\\ or \\xHH after a backslash";
-            unescape(field(index)).map_err(|_| bad(what.into()))
+            unescape(text(index).as_bytes()).map_err(|_| bad(what.into()))
         };
-        match self.kind {
-            Kind::Plain => {
-                return Ok(Some(Record { keyspace: None, key: field(0).to_vec(), value: field(1).to_vec() }));
+        let (key, value) = match self.kind {
+            Kind::Plain => (key.into(), text(1).into()),
+            Kind::Escaped => (unescaped(0)?, unescaped(1)?),
+            Kind::Table => {
+                let names = self.header.iter().flatten();
+                let object: serde_json::Map<_, _> =
+                    names.zip(&texts).map(|(name, field)| (name.clone(), (*field).into())).collect();
+                (key.into(), serde_json::Value::Object(object).to_string().into_bytes())
             }
-            Kind::Escaped => {
-                return Ok(Some(Record { keyspace: None, key: unescaped(0)?, value: unescaped(1)? }));
-            }
-            Kind::Table => {}
-        }
-        let object: serde_json::Map<_, _> =
-            header.iter().zip(&row).map(|(name, field)| (name.to_owned(), field.into())).collect();
-        let value = serde_json::Value::Object(object).to_string().into_bytes();
-        Ok(Some(Record { keyspace: None, key: key.as_bytes().to_vec(), value }))
+        };
+        Ok(Some(Record { keyspace: None, key, value }))
     }
 }
 
@@ -177,8 +148,7 @@ impl<R: BufRead> RecordReader for Reader<R> {
     }
 
     fn line(&self) -> u64 {
-        // The position is that of what comes next.
-        self.rows.position().line().saturating_sub(1).max(1)
+        self.rows.lines().max(1)
     }
 }
 

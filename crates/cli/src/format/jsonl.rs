@@ -136,7 +136,7 @@ impl<R: BufRead> RecordReader for Reader<R> {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => continue,
                 Ok(Some(line)) => parse(line, self.key_column.as_deref()),
                 Err(error) => {
-                    self.over = true;
+                    self.over = !matches!(error, ReadError::Bad { .. });
                     return Some(Err(error));
                 }
             };

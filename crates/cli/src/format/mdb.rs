@@ -24,6 +24,7 @@ pub struct Reader<R> {
     state: State,
     print: bool,
     database: Option<String>,
+    is_value_unwanted: bool,
 }
 
 #[derive(PartialEq, Eq)]
@@ -36,7 +37,13 @@ enum State {
 impl<R: BufRead> Reader<R> {
     /// Reads from `input`.
     pub fn new(input: R) -> Self {
-        Self { lines: Lines::new(input), state: State::Header { first: true }, print: false, database: None }
+        Self {
+            lines: Lines::new(input),
+            state: State::Header { first: true },
+            print: false,
+            database: None,
+            is_value_unwanted: false,
+        }
     }
 
     fn bad<T>(&mut self, column: usize, what: impl Into<String>) -> Result<T, ReadError> {
@@ -55,7 +62,11 @@ impl<R: BufRead> Reader<R> {
         self.database = None;
         let mut begun = false;
         loop {
-            let Some(line) = self.lines.next_line()? else {
+            let line = match self.lines.next_line() {
+                Err(ReadError::Bad { what, .. }) => return self.end(what),
+                other => other?,
+            };
+            let Some(line) = line else {
                 return if begun || first {
                     self.end("the file ends within a header; expected HEADER=END")
                 } else {
@@ -104,11 +115,12 @@ impl<R: BufRead> Reader<R> {
     fn datum(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
         let print = self.print;
         let decoded = match self.lines.next_line() {
+            Err(ReadError::Bad { what, .. }) => return self.bad(1, what),
             Err(error) => {
                 self.state = State::Over;
                 return Err(error);
             }
-            Ok(None) => return self.end("the file ends within the data; expected DATA=END"),
+            Ok(None) => return self.end(CUT_OFF),
             Ok(Some(b"DATA=END")) => return Ok(None),
             Ok(Some([b' ', text @ ..])) => {
                 if print {
@@ -120,6 +132,10 @@ impl<R: BufRead> Reader<R> {
             // Not skipped: from here on one cannot tell keys from values.
             Ok(Some(_)) => return self.end("expected a line that begins with a space, or DATA=END"),
         };
+        if !self.lines.is_whole {
+            // What is there of the line is no value, although it looks like one.
+            return self.end(CUT_OFF);
+        }
         match decoded {
             Ok(bytes) => Ok(Some(bytes)),
             Err((offset, what)) => self.bad(offset + 1, what),
@@ -138,14 +154,18 @@ impl<R: BufRead> Reader<R> {
                     self.state = State::Data;
                 }
                 State::Data => {
+                    // The value of a bad key is skipped with it, so that keys and values stay paired.
+                    if std::mem::take(&mut self.is_value_unwanted) {
+                        match self.datum() {
+                            Ok(Some(_)) | Err(ReadError::Bad { .. }) => {}
+                            Ok(None) => return self.end(NO_VALUE),
+                            Err(end) => return Err(end),
+                        }
+                    }
                     let Some(key) = (match self.datum() {
-                        // The value of a bad key is skipped with it, so that keys and values stay paired.
                         Err(error @ ReadError::Bad { .. }) => {
-                            return match self.datum() {
-                                Ok(Some(_)) | Err(ReadError::Bad { .. }) => Err(error),
-                                Ok(None) => self.end(NO_VALUE),
-                                Err(end) => Err(end),
-                            };
+                            self.is_value_unwanted = true;
+                            return Err(error);
                         }
                         other => other?,
                     }) else {
@@ -174,6 +194,8 @@ fn from_bytevalue(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
 
 const NOT_TEXT: &str = "this form is text; for the file of an LMDB database itself: \
      mdb_dump -n FILE | sapwood load DB - --format mdb";
+const CUT_OFF: &str =
+    "the file ends within the data; expected DATA=END. Is it cut off? Its last record is left out";
 const NO_VALUE: &str = "the data ends with a key that has no value";
 const LONE_BACKSLASH: &str = "expected \\\\ or two hexadecimal digits after the backslash; \
      some versions of mdb_dump -p write lone backslashes: dump without -p";
@@ -286,6 +308,9 @@ mod tests {
         let found = read(&format!("{header} 6z\n 31\n 62\n 32\nDATA=END\n"));
         assert_eq!(found[0].as_ref().unwrap_err(), "5:2: expected two hexadecimal digits");
         assert_eq!(found[1], record(None, b"b", b"2"));
+        // The line is cut off: half a value is none.
+        let cut = read(&format!("{header} 61\n 31\n 62\n 3132"));
+        assert!(cut.len() == 2 && cut[1].as_ref().unwrap_err().starts_with("8:1: the file ends"), "{cut:?}");
         assert!(read(&format!("{header} 61\n 31\n"))[1].as_ref().unwrap_err().contains("expected DATA=END"));
         assert!(
             read(&format!("{header} 61\nDATA=END\n"))[0]
@@ -307,7 +332,7 @@ mod tests {
         );
         assert_eq!(lost.len(), 2, "keys and values would change places");
         let lost = read(&format!("{header} 6z\nDATA=END\nVERSION=3\n"));
-        assert_eq!(lost[0].as_ref().unwrap_err(), "6:1: the data ends with a key that has no value");
-        assert_eq!(lost.len(), 1);
+        assert_eq!(lost[1].as_ref().unwrap_err(), "6:1: the data ends with a key that has no value");
+        assert_eq!(lost.len(), 2);
     }
 }

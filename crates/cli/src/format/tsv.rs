@@ -47,7 +47,7 @@ impl<R: BufRead> RecordReader for Reader<R> {
                 Ok(Some([])) => continue,
                 Ok(Some(line)) => parse(line),
                 Err(error) => {
-                    self.over = true;
+                    self.over = !matches!(error, ReadError::Bad { .. });
                     return Some(Err(error));
                 }
             };

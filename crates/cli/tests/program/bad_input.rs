@@ -77,6 +77,74 @@ fn keys_and_values_that_are_too_long_are_bad_lines() {
     }
 }
 
+/// A forgotten quote does not make one value of all rows behind it.
+#[test]
+fn an_open_quote_in_csv_swallows_no_rows() {
+    let place = Place::new();
+    let mut text = "name,year\n".to_owned();
+    for index in 0..100_000 {
+        text.push_str(&if index == 50 {
+            "ship50,\"1850\n".to_owned()
+        } else {
+            format!("ship{index},{index}\n")
+        });
+    }
+    place.file("ships.csv", &text);
+    let said = place.run(&["load", "x.db", "ships.csv"]).ends(3);
+    assert!(said.err.contains("ships.csv:52:8: the quote that opens here is never closed"), "{said:?}");
+    assert!(said.err.contains("50 records before it are in the database"), "{said:?}");
+    let said = place.run(&["load", "y.db", "ships.csv", "--skip-bad"]).ends(0);
+    assert!(said.err.contains("99999 records") && said.err.contains("1 malformed skipped"), "{said:?}");
+    assert_eq!(place.run(&["scan", "y.db", "--count"]).ends(0).out, "99999\n");
+    // The next quote in the file closes it, many rows later.
+    let text = text.replace("ship90000,90000", "ship90000,\"1990, or so\"");
+    place.file("ships.csv", &text);
+    place.run(&["load", "z.db", "ships.csv"]).ends(3).tells("ships.csv:52:8: ").tells("closed in line 90002");
+    place.run(&["load", "z.db", "ships.csv", "--skip-bad"]).ends(0).tells("99999 records");
+    assert!(place.run(&["get", "z.db", "ship90000"]).ends(0).out.contains("1990, or so"));
+}
+
+/// What is cut off in the middle of a record is told, and no half of a value is taken for one.
+#[test]
+fn an_input_that_is_cut_off_is_told() {
+    let place = Place::new();
+    let mdb = "VERSION=3\nformat=bytevalue\ntype=btree\nHEADER=END\n 61\n 31\n 62\n 3233";
+    for (format, text, what) in [
+        (
+            "jsonl",
+            "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"val",
+            "2:15: EOF while parsing a string",
+        ),
+        ("csv", "key,value\na,1\nb,\"2", "3:3: the quote that opens here is never closed"),
+        ("tsv", "a\t1\nb\tx\\x4", "2:4: expected \\t"),
+        ("mdb", mdb, "8:1: the file ends within the data"),
+    ] {
+        let said = place.feed(&["load", "x.db", "--format", format, "-k", format], text.as_bytes());
+        said.ends(3).tells(&format!("standard input:{what}")).tells("1 records before it");
+        assert_eq!(place.run(&["dump", "x.db", "-k", format]).ends(0).out, "a\t1\n", "{format}");
+    }
+}
+
+/// A line that is too long is one bad line, and the next is read.
+#[test]
+fn skip_bad_goes_on_behind_a_line_that_is_too_long() {
+    let place = Place::new();
+    let long = "x".repeat(75 << 20);
+    let mdb = "VERSION=3\nformat=print\ntype=btree\nHEADER=END\n a\n 1\n b\n ";
+    for (format, head, tail) in [
+        ("tsv", "a\t1\nb\t", "\nc\t3\n"),
+        ("csv", "key,value\na,1\nb,", "\nc,3\n"),
+        ("jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"", "\"}\n{\"key\":\"c\",\"value\":\"3\"}\n"),
+        ("mdb", mdb, "\n c\n 3\nDATA=END\n"),
+    ] {
+        let text = format!("{head}{long}{tail}");
+        let said =
+            place.feed(&["load", "x.db", "--format", format, "-k", format, "--skip-bad"], text.as_bytes());
+        said.ends(0).tells("more than").tells("1 malformed skipped");
+        assert_eq!(place.run(&["dump", "x.db", "-k", format]).ends(0).out, "a\t1\nc\t3\n", "{format}");
+    }
+}
+
 /// An input that is one endless line is refused with little memory, whatever the format.
 #[test]
 fn a_line_without_end_is_refused() {
