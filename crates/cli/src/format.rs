@@ -10,6 +10,9 @@ pub mod tsv;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
+/// What is wrong with a record that has one.
+const NUL: &str = "a NUL byte, which is in no text; is the file damaged, or binary?";
+
 /// A record from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

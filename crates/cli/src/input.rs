@@ -17,6 +17,8 @@ use std::time::Duration;
 
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 4;
+/// What is looked at before anything is written.
+const BLOCK: usize = 4 << 10;
 /// How soon Ctrl-C is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -71,6 +73,18 @@ impl Input {
         Ok(Self { chunks, chunk: Vec::new(), at: 0, taken: Rc::default() })
     }
 
+    /// The first block, which is not taken by that: as much as there is at once, or all up to the end, and no less than the
+    /// first line or `BLOCK` bytes.
+    pub fn first_block(&mut self) -> io::Result<&[u8]> {
+        while self.chunk.len() < BLOCK && !self.chunk.contains(&b'\n') {
+            match self.chunks.recv() {
+                Ok(chunk) => self.chunk.extend(chunk?),
+                Err(_) => break,
+            }
+        }
+        Ok(&self.chunk)
+    }
+
     /// Bytes that were taken from it so far.
     pub fn taken(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.taken)
@@ -123,6 +137,30 @@ mod tests {
         input.read_to_end(&mut found).unwrap();
         assert_eq!(found, bytes);
         assert_eq!(taken.get(), bytes.len() as u64);
+    }
+
+    #[test]
+    fn the_first_block_is_complete_however_it_comes() {
+        /// Gives a byte at a time.
+        struct Drops(io::Cursor<Vec<u8>>);
+        impl Read for Drops {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let one = buffer.len().min(1);
+                self.0.read(&mut buffer[..one])
+            }
+        }
+        for (bytes, block) in [
+            (b"a\t1\nb\t2\n".to_vec(), 4),
+            (vec![b'x'; 3 * BLOCK], BLOCK),
+            (b"SQLite".to_vec(), 6),
+            (Vec::new(), 0),
+        ] {
+            let mut input = Input::of(Drops(io::Cursor::new(bytes.clone()))).ok().unwrap();
+            assert_eq!(input.first_block().unwrap(), &bytes[..block]);
+            let mut found = Vec::new();
+            input.read_to_end(&mut found).unwrap();
+            assert_eq!(found, bytes);
+        }
     }
 
     #[test]

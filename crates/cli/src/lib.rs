@@ -10,6 +10,7 @@ mod failure;
 pub mod format;
 mod input;
 mod interrupt;
+mod magic;
 mod output;
 mod progress;
 

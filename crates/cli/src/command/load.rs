@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. a record that no database can hold is bad input, as a malformed line is, and keeps no other record out;
-//! 2. whatever ends the load, records that were read before are in the database, and the message says how many.
+//! 2. nothing is written before the first block of the input was looked at, and could be records;
+//! 3. whatever ends the load, records that were read before are in the database, and the message says how many.
 
 use crate::arguments::{Durability, Load};
 use crate::escape::shown;
@@ -10,6 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Format, ReadError, Record};
 use crate::input::Input;
 use crate::interrupt;
+use crate::magic::{self, Found, Remedy};
 use crate::output::tell;
 use crate::progress::{Progress, human_bytes};
 use sapwood::{Batch, Database, Keyspace};
@@ -121,38 +123,86 @@ fn how_to_go_on(options: &Load, format: Format, line: u64) -> String {
     }
 }
 
-/// Compressed bytes make no records, and some may look like it.
-fn refuse_compressed(options: &Load) -> Result<()> {
-    let file = options.file.display();
-    let extension = options.file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
-    let to_text = match extension {
+/// What the extension of a compressed file says, and its program that makes text of it.
+fn filter_of(extension: &str) -> Option<&'static str> {
+    Some(match extension {
         "gz" => "zcat",
         "zst" => "zstdcat",
         "xz" => "xzcat",
         "bz2" => "bzcat",
-        _ => return Ok(()),
-    };
-    if options.format.is_some() {
-        return Ok(());
+        "lz4" => "lz4cat",
+        _ => return None,
+    })
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+}
+
+/// Compressed bytes make no records, and some may look like it.
+fn refuse_compressed(options: &Load) -> Result<()> {
+    let file = options.file.display();
+    match filter_of(extension(&options.file)) {
+        Some(filter) if options.format.is_none() => Err(Failure::Usage(format!(
+            "{file} is compressed; load it so: {filter} {file} | {}",
+            from_pipe(options, None)
+        ))),
+        _ => Ok(()),
     }
-    let format = options.file.file_stem().and_then(|stem| Format::of_file(Path::new(stem)));
-    Err(Failure::Usage(format!(
-        "{file} is compressed; load it so: {to_text} {file} | sapwood load {} - --format {}",
-        options.db.display(),
-        format.unwrap_or(Format::Tsv).name()
-    )))
+}
+
+/// The command that loads what a pipe brings. Its form is what was told, or what the name says that was packed.
+fn from_pipe(options: &Load, format: Option<Format>) -> String {
+    let unpacked = filter_of(extension(&options.file)).and_then(|_| options.file.file_stem().map(Path::new));
+    let by_name = || Format::of_file(unpacked.unwrap_or(&options.file));
+    let format = format.or(options.format).or_else(by_name).unwrap_or(Format::Tsv);
+    format!("sapwood load {} - --format {}", options.db.display(), format.name())
+}
+
+/// Refuses what is none of the forms, before anything is written.
+fn refuse_other(options: &Load, shown: &str, found: &Found) -> Failure {
+    let from_file = options.file != Path::new("-");
+    let file = if from_file { options.file.display().to_string() } else { "FILE".to_owned() };
+    let what_to_do = match found.remedy {
+        Remedy::Filter(filter) if from_file => {
+            format!("load it so: {filter} {file} | {}", from_pipe(options, None))
+        }
+        Remedy::Filter(filter) => {
+            let filter = filter.trim_end_matches(" <");
+            format!("load it so: ... | {filter} | {}", from_pipe(options, None))
+        }
+        Remedy::Export(command, format) => {
+            let told = (format == Format::Tsv).then_some(options.format).flatten();
+            format!(
+                "load it so: {} | {}",
+                command.replace("FILE", &file),
+                from_pipe(options, Some(told.unwrap_or(format)))
+            )
+        }
+        Remedy::Is(format) => {
+            format!("load it with --format {} (or --format tsv if it is none)", format.name())
+        }
+        Remedy::Say(text) => text.to_owned(),
+    };
+    Failure::Other(format!("{shown} is {}; nothing was loaded; {what_to_do}", found.what))
 }
 
 pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
+    super::refuse_file(&options.db)?;
     refuse_compressed(options)?;
-    let (input, total) = Input::open(&options.file)?;
+    let (mut input, total) = Input::open(&options.file)?;
     let taken = input.taken();
     let shown = if options.file == Path::new("-") {
         "standard input".into()
     } else {
         options.file.display().to_string()
     };
-    let format = options.format.or_else(|| Format::of_file(&options.file)).unwrap_or(Format::Tsv);
+    let told = options.format.or_else(|| Format::of_file(&options.file));
+    let format = told.unwrap_or(Format::Tsv);
+    let first = input.first_block().map_err(|error| Failure::Other(format!("{shown}: {error}")))?;
+    if let Some(found) = magic::find(first, format, told.is_none()) {
+        return Err(refuse_other(options, &shown, &found));
+    }
     let db = super::open_to_write(&options.db, memory, true)?;
     interrupt::watch();
     if options.keyspace.is_some() || format != Format::Mdb {
@@ -189,8 +239,14 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
             Err(ReadError::Io(_)) if interrupt::pressed() => {}
             Err(ReadError::Io(error)) => failed = Some(Failure::Other(format!("{shown}: {error}"))),
             Err(error @ ReadError::Bad { .. }) => {
-                failed =
-                    Some(Failure::Other(format!("{shown}:{error}; --skip-bad goes on after such records")));
+                let assumed = if told.is_none() && seen == 0 {
+                    " (taken for tsv, since neither --format nor the name of the file says otherwise)"
+                } else {
+                    ""
+                };
+                failed = Some(Failure::Other(format!(
+                    "{shown}:{error}{assumed}; --skip-bad goes on after such records"
+                )));
             }
             Err(error @ ReadError::End { .. }) => failed = Some(Failure::Other(format!("{shown}:{error}"))),
         }

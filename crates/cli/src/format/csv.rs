@@ -15,7 +15,7 @@
 mod rows;
 
 use self::rows::{FIELD_MAX, Row, Rows};
-use super::{ReadError, Record, RecordReader, RecordWriter};
+use super::{NUL, ReadError, Record, RecordReader, RecordWriter};
 use crate::escape::{escape, shown, unescape};
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
@@ -58,11 +58,11 @@ impl<R: BufRead> Reader<R> {
 
     /// The fields of the row that was read, as text.
     fn texts(&self) -> Result<Vec<&str>, ReadError> {
-        let text = |index| {
-            std::str::from_utf8(self.row.field(index)).map_err(|_| {
-                let what = format!("column {} is not UTF-8", index + 1);
-                ReadError::Bad { line: self.row.line, column: 1, what }
-            })
+        let bad = |what| ReadError::Bad { line: self.row.line, column: 1, what };
+        let text = |index| match std::str::from_utf8(self.row.field(index)) {
+            Ok(text) if text.contains('\0') => Err(bad(format!("column {}: {NUL}", index + 1))),
+            Ok(text) => Ok(text),
+            Err(_) => Err(bad(format!("column {} is not UTF-8", index + 1))),
         };
         (0..self.row.len()).map(text).collect()
     }

@@ -103,7 +103,8 @@ fn text(name: &str, raw: &str) -> Result<Vec<u8>, String> {
 fn parse(line: &[u8], key_column: Option<&str>) -> Result<Record, (usize, String)> {
     let members: Members = serde_json::from_slice(line).map_err(|error| {
         if error.is_data() {
-            return (1, "expected an object: {\"key\": ..., \"value\": ...}".to_owned());
+            let hint = if line.starts_with(b"[") { "; jq -c '.[]' FILE makes lines of an array" } else { "" };
+            return (1, format!("expected an object: {{\"key\": ..., \"value\": ...}}{hint}"));
         }
         // The place is ours to tell; the parser's own "at line 1" is of this line alone.
         let what = error.to_string();

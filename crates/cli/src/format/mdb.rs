@@ -14,7 +14,7 @@
 //! With `format=print` printable bytes stand for themselves, a backslash for `\\`, and other bytes for `\HH`.
 
 use super::lines::Lines;
-use super::{ReadError, Record, RecordReader, RecordWriter};
+use super::{NUL, ReadError, Record, RecordReader, RecordWriter};
 use crate::escape::{hex, shown};
 use std::io::{self, BufRead, Write};
 
@@ -210,6 +210,7 @@ fn from_print(text: &[u8]) -> Result<Vec<u8>, (usize, &'static str)> {
                 let byte = hex(text.get(at + 1..at + 3));
                 (byte.ok_or((at + 1, LONE_BACKSLASH))?, 3)
             }
+            (0, _) => return Err((at + 1, NUL)),
             (other, _) => (*other, 1),
         };
         bytes.push(byte);

@@ -3,12 +3,13 @@
 //! ```text
 //! key TAB value
 //! ```
-//! A line ends with LF or CR LF. In key and value, `\t`, `\n`, `\r`, `\\` and `\xHH` stand for the byte that they name; all other bytes for themselves. Empty
-//! lines are skipped.
+//! A line ends with LF or CR LF. In key and value, `\t`, `\n`, `\r`, `\\` and `\xHH` stand for the byte that they name; all
+//! other bytes for themselves, but for NUL, which is in no text. Empty lines are skipped.
 
 use super::lines::Lines;
-use super::{ReadError, Record, RecordReader, RecordWriter};
+use super::{NUL, ReadError, Record, RecordReader, RecordWriter};
 use crate::escape::{escape, unescape};
+use memchr::memchr;
 use std::io::{self, BufRead, Write};
 
 /// Reads tsv.
@@ -25,6 +26,9 @@ impl<R: BufRead> Reader<R> {
 }
 
 fn parse(line: &[u8]) -> Result<Record, (usize, String)> {
+    if let Some(nul) = memchr(0, line) {
+        return Err((nul, NUL.into()));
+    }
     let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
         return Err((line.len(), "expected a TAB between key and value".into()));
     };

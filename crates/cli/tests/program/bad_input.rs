@@ -197,7 +197,82 @@ fn files_that_are_no_text_say_what_to_do() {
     lmdb.extend(0xbeef_c0de_u32.to_le_bytes());
     lmdb.resize(8192, 0);
     place.file("data.mdb", lmdb);
-    place.run(&["load", "x.db", "data.mdb"]).ends(3).tells("mdb_dump -n FILE | sapwood load DB -");
+    place
+        .run(&["load", "x.db", "data.mdb"])
+        .ends(3)
+        .tells("mdb_dump -n data.mdb | sapwood load x.db - --format mdb");
+    assert!(!place.path("x.db").exists());
+}
+
+/// What would pass for records, or give a wrong reason, is named before anything is written, also in a pipe.
+#[test]
+fn what_is_not_what_it_says_is_named_before_anything_is_written() {
+    let place = Place::new();
+    let utf16 = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let mut tar = b"ships.tsv".to_vec();
+    tar.resize(257, 0);
+    tar.extend_from_slice(b"ustar\0");
+    for (what, content, to_do) in [
+        ("gzip data", b"\x1f\x8b\x08\0ab\tcd\nef\tgh\n".to_vec(), "zcat"),
+        ("zstd data", b"\x28\xb5\x2f\xfd\x04ab\tcd\nef\tgh\n".to_vec(), "zstdcat"),
+        ("bzip2 data", b"BZh91AY&SY\x80\t1\n".to_vec(), "bzcat"),
+        ("xz data", b"\xfd7zXZ\0\tab\n".to_vec(), "xzcat"),
+        ("lz4 data", b"\x04\x22\x4d\x18ab\tcd\n".to_vec(), "lz4cat"),
+        ("a zip archive", b"PK\x03\x04ab\tcd\n".to_vec(), "unzip -p"),
+        ("a tar archive", tar, "unpack it"),
+        ("an SQLite database", b"SQLite format 3\0\x10\0ab\tcd\n".to_vec(), "sqlite3 -csv -header"),
+        (
+            "UTF-16 text",
+            [b"\xff\xfe".to_vec(), utf16("fram\t1892\nvega\t1872\n")].concat(),
+            "iconv -f UTF-16 ",
+        ),
+        ("UTF-16 text without", utf16("fram\t1892\nvega\t1872\n"), "iconv -f UTF-16LE "),
+        ("a parquet file", b"PAR1\x15\x04\0\t\n".to_vec(), "duckdb"),
+        ("a PDF", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\nab\tcd\n".to_vec(), "it has no records"),
+        ("binary data", b"a\t1\nb\0\t2\n".to_vec(), "NUL"),
+        ("text whose lines end as on old Macs", b"a\t1\rb\t2\r".to_vec(), "tr '\\r' '\\n'"),
+        ("JSON, by its looks", b"{\"key\":\t\"a\"}\n".to_vec(), "--format jsonl"),
+        ("a dump of LMDB", b"VERSION=3\nmapsize=1\t\n".to_vec(), "--format mdb"),
+    ] {
+        place.file("input", &content);
+        place.run(&["load", "x.db", "input"]).ends(3).tells(&format!("input is {what}")).tells(to_do);
+        assert!(!place.path("x.db").exists(), "{what}");
+        let said = place.feed(&["load", "x.db"], &content).ends(3);
+        assert!(said.err.contains(&format!("standard input is {what}")), "{said:?}");
+        assert!(!place.path("x.db").exists(), "{what}");
+    }
+    // A command that is told works.
+    place.file("ships.tsv", "fram\t1892\n");
+    let shell = |script: &str| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script]).current_dir(place.path(""));
+        command.status().is_ok_and(|status| status.success())
+    };
+    if shell("gzip -kf ships.tsv && mv ships.tsv.gz ships") {
+        let said = place.run(&["load", "x.db", "ships"]).ends(3);
+        let command = said.err.split_once("load it so: ").unwrap().1.trim();
+        assert!(shell(&command.replace("sapwood", crate::running::PROGRAM)), "{command}");
+        assert_eq!(place.run(&["dump", "x.db"]).ends(0).out, "fram\t1892\n");
+    }
+}
+
+/// Behind the first block a NUL is a bad record, told with its place.
+#[test]
+fn a_nul_byte_is_in_no_record() {
+    let place = Place::new();
+    let many = |line: &str| line.repeat(300_000 / line.len());
+    for (format, head, line, bad, at) in [
+        ("tsv", "", "a\t1\n", "b\t\0\n", ":3: "),
+        ("csv", "key,value\n", "a,1\n", "b,\0\n", ":1: column 2: "),
+        ("jsonl", "", "{\"key\":\"a\",\"value\":\"1\"}\n", "{\"key\":\"\0\"}\n", ":8: control character"),
+        ("mdb", "VERSION=3\nformat=print\nHEADER=END\n", " a\n 1\n", " b\n \0\nDATA=END\n", ":2: "),
+    ] {
+        let text = format!("{head}{}{bad}", many(line));
+        let number = text.trim_end_matches("DATA=END\n").lines().count();
+        let said = place.feed(&["load", "x.db", "--format", format, "-k", format], text.as_bytes()).ends(3);
+        assert!(said.err.contains(&format!("standard input:{number}{at}")), "{said:?}");
+        assert!(place.run(&["scan", "x.db", "-k", format]).ends(0).out == "a\t1\n", "{format}");
+    }
 }
 
 #[test]

@@ -127,6 +127,8 @@ fn a_directory_of_something_else_is_refused_and_left_alone() {
 fn a_database_in_use_names_who_uses_it() {
     let place = Place::new();
     let mut loading = place.command(&["load", "ships.db"]).stdin(Stdio::piped()).spawn().unwrap();
+    // Opened once there is something to load.
+    std::io::Write::write_all(loading.stdin.as_mut().unwrap(), b"beagle\t1820\n").unwrap();
     until("the database is open", || is_open(&place.path("ships.db")));
     let holder = format!("process {}", loading.id());
     place.run(&["put", "ships.db", "a", "b"]).ends(3).tells("ships.db is in use by").tells(&holder);
