@@ -8,9 +8,12 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, PIECE};
 use crate::operation::KeyspaceId;
+use crate::replay::check_record;
+use crate::store::current::Current;
 use crate::store::manifest;
 use crate::store::pager::{FILE, Gather};
 use crate::store::version::Version;
+use crate::wal::{self, Record};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -36,15 +39,17 @@ pub struct Checked {
     pub bytes: u64,
     /// Average fill of the leaves, in percent of the target leaf size. Can exceed 100 when values are large.
     pub leaf_fill_percent: f64,
-    /// Log records that are not yet in the trees (count).
+    /// Records of the log's files that are still needed (count). Each is a commit, or several.
     pub log_records: u64,
+    /// Changes in them that are not yet in the trees (count).
+    pub log_changes: u64,
 }
 
 impl std::fmt::Display for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {} changes in {} log pieces, {:.1} MiB; {} log records",
+            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {} changes in {} log pieces, {:.1} MiB; {} log records with {} changes that are not in the trees yet",
             self.records,
             self.keyspaces,
             self.leaves,
@@ -53,7 +58,8 @@ impl std::fmt::Display for Checked {
             self.logged_changes,
             self.log_pieces,
             self.bytes as f64 / (1 << 20) as f64,
-            self.log_records
+            self.log_records,
+            self.log_changes
         )
     }
 }
@@ -76,6 +82,9 @@ struct Check<'a> {
 
 impl Engine {
     pub fn check(&self) -> Result<Checked> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
         let (state, _) = self.view();
         let version = Arc::clone(&state.version);
         let mut check = Check {
@@ -96,6 +105,7 @@ impl Engine {
                 bytes: 0,
                 leaf_fill_percent: 0.0,
                 log_records: 0,
+                log_changes: 0,
             },
         };
         check.trees()?;
@@ -117,6 +127,9 @@ impl Engine {
 impl Check<'_> {
     /// Records damage. Any other error ends the check.
     fn note(&mut self, error: Error) -> Result<()> {
+        if let Error::Damaged { damage } = error {
+            return damage.into_iter().try_for_each(|error| self.note(error));
+        }
         if !error.is_damage() {
             return Err(error);
         }
@@ -359,16 +372,24 @@ impl Check<'_> {
     /// the one checked.
     fn manifest(&mut self) -> Result<()> {
         let engine = self.engine;
-        let (current, source, epoch) = {
+        let volume = &*engine.volume;
+        let read = {
             let manifest = engine.manifest.lock();
-            let Some(manifest) = manifest.as_ref() else { return Ok(()) };
-            match manifest.content(&*engine.volume) {
-                Ok((current, source)) => (current, source, engine.state.load().version.epoch),
-                Err(error) => return self.note(error),
-            }
+            let on_disk = Current::read(volume);
+            let content = manifest.as_ref().map(|manifest| manifest.content(volume));
+            // Nobody writes to a database that is open read-only.
+            let content = content.unwrap_or_else(|| {
+                let current = on_disk.clone()?;
+                Ok((current, manifest::source(volume, &current)?))
+            });
+            on_disk.and(content).map(|content| (content, engine.state.load().version.epoch))
+        };
+        let ((current, source), epoch) = match read {
+            Ok(read) => read,
+            Err(error) => return self.note(error),
         };
         // Read without the lock, since flushes wait for that.
-        let data_len = engine.volume.len(engine.data)?;
+        let data_len = volume.len(engine.data)?;
         match manifest::decode(source, &current, data_len, &Arc::default()) {
             Ok(replayed) if replayed.version.epoch == epoch => {}
             Ok(replayed) => {
@@ -383,16 +404,30 @@ impl Check<'_> {
         let engine = self.engine;
         let kept = {
             let mut log = engine.log.lock();
-            let Some(log) = log.as_mut() else { return Ok(()) };
-            log.wal.keep(engine.state.load().version.wal_low)
+            log.as_mut().map(|log| log.wal.keep(engine.state.load().version.wal_low))
         };
-        let _kept = Keeping(engine);
+        let _kept = kept.is_some().then_some(Keeping(engine));
+        // After `kept`, so that it has the keyspaces of all that is kept.
+        let version = Arc::clone(&engine.state.load().version);
+        let (mut records, mut changes) = (0, 0);
+        let mut each = |record: &Record| {
+            records += 1;
+            let last = record.first_seq + u64::from(record.count) - 1;
+            changes += last.saturating_sub(version.flushed_seq.max(record.first_seq - 1));
+            check_record(&version, record)
+        };
         // Read without the lock, since commits wait for that.
-        match kept.verify() {
-            Ok(records) => self.checked.log_records = records,
-            Err(error) => self.note(error)?,
-        }
-        Ok(())
+        let verified = match kept {
+            Some(kept) => kept.verify(&mut each),
+            // Open read-only: nobody writes to the log, which is read as it is for opening.
+            None => Current::read(&*engine.volume).and_then(|current| {
+                let (low, high) = (version.wal_low, version.wal_high);
+                wal::replay(&*engine.volume, current.database, low, high, &mut |record| each(&record))
+                    .map(drop)
+            }),
+        };
+        (self.checked.log_records, self.checked.log_changes) = (records, changes);
+        verified.or_else(|error| self.note(error))
     }
 }
 
@@ -584,7 +619,7 @@ mod tests {
         engine.sync_log_below(low()).unwrap();
         engine.check_writable().unwrap();
         volume.clear_faults();
-        kept.verify().unwrap();
+        kept.verify(&mut |_| Ok(())).unwrap();
         drop(keeping);
         db.check().unwrap();
     }

@@ -301,6 +301,11 @@ impl Engine {
         self.flush.notify();
     }
 
+    /// Whether the database was closed. Other handles may still be there.
+    pub fn is_closed(&self) -> bool {
+        matches!(*self.poison.lock(), Some(Error::Closed)) || (!self.read_only && self.log.lock().is_none())
+    }
+
     /// Returns an error if writes are refused.
     pub fn check_writable(&self) -> Result<()> {
         if self.read_only {

@@ -89,6 +89,23 @@ fn not_continued(generation: u64, what: &str, expected: SeqNo, found: SeqNo) -> 
     Error::corrupt(wal::file_name(generation), 0, what, expected, found)
 }
 
+/// Checks that a record is what a commit wrote. Its checksum only proves that it is unchanged, not that it was
+/// right.
+pub(crate) fn check_record(version: &Version, record: &Record) -> Result<()> {
+    let wrong = |what: &str| {
+        let file = wal::file_name(record.generation);
+        Error::corrupt(file, 0, "a record of the log", "whole operations", what)
+    };
+    let mut count = 0;
+    for operation in Operations::new(&record.body) {
+        if !version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
+            return Err(wrong("a keyspace that does not exist"));
+        }
+        count += 1;
+    }
+    if count == record.count { Ok(()) } else { Err(wrong("another number of operations than it says")) }
+}
+
 /// Consecutive complete records of one generation.
 struct Portion {
     generation: u64,
@@ -193,7 +210,7 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         if !std::mem::replace(&mut self.has_begun, true) && first_seq != self.from + 1 {
             return Err(not_continued(generation, "a record of the log", self.from + 1, first_seq));
         }
-        self.check(record)?;
+        check_record(self.version, record)?;
         let Gathered { generation: last, body, .. } = &self.gathered;
         if !body.is_empty() && (generation != *last || body.len() + record.body.len() > PORTION) {
             self.send_gathered()?;
@@ -208,23 +225,6 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         gathered.count += count;
         gathered.body.extend_from_slice(&record.body);
         Ok(())
-    }
-
-    /// Checks that a record is what a commit wrote. Its checksum only proves that it is unchanged, not that it
-    /// was right.
-    fn check(&self, record: &Record) -> Result<()> {
-        let wrong = |what: &str| {
-            let file = wal::file_name(record.generation);
-            Error::corrupt(file, 0, "a record of the log", "whole operations", what)
-        };
-        let mut count = 0;
-        for operation in Operations::new(&record.body) {
-            if !self.version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
-                return Err(wrong("a keyspace that does not exist"));
-            }
-            count += 1;
-        }
-        if count == record.count { Ok(()) } else { Err(wrong("another number of operations than it says")) }
     }
 
     fn send_gathered(&mut self) -> Result<()> {

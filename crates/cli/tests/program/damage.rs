@@ -78,3 +78,15 @@ fn files_that_are_missing_or_cut_off_are_damage() {
     place.run(&["check", "ships.db"]).ends(1).tells("the data file is missing");
     assert!(!data.exists());
 }
+
+/// It said "0 records" and "0 log records" of records that are in the log.
+#[test]
+fn what_is_in_the_log_alone_is_checked_too() {
+    let place = Place::new();
+    for key in ["fram", "vega", "gjoa"] {
+        place.run(&["put", "ships.db", key, "1872"]).ends(0);
+    }
+    let said = place.run(&["check", "ships.db"]).ends(0).out;
+    assert!(said.contains("3 changes that are not in the trees yet"), "{said}");
+    assert!(!said.contains("; 0 log records"), "{said}");
+}

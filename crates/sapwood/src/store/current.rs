@@ -18,7 +18,7 @@ use crate::bytecode::Reader;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
-use psync::{Access, Volume, Write};
+use psync::{Access, Read, Volume, Write};
 
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
@@ -48,6 +48,26 @@ impl Current {
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
+    }
+
+    /// Reads and decodes what `volume` has.
+    pub fn read(volume: &dyn Volume) -> Result<Self> {
+        let file = match volume.open(FILE, Access::default()) {
+            Err(psync::Error::NotFound { .. }) => {
+                return Err(Error::corrupt(FILE, 0, "it is missing", "a file", "none"));
+            }
+            other => other?,
+        };
+        // A large file is not ours, and its beginning tells.
+        let result = volume.len(file).and_then(|len| {
+            let mut bytes = vec![0; len.min(4096) as usize];
+            if !bytes.is_empty() {
+                volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
+            }
+            Ok(bytes)
+        });
+        volume.close(file)?;
+        Self::decode(&result?, &volume.describe())
     }
 
     /// Decodes what `encode` wrote; `path` is for messages.

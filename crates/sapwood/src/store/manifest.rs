@@ -19,7 +19,7 @@ mod replay;
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
-pub(crate) use replay::{Replayed, decode, replay};
+pub(crate) use replay::{Replayed, decode, replay, source};
 
 use crate::error::{Error, Result};
 use crate::source::FileSource;

@@ -5,10 +5,11 @@
 //! it, and refused ones cut off there.
 
 use super::chain::{Stop, chain};
-use super::file_name;
+use super::reader::record;
 use super::walker::{Found, Walker};
 use super::window;
 use super::writer::WalWriter;
+use super::{Record, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use psync::Volume;
@@ -40,20 +41,24 @@ impl WalWriter {
 
     #[cfg(test)]
     pub fn verify(&mut self, low: u64) -> Result<u64> {
-        let found = self.keep(low).verify();
+        let mut records = 0;
+        let found = self.keep(low).verify(&mut |_| {
+            records += 1;
+            Ok(())
+        });
         self.let_go();
-        found
+        found.map(|()| records)
     }
 }
 
 impl Kept {
-    /// Reads back and checks all of it. Returns the number of records.
+    /// Reads back and checks all of it. Passes every record to `each`, whose error is damage of the record.
     ///
     /// # Errors
     /// The damage ([`Error::Damaged`] if there is more than one, at most one per file), or an error of the
     /// device.
-    pub fn verify(&self) -> Result<u64> {
-        let (mut records, mut damage) = (0, Vec::new());
+    pub fn verify(&self, each: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
+        let mut damage = Vec::new();
         let links = chain(&*self.volume, self.database, self.low, self.generation, Some(self.len))?;
         let mut follow = None;
         for link in &links {
@@ -73,7 +78,12 @@ impl Kept {
             let mut walker = Walker::new(source, link, follow_on);
             follow = loop {
                 match walker.next()? {
-                    Found::Record(..) => records += 1,
+                    Found::Record(head, body) => {
+                        if let Err(wrong) = each(&record(link.header.generation, &head, body)) {
+                            damage.push(wrong);
+                            break None;
+                        }
+                    }
                     Found::End => break Some(walker.follow),
                     Found::Bad(flaw) => {
                         damage.push(flaw.at(file_name(link.header.generation), walker.at));
@@ -84,7 +94,7 @@ impl Kept {
             };
         }
         match damage.len() {
-            0 => Ok(records),
+            0 => Ok(()),
             1 => Err(damage.remove(0)),
             _ => Err(Error::Damaged { damage }),
         }

@@ -281,6 +281,74 @@ fn one_writer_or_many_readers() {
     assert!(first.check().is_ok());
 }
 
+/// A database of which `count` records are in the log alone.
+fn only_logged(count: u64) -> Simulated {
+    let volume = Simulated::new(8);
+    let db = open(&volume).expect("opens");
+    let keyspace = db.keyspace("main").expect("is made");
+    for number in 0..count {
+        keyspace.insert(number.to_be_bytes(), [7; 20]).expect("inserted");
+    }
+    drop(keyspace);
+    db.close().expect("closes");
+    volume
+}
+
+fn open_to_read(volume: &Simulated) -> Database {
+    Database::builder().read_only(true).open_on(Arc::new(volume.clone())).expect("opens")
+}
+
+/// It said that all was sound, and had not looked.
+#[test]
+fn a_check_of_a_database_that_is_open_read_only_looks_at_all_files() {
+    let volume = only_logged(100);
+    let reader = open_to_read(&volume).check();
+    let writer = open(&volume).expect("opens").check();
+    for checked in [reader.expect("sound"), writer.expect("sound")] {
+        assert_eq!((checked.records, checked.log_changes), (0, 100), "{checked}");
+        assert!(checked.log_records > 0, "{checked}");
+    }
+    // What is flushed is not counted twice.
+    let db = open(&volume).expect("opens");
+    db.flush().expect("flushes");
+    db.close().expect("closes");
+    let checked = open_to_read(&volume).check().expect("sound");
+    assert_eq!((checked.records, checked.log_changes), (100, 0), "{checked}");
+    // Damage that came after it was opened.
+    for part in ["CURRENT", "manifest", "wal"] {
+        for is_gone in [false, true] {
+            let volume = only_logged(100);
+            let db = open_to_read(&volume);
+            let name = names(&volume).into_iter().find(|name| name.starts_with(part)).expect("a file");
+            if is_gone {
+                volume.remove(&name).expect("removed");
+            } else {
+                edit_file(&volume, &name, |bytes| {
+                    let middle = bytes.len() / 2;
+                    bytes[middle] ^= 1;
+                });
+            }
+            let told = db.check().expect_err("damage");
+            assert!(told.is_damage() && told.to_string().contains(&name), "{name}: {told}");
+        }
+    }
+}
+
+/// There was nothing to read in an empty one, and so it was sound.
+#[test]
+fn a_closed_database_is_not_checked() {
+    for count in [0, 100] {
+        let volume = only_logged(count);
+        for read_only in [true, false] {
+            let db = Database::builder().read_only(read_only).open_on(Arc::new(volume.clone()));
+            let db = db.expect("opens");
+            let other = db.clone();
+            db.close().expect("closes");
+            assert!(matches!(other.check(), Err(Error::Closed)), "read_only {read_only}");
+        }
+    }
+}
+
 #[test]
 fn impossible_keys_values_and_options_are_refused() {
     let volume: Arc<dyn psync::Volume> = Arc::new(Simulated::new(1));

@@ -48,7 +48,7 @@ pub(super) fn read_record<S: Source>(
 }
 
 /// The file of the manifest that `current` names.
-pub(super) fn source<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
+pub(crate) fn source<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
     let name = file_name(current.manifest);
     FileSource::open(volume, &name).map_err(|error| match error {
         psync::Error::NotFound { .. } => {
