@@ -3,16 +3,19 @@
 CARGO ?= cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench fuzz probe lab arena peers
+.PHONY: help demo test test-root lint docs bench fuzz probe lab arena peers
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Build for release and show the store at work
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- tour
 
 test: ## Run all tests of all parts
 	$(CARGO) test --workspace
+
+test-root: ## Run the tests that need root: real file systems that fail, run full and lose power
+	CARGO=$(CARGO) .ci/test-root
 
 lint: ## Check formatting and clippy's lints
 	$(CARGO) fmt --all --check

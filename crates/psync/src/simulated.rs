@@ -87,6 +87,14 @@ impl Simulated {
         self
     }
 
+    /// Makes direct I/O unavailable, as on some file systems: [`Access::direct`] has no effect. Images inherit the
+    /// setting.
+    #[must_use]
+    pub fn without_direct(self) -> Self {
+        self.state.lock().direct = false;
+        self
+    }
+
     /// Enables [`Window`]s, which are off by default. Images inherit the setting.
     #[must_use]
     pub fn with_windows(self) -> Self {
@@ -189,7 +197,7 @@ fn check_request(state: &State, file: FileId, offset: u64, bytes: &[u8]) -> Resu
     }
     let alignment = state.alignment;
     let (address, len) = (bytes.as_ptr() as usize, bytes.len());
-    if handle.access.direct && !(offset as usize | address | len).is_multiple_of(alignment) {
+    if handle.access.direct && state.direct && !(offset as usize | address | len).is_multiple_of(alignment) {
         return wrong(format!("offset {offset}, length {len} or address is not a multiple of {alignment}"));
     }
     Ok(())
@@ -240,7 +248,7 @@ impl Device for Simulated {
         let handle = state.writable(file, "sync")?;
         // A disk may write the data again.
         if !state.off {
-            state.edit(handle.number, |node| node.change(Change::Write { offset, data: data.into() }));
+            state.write_unchecked(&handle, offset, data);
         }
         state.sync(&handle, offset..offset + data.len() as u64)
     }
@@ -278,7 +286,8 @@ impl Device for Simulated {
 
     fn limits(&self) -> Limits {
         let state = self.state.lock();
-        Limits { alignment: state.alignment, pio_max: state.pio_max, direct: true }
+        let alignment = if state.direct { state.alignment } else { 1 };
+        Limits { alignment, pio_max: state.pio_max, direct: state.direct }
     }
 
     fn counters(&self) -> Counters {

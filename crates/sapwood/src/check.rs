@@ -380,7 +380,7 @@ impl Check<'_> {
             // Nobody writes to a database that is open read-only.
             let content = content.unwrap_or_else(|| {
                 let current = on_disk.clone()?;
-                Ok((current, manifest::source(volume, &current)?))
+                Ok((current, manifest::source_direct(volume, &current)?))
             });
             on_disk.and(content).map(|content| (content, engine.state.load().version.epoch))
         };
@@ -422,7 +422,7 @@ impl Check<'_> {
             // Open read-only: nobody writes to the log, which is read as it is for opening.
             None => Current::read(&*engine.volume).and_then(|current| {
                 let (low, high) = (version.wal_low, version.wal_high);
-                wal::replay(&*engine.volume, current.database, low, high, &mut |record| each(&record))
+                wal::replay_direct(&*engine.volume, current.database, low, high, &mut |record| each(&record))
                     .map(drop)
             }),
         };

@@ -29,6 +29,7 @@ use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
 use crate::store::pager::{self, Pager, Room};
 use crate::store::segment::Slots;
+use crate::store::unused::unused;
 use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
@@ -109,6 +110,7 @@ fn foreign(entries: &[Entry]) -> Option<String> {
             || name == current::TEMPORARY
             || manifest::number_of(name).is_some()
             || wal::generation_of(name).is_some()
+            || wal::is_copy(name)
     };
     let others: Vec<_> = entries.iter().filter(|entry| !ours(&entry.name)).collect();
     let first = others.first()?;
@@ -195,6 +197,7 @@ fn start(
         read_only,
         in_background: options.has_background_thread(),
     });
+    let is_sealed = !replayed.torn && replayed.len == current.manifest_len;
     // First everything is read.
     let (low, high) = (version.wal_low, version.wal_high);
     if read_only {
@@ -211,49 +214,42 @@ fn start(
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
-        if !replayed.torn && replayed.len == current.manifest_len {
+        if is_sealed {
             return Manifest::resume(Arc::clone(volume), current, &replayed);
         }
         // The database was not closed properly. The last edit may be cut off, and others may not be durable
-        // although they can be read (see `wal/settle.rs`). A fresh file settles both.
+        // although they can be read (see `wal/rewrite.rs`). A fresh file mends both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
         let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        let create = || Manifest::create(Arc::clone(volume), next, &version);
-        match create() {
-            // What the disk is full of may be what an attempt has left that came to no end. No manifest that may still
-            // come to count leads there.
-            Err(error) if error.is_disk_full() => {
-                let left = u64::from(engine.slots.next()) * current.span..volume.len(data)?;
-                if left.is_empty() {
-                    return Err(error);
-                }
-                volume.release(data, left)?;
-                create()
-            }
-            created => created,
-        }
+        with_leftovers_given_back(&engine, || Manifest::create(Arc::clone(volume), next, &version))
     };
-    let settled = || {
+    let rewritten = || {
         let mut tail = tail.clone();
-        wal::settle(&**volume, &mut tail)?;
+        with_leftovers_given_back(&engine, || wal::rewrite_unsynced(&**volume, current.database, &mut tail))?;
         Ok(tail)
     };
     // They are independent, and both wait for the disk most of the time.
-    let (settled, manifest) = if options.has_background_thread() {
+    let (rewritten, manifest) = if options.has_background_thread() {
         std::thread::scope(|scope| {
-            let settled = beside(scope, "sapwood-settle", settled);
+            let rewritten = beside(scope, "sapwood-rewrite", rewritten);
             let manifest = manifest();
-            (settled(), manifest)
+            (rewritten(), manifest)
         })
     } else {
-        (Ok(settled()?), manifest())
+        (Ok(rewritten()?), manifest())
     };
-    let tail = settled?;
+    let tail = rewritten?;
     let manifest = manifest?;
-    engine.slots.reach(volume.len(data)?.div_ceil(current.span) as u32);
+    let data_len = volume.len(data)?;
+    if !is_sealed && !volume.limits().direct {
+        for range in unused(&version, data_len) {
+            volume.release(data, range)?;
+        }
+    }
+    engine.slots.reach(data_len.div_ceil(current.span) as u32);
     *engine.manifest.get_mut() = Some(manifest);
     if !is_whole {
-        // What is settled is begun, and the flush needs the manifest to say so.
+        // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
         if newest.is_some() {
             engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
@@ -276,6 +272,23 @@ fn start(
         }
     }
     Ok(engine)
+}
+
+/// Runs work of opening that needs space. If the disk is full, gives back what an attempt has left in the data file
+/// that came to no end, and tries again. No manifest that may still come to count leads there.
+fn with_leftovers_given_back<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    match work() {
+        Err(error) if error.is_disk_full() => {
+            let span = engine.state.load().version.span;
+            let left = u64::from(engine.slots.next()) * span..engine.volume.len(engine.data)?;
+            if left.is_empty() {
+                return Err(error);
+            }
+            engine.volume.release(engine.data, left)?;
+            work()
+        }
+        done => done,
+    }
 }
 
 /// Checks that the data file reaches as far as the segments say.
@@ -334,6 +347,7 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     for entry in entries {
         let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
             || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
+            || wal::is_copy(&entry.name)
             || entry.name == current::TEMPORARY;
         if outdated && let Err(error) = volume.remove(&entry.name) {
             tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
@@ -377,7 +391,7 @@ impl Engine {
         let mut guard = self.log.lock();
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
-        self.with_kept_space(|| log.wal.sync())?;
+        self.with_kept_space(|| log.wal.sync_for_rest())?;
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. Without space, both are as after a crash: complete, but without the mark.
         match self.seal(&mut log) {

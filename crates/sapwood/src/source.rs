@@ -4,7 +4,7 @@
 //! 1. Memory: one window, and what is copied out of it.
 //! 2. A failed read is an error, never the end of the file.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use bytes::Bytes;
 use psync::{Access, AlignedBuffer, FileId, Read, Volume};
 
@@ -40,36 +40,72 @@ impl Source for OpenFile<'_> {
 }
 
 /// An open file, closed when dropped.
-pub(crate) struct FileSource<'a>(OpenFile<'a>);
+pub(crate) struct FileSource<'a> {
+    file: OpenFile<'a>,
+    /// What offsets and lengths of reads must be multiples of. 1: the page cache is read.
+    alignment: u64,
+}
 
 impl<'a> FileSource<'a> {
     pub fn open(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
-        let mut source = Self(OpenFile { volume, file: volume.open(name, Access::default())?, len: 0 });
-        source.0.len = volume.len(source.0.file)?;
+        Self::open_with(volume, name, Access::default(), 1)
+    }
+
+    /// Reads from the device, where direct I/O is available. After a failed sync the page cache shows what the
+    /// device may not have.
+    pub fn open_direct(volume: &'a dyn Volume, name: &str) -> psync::Result<Self> {
+        let limits = volume.limits();
+        let alignment = if limits.direct { limits.alignment as u64 } else { 1 };
+        Self::open_with(volume, name, Access { direct: true, ..Access::default() }, alignment)
+    }
+
+    fn open_with(volume: &'a dyn Volume, name: &str, access: Access, alignment: u64) -> psync::Result<Self> {
+        let file = OpenFile { volume, file: volume.open(name, access)?, len: 0 };
+        let mut source = Self { file, alignment };
+        source.file.len = volume.len(source.file.file)?;
         Ok(source)
     }
 
     /// The file's beginning, up to byte `len`: what is appended to it later does not count.
     pub fn up_to(mut self, len: u64) -> Self {
-        self.0.len = self.0.len.min(len);
+        self.file.len = self.file.len.min(len);
         self
+    }
+
+    /// Reads a range that is not aligned through a buffer that is.
+    fn read_aligned(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let start = offset - offset % self.alignment;
+        let skipped = (offset - start) as usize;
+        let needed = skipped + buffer.len();
+        let mut aligned = AlignedBuffer::new(needed.next_multiple_of(self.alignment as usize));
+        let read = Read { file: self.file.file, offset: start, buffer: &mut aligned };
+        match self.file.volume.read(&mut [read]) {
+            // The end of the file is not aligned.
+            Err(psync::Error::Short { found, .. }) if found >= needed => {}
+            read => read.map_err(Error::from)?,
+        }
+        buffer.copy_from_slice(&aligned[skipped..needed]);
+        Ok(())
     }
 }
 
 impl Source for FileSource<'_> {
     fn len(&self) -> u64 {
-        self.0.len()
+        self.file.len()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buffer)
+        if self.alignment == 1 || buffer.is_empty() {
+            return self.file.read_at(offset, buffer);
+        }
+        self.read_aligned(offset, buffer)
     }
 }
 
 impl Drop for FileSource<'_> {
     fn drop(&mut self) {
         // Nothing was written through this handle, so nothing can be lost.
-        let _ = self.0.volume.close(self.0.file);
+        let _ = self.file.volume.close(self.file.file);
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) mod scan_lengths;
 pub(crate) mod segment;
 pub(crate) mod stage;
 pub(crate) mod striped;
+pub(crate) mod unused;
 pub(crate) mod version;
 pub(crate) mod write_behind;
 pub(crate) mod writer;

@@ -27,11 +27,11 @@
 //!    Zeros are a bad record like any other, with one exception: if nothing tells how far the file reaches, and
 //!    only zeros follow, then they are reserved space, the log ends cleanly, and nothing is dropped.
 //! 4. After recovery nothing is appended to a file that holds records. The next generation's header says how
-//!    many bytes of which generation are valid. Anything after them, and any generation in between, is void. (A
-//!    closed generation is first cut back to its length, but only to save space: a crash may undo this.)
+//!    many bytes of which generation are valid. Anything after them, and any generation in between, is void.
 //! 5. Records refused for lack of space never come back. They are durably cut off before the refusal is
 //!    reported; what cannot be cut off has an older epoch than whatever follows.
-//! 6. After any other failed write, or any failed sync, the writer refuses to go on.
+//! 6. After any other failed write, or any failed sync, the writer refuses to go on. What may have failed is never
+//!    made durable in place: recovery replaces the file by a copy ([`rewrite`]).
 //!
 //! What the engine must do for the log:
 //! 1. The manifest names the oldest and the newest generation (`low`, `high`). The newest is begun
@@ -49,7 +49,7 @@ mod pending;
 mod reader;
 mod record;
 mod reservation;
-mod settle;
+mod rewrite;
 mod stored;
 mod succession;
 #[cfg(test)]
@@ -59,13 +59,13 @@ mod walker;
 mod window;
 mod writer;
 
-pub(crate) use reader::{Tail, replay};
+pub(crate) use reader::{Tail, replay, replay_direct};
 pub(crate) use record::HEADER_LEN;
 #[cfg(any(fuzzing, test))]
 pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
-pub(crate) use settle::settle;
+pub(crate) use rewrite::{is_copy, rewrite_unsynced};
 pub(crate) use writer::WalWriter;
 
 use crate::operation::SeqNo;

@@ -91,7 +91,9 @@ impl From<OperationKind> for Filter {
 pub enum Fault {
     /// The device fails the operation (EIO, [`Error::Io`](crate::Error::Io)). An arbitrary part of a failed
     /// write set reaches the file. A failed sync marks the file's dirty pages clean without making them
-    /// durable; a failed `sync_part`, those pages that the part is in.
+    /// durable; a failed `sync_part`, those pages that the part is in. What is written to such a page later, through
+    /// the page cache, does not become durable either, although each sync of it succeeds: only cutting the page off,
+    /// a hole in its place, direct I/O or another file helps.
     Error,
     /// A read or write moves only a part ([`Error::Short`](crate::Error::Short)). Anything else fails as with `Error`.
     Short,

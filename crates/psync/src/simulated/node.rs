@@ -5,12 +5,15 @@
 //! 1. `seen` results from all changes since the file was created, in order;
 //! 2. `durable` changes only in a sync (or on request of a test);
 //! 3. without a failed sync, `durable` with all of `unsynced` applied equals `seen`. After a failed sync it may
-//!    not: pages that the sync dropped are seen but no longer listed, and only writing them again makes them
-//!    durable.
+//!    not: pages that the sync dropped are seen but no longer listed;
+//! 4. a page that a failed sync dropped is *stuck*: what is written there through the page cache from then on is
+//!    seen, each sync of it succeeds, and nothing of it becomes durable. ext4 does so where the failed write-back
+//!    has left an unwritten extent. Only cutting the page off, a hole in its place, or direct I/O ends it, or
+//!    another file.
 
 use super::content::{Content, PAGE};
 use rand::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -66,17 +69,67 @@ pub(super) struct Node {
     pub(super) seen: Arc<Content>,
     pub(super) durable: Arc<Content>,
     pub(super) unsynced: Vec<Change>,
+    /// Numbers of the stuck pages.
+    stuck: BTreeSet<u64>,
 }
 
 impl Node {
     /// A file that is durable in its current state.
     pub(super) fn settled(content: Arc<Content>) -> Self {
-        Self { seen: Arc::clone(&content), durable: content, unsynced: Vec::new() }
+        Self { seen: Arc::clone(&content), durable: content, ..Self::default() }
     }
 
+    /// Fills as much of `buffer` as there is from `offset` on, and says how much that is.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        self.seen.read(offset, buffer)
+    }
+
+    /// The same from the device. The page cache is written out first, except that stuck pages look clean.
+    pub(super) fn read_directly(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let found = self.seen.read(offset, buffer);
+        for page in self.stuck.range(offset / PAGE..(offset + found as u64).div_ceil(PAGE)) {
+            let start = (page * PAGE).max(offset);
+            let end = ((page + 1) * PAGE).min(offset + found as u64);
+            let part = &mut buffer[(start - offset) as usize..(end - offset) as usize];
+            part.fill(0);
+            self.durable.read(start, part);
+        }
+        found
+    }
+
+    /// A change through the page cache.
     pub(super) fn change(&mut self, change: Change) {
+        let len = self.seen.len();
         change.apply(Arc::make_mut(&mut self.seen));
+        match &change {
+            Change::Write { offset, data } if !self.stuck.is_empty() => {
+                for (at, part) in pieces(*offset, data, PAGE) {
+                    if !self.stuck.contains(&(at / PAGE)) {
+                        self.unsynced.push(Change::Write { offset: at, data: part.into() });
+                    }
+                }
+                // The length is not in the page.
+                if self.seen.len() > len {
+                    self.unsynced.push(Change::Resize { len: self.seen.len() });
+                }
+                return;
+            }
+            Change::Write { .. } => {}
+            Change::Resize { len } => self.stuck.retain(|page| page * PAGE < *len),
+            Change::Release { range } => {
+                self.stuck.retain(|page| page * PAGE < range.start || range.end < (page + 1) * PAGE);
+            }
+        }
         self.unsynced.push(change);
+    }
+
+    /// A change that goes past the page cache.
+    pub(super) fn change_directly(&mut self, change: Change) {
+        if let Change::Write { offset, data } = &change {
+            let pages = offset / PAGE..(offset + data.len() as u64).div_ceil(PAGE);
+            self.stuck.retain(|page| !pages.contains(page));
+        }
+        self.change(change);
     }
 
     /// Makes all listed changes in `range` durable, and those other changes that its content depends on. The
@@ -113,7 +166,7 @@ impl Node {
     }
 
     /// A sync of `range` that fails as on Linux: every dirty page of it is marked clean, whether or not it
-    /// reached the device, so that no later sync tries again.
+    /// reached the device, so that no later sync tries again. A page that did not reach it is stuck.
     pub(super) fn fail_sync(&mut self, range: &Range<u64>, random: &mut impl Rng) {
         if self.unsynced.is_empty() {
             return;
@@ -138,11 +191,13 @@ impl Node {
             }
         }
         self.unsynced = left;
+        self.stuck.extend(reached.into_iter().filter(|(_, reached)| !reached).map(|(page, _)| page));
     }
 
     /// Makes the file durable as it is seen.
     pub(super) fn settle(&mut self) {
         self.unsynced.clear();
+        self.stuck.clear();
         self.durable = Arc::clone(&self.seen);
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct State {
     pub(super) alignment: usize,
     pub(super) pio_max: usize,
     pub(super) capacity: u64,
+    /// Whether direct I/O is available.
+    pub(super) direct: bool,
     /// Whether windows are available, and which parts of files have one.
     pub(super) windows: bool,
     pub(super) mapped: HashMap<FileId, Range<u64>>,
@@ -79,6 +81,7 @@ impl State {
             alignment: 512,
             pio_max: 64,
             capacity: u64::MAX,
+            direct: true,
             windows: false,
             mapped: HashMap::new(),
             stores: 0,
@@ -114,6 +117,7 @@ impl State {
             alignment: self.alignment,
             pio_max: self.pio_max,
             capacity: self.capacity,
+            direct: self.direct,
             windows: self.windows,
             next_number: self.next_number,
             next_file: self.next_file,
@@ -332,8 +336,20 @@ impl State {
                 return Err(failure(Fault::NoSpace, "write", &handle.name, Some(offset)));
             }
         }
-        self.edit(handle.number, |node| node.change(Change::Write { offset, data: data.into() }));
+        self.write_unchecked(handle, offset, data);
         Ok(())
+    }
+
+    /// Writes to a file that has the space.
+    pub(super) fn write_unchecked(&mut self, handle: &Handle, offset: u64, data: &[u8]) {
+        let change = Change::Write { offset, data: data.into() };
+        let is_direct = handle.access.direct && self.direct;
+        self.edit(
+            handle.number,
+            |node| {
+                if is_direct { node.change_directly(change) } else { node.change(change) }
+            },
+        );
     }
 
     /// Writes a random part of `data`: all, nothing, or some of its sectors.
@@ -459,7 +475,12 @@ impl State {
                 _ => {}
             }
             let Some(node) = self.node(handle.number) else { continue };
-            let found = node.seen.read(read.offset, &mut read.buffer[..wanted]);
+            let buffer = &mut read.buffer[..wanted];
+            let found = if handle.access.direct && self.direct {
+                node.read_directly(read.offset, buffer)
+            } else {
+                node.read(read.offset, buffer)
+            };
             if found < expected {
                 let (file, offset) = (handle.name.clone(), read.offset);
                 outcome = outcome.and(Err(Error::Short { operation: "read", file, offset, expected, found }));

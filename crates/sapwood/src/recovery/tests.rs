@@ -130,7 +130,7 @@ fn nothing_is_changed_before_all_of_a_long_log_is_found_sound() {
     }
 }
 
-/// With a thread in the background the log is settled while the manifest is written.
+/// With a thread in the background the log is rewritten while the manifest is written.
 #[test]
 fn whatever_fails_while_a_killed_database_is_opened_it_opens_again() {
     let (found, count, _) = killed_with_two_queues(4 << 20, Durability::Buffered);

@@ -19,7 +19,7 @@ mod replay;
 pub(crate) use format::EDIT_MAX;
 #[cfg(any(fuzzing, test))]
 pub(crate) use format::seal;
-pub(crate) use replay::{Replayed, decode, replay, source};
+pub(crate) use replay::{Replayed, decode, replay, source_direct};
 
 use crate::error::{Error, Result};
 use crate::source::FileSource;
@@ -309,6 +309,6 @@ impl Manifest {
     /// to it or replace it.
     pub fn content<'a>(&self, volume: &'a dyn Volume) -> Result<(Current, FileSource<'a>)> {
         let Output { current, len, .. } = self.output;
-        Ok((current, replay::source(volume, &current)?.up_to(len)))
+        Ok((current, source_direct(volume, &current)?.up_to(len)))
     }
 }

@@ -11,7 +11,7 @@
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
 use super::walker::Follow;
-use super::window;
+use super::window::{self, Open};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window};
@@ -57,13 +57,14 @@ pub(super) struct Newest {
 /// The newest generation of `newest_first` that was begun, if there is one.
 pub(super) fn newest_sound<'a>(
     volume: &dyn Volume,
+    open: Open,
     database: DatabaseId,
     high: u64,
     newest_first: impl Iterator<Item = &'a u64>,
 ) -> Result<Option<Newest>> {
     let mut unfinished = Vec::new();
     for &generation in newest_first {
-        let source = window::open(volume, generation)?;
+        let source = open(volume, generation)?;
         match read_header(&source, database, generation, &volume.describe())? {
             Ok(_) => return Ok(Some(Newest { generation, unfinished })),
             Err(flaw) if generation <= high => return Err(flaw.at(file_name(generation), 0)),
@@ -79,9 +80,11 @@ pub(super) fn newest_sound<'a>(
     Ok(None)
 }
 
-/// The generations from the oldest that is at least `low` up to `newest`, of which `len` bytes are valid.
+/// The generations from the oldest that is at least `low` up to `newest`, of which `len` bytes are valid. `open` opens
+/// a file of them.
 pub(super) fn chain(
     volume: &dyn Volume,
+    open: Open,
     database: DatabaseId,
     low: u64,
     newest: u64,
@@ -92,7 +95,7 @@ pub(super) fn chain(
     let mut stop = len.map_or(Stop::EndOfFile, Stop::At);
     loop {
         let name = file_name(generation);
-        let source = window::open(volume, generation)?;
+        let source = open(volume, generation)?;
         let header = read_header(&source, database, generation, &volume.describe())?
             .map_err(|flaw| flaw.at(&name, 0))?;
         if let Some(next) = links.last() {

@@ -7,7 +7,7 @@
 use super::chain::{chain, newest_sound};
 use super::record::{Flaw, HEADER_LEN, Head, Lsn};
 use super::walker::{Follow, Found, Walker};
-use super::window::{self, Witness, missing_file};
+use super::window::{self, Open, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
@@ -105,6 +105,32 @@ pub(crate) fn replay(
     high: u64,
     apply: &mut dyn FnMut(Record) -> Result<()>,
 ) -> Result<Tail> {
+    replay_with(volume, window::open, database, low, high, apply)
+}
+
+/// The same with what the device has of the log, where direct I/O is available: after a failed sync the page cache
+/// shows more.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn replay_direct(
+    volume: &dyn Volume,
+    database: DatabaseId,
+    low: u64,
+    high: u64,
+    apply: &mut dyn FnMut(Record) -> Result<()>,
+) -> Result<Tail> {
+    replay_with(volume, window::open_direct, database, low, high, apply)
+}
+
+fn replay_with(
+    volume: &dyn Volume,
+    open: Open,
+    database: DatabaseId,
+    low: u64,
+    high: u64,
+    apply: &mut dyn FnMut(Record) -> Result<()>,
+) -> Result<Tail> {
     if low == 0 || low > high.saturating_add(1) || (low > high && high > 0) {
         let found = format!("{low} to {high}");
         return Err(Flaw::new("the manifest's log generations", "an oldest and a newest one", found)
@@ -114,16 +140,17 @@ pub(crate) fn replay(
     if let Some(missing) = (low..=high).find(|generation| on_disk.binary_search(generation).is_err()) {
         return Err(missing_file(missing));
     }
-    let Some(newest) = newest_sound(volume, database, high, on_disk.iter().rev().take_while(|g| **g >= low))?
+    let Some(newest) =
+        newest_sound(volume, open, database, high, on_disk.iter().rev().take_while(|g| **g >= low))?
     else {
         return Ok(Tail::none());
     };
-    let links = chain(volume, database, low, newest.generation, None)?;
+    let links = chain(volume, open, database, low, newest.generation, None)?;
     let mut tail = Tail { generation: newest.generation, ..Tail::none() };
     let mut follow: Option<Follow> = None;
     for (index, link) in links.iter().enumerate() {
         let follow_on = link.follow(follow)?;
-        let mut walker = Walker::new(window::open(volume, link.header.generation)?, link, follow_on);
+        let mut walker = Walker::new(open(volume, link.header.generation)?, link, follow_on);
         tail.durable = tail.durable.max(link.header.durable);
         let flaw = loop {
             match walker.next()? {
@@ -156,7 +183,7 @@ pub(crate) fn replay(
         };
         let mut dropped = walker.window.zeros_at_end(tail.len)?.saturating_sub(tail.len);
         for link in later {
-            let mut window = Window::new(window::open(volume, link.header.generation)?);
+            let mut window = Window::new(open(volume, link.header.generation)?);
             dropped = dropped.saturating_add(window.zeros_at_end(0)?);
             if witness.is_none() && link.header.durable > tail.end {
                 let durable = link.header.durable;

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. Only the current generation may not have begun yet ([`Generation`]).
-//! 2. A closed generation is cut back to its length.
+//! 2. A closed generation keeps the zeros behind its length: cutting them off without a sync is what a file system
+//!    without a journal answers, after a power loss, by taking the whole file.
 //! 3. Files that other threads sync or remove without holding the log stay open until they are taken from here.
 
 use super::WalWriter;
@@ -93,10 +94,6 @@ impl WalWriter {
         self.write()?;
         // Only the newest generation may be unbegun: all generations before a sound header must be sound.
         self.begin_header()?;
-        if self.current.reserved.is_beyond(self.current.len) {
-            self.current.reserved.cut();
-            self.cut(self.current.file, self.current.len)?;
-        }
         let header = Header {
             database: self.database,
             generation: next_generation(self.current.number)?,

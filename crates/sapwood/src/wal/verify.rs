@@ -1,8 +1,11 @@
 //! Verifies the log of an open database: reads back everything that its writer has written. That can take long,
 //! so it is done without holding the log, while others write to it.
 //!
-//! Invariant: what is read back is never overwritten, cut off or removed meanwhile. Commits are appended behind
-//! it, and refused ones cut off there.
+//! Invariants:
+//! 1. What is read back is never overwritten, cut off or removed meanwhile. Commits are appended behind it, and
+//!    refused ones cut off there.
+//! 2. It is read from the device where direct I/O is available: after a failed sync the page cache shows what the
+//!    device may not have.
 
 use super::chain::{Stop, chain};
 use super::reader::record;
@@ -59,7 +62,9 @@ impl Kept {
     /// device.
     pub fn verify(&self, each: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
         let mut damage = Vec::new();
-        let links = chain(&*self.volume, self.database, self.low, self.generation, Some(self.len))?;
+        let volume = &*self.volume;
+        let links =
+            chain(volume, window::open_direct, self.database, self.low, self.generation, Some(self.len))?;
         let mut follow = None;
         for link in &links {
             let follow_on = match link.follow(follow) {
@@ -69,7 +74,7 @@ impl Kept {
                     link.follow(None)?
                 }
             };
-            let source = window::open(&*self.volume, link.header.generation)?;
+            let source = window::open_direct(volume, link.header.generation)?;
             // What lies behind it, as zeros written ahead, may be cut off meanwhile.
             let source = match link.stop {
                 Stop::At(len) => source.up_to(len),

@@ -12,9 +12,21 @@ use crate::source::{FileSource, Source, WINDOW_LEN, Window};
 use memchr::memmem::Finder;
 use psync::Volume;
 
+/// How the log of a generation is opened: [`open`] or [`open_direct`].
+pub(crate) type Open = for<'v> fn(&'v dyn Volume, u64) -> Result<FileSource<'v>>;
+
 /// Opens the log of a generation.
 pub(super) fn open(volume: &dyn Volume, generation: u64) -> Result<FileSource<'_>> {
-    match FileSource::open(volume, &file_name(generation)) {
+    found(generation, FileSource::open(volume, &file_name(generation)))
+}
+
+/// Opens the log of a generation, to read what the device has of it.
+pub(super) fn open_direct(volume: &dyn Volume, generation: u64) -> Result<FileSource<'_>> {
+    found(generation, FileSource::open_direct(volume, &file_name(generation)))
+}
+
+fn found(generation: u64, opened: psync::Result<FileSource<'_>>) -> Result<FileSource<'_>> {
+    match opened {
         Err(psync::Error::NotFound { .. }) => Err(missing_file(generation)),
         other => Ok(other?),
     }

@@ -20,7 +20,7 @@ use super::pending::{Heading, Pending};
 use super::reader::list;
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
 use super::reservation::Steps;
-use super::settle::settle;
+use super::rewrite::rewrite_unsynced;
 use super::stored::{Sizes, Stored};
 use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
@@ -66,7 +66,7 @@ impl WalWriter {
     /// Starts the first generation of a new database, or the next one after recovery. First makes durable what
     /// `after` describes.
     pub fn create(volume: Arc<dyn Volume>, database: DatabaseId, after: &Tail) -> Result<Self> {
-        let mut syncs = settle(&*volume, &mut after.clone())?;
+        let mut syncs = rewrite_unsynced(&*volume, database, &mut after.clone())?;
         let header = Header {
             database,
             generation: next_generation(after.generation)?,
@@ -98,26 +98,18 @@ impl WalWriter {
     /// otherwise `None`.
     pub fn resume(volume: Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<Option<Self>> {
         let empty = HEADER_LEN as u64;
-        if tail.generation == 0 || tail.ends_in != tail.generation || tail.len != empty {
+        let is_empty = tail.ends_in == tail.generation && tail.len == empty && tail.truncated.is_none();
+        if tail.generation == 0 || !is_empty {
             return Ok(None);
         }
+        // The copy ends with the header. Nothing that the medium may hold behind it comes back.
+        let syncs = rewrite_unsynced(&*volume, database, &mut tail.clone())?;
         let file = volume.open(&file_name(tail.generation), Access { write: true, ..Access::default() })?;
-        let opened = volume.len(file).map_err(Error::from).and_then(|len| {
-            if len > empty && tail.truncated.is_some() {
-                return Ok(None);
-            }
-            // The rest reads as zeros; nothing else that may be on the medium in their place must come back. Do
-            // this even if the file has no rest: the sync of an earlier attempt may have failed.
-            volume.resize(file, empty)?;
-            let syncs = settle(&*volume, &mut tail.clone())?;
-            // What was settled before is not synced again, but this file was just cut.
-            volume.sync(file)?;
-            Ok(Some(syncs + 1))
-        });
-        let Ok(Some(syncs)) = opened else {
+        let found = volume.len(file);
+        if !found.as_ref().is_ok_and(|len| *len == empty) {
             let _ = volume.close(file);
-            return opened.map(|_| None);
-        };
+            return Ok(found.map(|_| None)?);
+        }
         let base = Lsn(tail.end.0.saturating_sub(empty));
         let current = Generation::begun(tail.generation, file, base);
         let mut writer = Self::new(volume, database, current, tail)?;
@@ -291,6 +283,22 @@ impl WalWriter {
         }
         result.map_err(|error| self.fail(error))?;
         if self.current.is_synced() { Ok(()) } else { self.sync_current() }
+    }
+
+    /// Like [`WalWriter::sync`], and cuts off the zeros behind the records, so that a database at rest is small.
+    ///
+    /// # Errors
+    /// As [`WalWriter::write`].
+    pub fn sync_for_rest(&mut self) -> Result<()> {
+        self.write()?;
+        if !self.current.reserved.is_beyond(self.current.len) {
+            return self.sync();
+        }
+        self.current.reserved.cut();
+        self.cut(self.current.file, self.current.len)?;
+        let was_synced = self.current.is_synced();
+        self.sync()?;
+        if was_synced { self.sync_current() } else { Ok(()) }
     }
 
     /// Bytes written to log files by this writer, not counting failed attempts.

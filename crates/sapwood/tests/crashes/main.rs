@@ -2,6 +2,7 @@
 
 mod closing;
 mod damage;
+mod failed_sync;
 mod faults;
 mod ingest;
 mod kill;

@@ -48,11 +48,20 @@ pub(super) fn read_record<S: Source>(
 }
 
 /// The file of the manifest that `current` names.
-pub(crate) fn source<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
-    let name = file_name(current.manifest);
-    FileSource::open(volume, &name).map_err(|error| match error {
+fn source<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
+    found(current, FileSource::open(volume, &file_name(current.manifest)))
+}
+
+/// The same, to read what the device has of it.
+pub(crate) fn source_direct<'a>(volume: &'a dyn Volume, current: &Current) -> Result<FileSource<'a>> {
+    found(current, FileSource::open_direct(volume, &file_name(current.manifest)))
+}
+
+fn found<'a>(current: &Current, opened: psync::Result<FileSource<'a>>) -> Result<FileSource<'a>> {
+    opened.map_err(|error| match error {
         psync::Error::NotFound { .. } => {
-            Error::corrupt(&name, 0, "the manifest that CURRENT names is missing", "a file", "none")
+            let name = file_name(current.manifest);
+            Error::corrupt(name, 0, "the manifest that CURRENT names is missing", "a file", "none")
         }
         other => other.into(),
     })

@@ -236,7 +236,6 @@ fn life(seed: u64, seen: &mut Seen) {
             .unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
         let end = model.verify(&records, model.synced, "once more");
         seen.truncated += u64::from(tail.truncated.is_some());
-        seen.unbegun += u64::from(tail.truncated.as_ref().is_some_and(|truncated| truncated.offset == 0));
         seen.void += u64::from(tail.ends_in != tail.generation);
         seen.unnoted += u64::from(tail.generation > model.high);
         let file = volume.read_file(&file_name(tail.generation)).unwrap_or_default();
@@ -282,9 +281,10 @@ fn life(seed: u64, seen: &mut Seen) {
                 (volume.power_loss(image_seed), model.synced)
             };
             let story = format!("seed {seed}, round {round}, image {image}, process only: {dies}");
-            let (records, _) =
+            let (records, tail) =
                 read(&found, model.low, model.high).unwrap_or_else(|error| panic!("{story}: {error}"));
             model.verify(&records, promised, &story);
+            seen.unbegun += u64::from(tail.truncated.is_some_and(|truncated| truncated.offset == 0));
             seen.doomed += u64::from(dies);
             seen.images += 1;
             next = Some(found);

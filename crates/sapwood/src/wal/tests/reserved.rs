@@ -9,7 +9,7 @@ use crate::wal::record::{HEAD_LEN, HEADER_LEN};
 use crate::wal::reservation::Steps;
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
-use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated};
+use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::sync::Arc;
 
 const TINY: Steps = Steps { first: 300, most: 4000, unit: 64 };
@@ -80,29 +80,34 @@ fn durable_commits_seldom_make_the_file_longer() {
     assert_eq!(file_len(&volume, 1), end);
 }
 
+/// A closed generation that was cut back without a sync was gone after a power loss on ext4 without a journal: `e2fsck`
+/// took its blocks, since the length and the blocks on the disk did not fit together.
 #[test]
-fn a_closed_generation_is_cut_back_to_its_records() {
+fn a_closed_generation_is_cut_back_only_with_a_sync() {
     let volume = Simulated::new(1);
     let mut wal = begin(&volume).unwrap();
     commit(&mut wal, 1, 50).unwrap();
     let end = (HEADER_LEN + HEAD_LEN + 50) as u64;
-    assert!(file_len(&volume, 1) > end);
+    let reserved = file_len(&volume, 1);
+    assert!(reserved > end);
     wal.rotate().unwrap();
-    assert_eq!((file_len(&volume, 1), file_len(&volume, 2)), (end, HEADER_LEN as u64));
+    assert_eq!((file_len(&volume, 1), file_len(&volume, 2)), (reserved, HEADER_LEN as u64));
     assert!(wal.is_empty());
     commit(&mut wal, 2, 50).unwrap();
     assert!(!wal.is_empty());
     assert!(file_len(&volume, 2) > end);
-    // Whether the cut outlives a power loss or not.
-    let mut lens = vec![];
+    for seed in 0..50 {
+        assert_eq!(read(&volume.power_loss(seed), 2).unwrap().0.len(), 2, "seed {seed}");
+    }
+    // At a close the one that goes on is.
+    wal.sync_for_rest().unwrap();
+    wal.rotate().unwrap();
+    wal.begin().unwrap();
     for seed in 0..50 {
         let found = volume.power_loss(seed);
-        assert_eq!(read(&found, 2).unwrap().0.len(), 2, "seed {seed}");
-        lens.push(file_len(&found, 1));
+        assert_eq!(file_len(&found, 2), end, "seed {seed}");
+        assert_eq!(read(&found, 3).unwrap().0.len(), 2, "seed {seed}");
     }
-    lens.sort_unstable();
-    lens.dedup();
-    assert!(lens.len() > 1, "always {lens:?}");
 }
 
 /// Only zeros behind the last record, and nobody who promised more: a clean end. Anything else: a torn one, and the zeros
@@ -219,30 +224,34 @@ fn an_empty_generation_with_room_goes_on() {
 fn what_lies_behind_the_header_is_gone_before_it_goes_on() {
     let volume = Simulated::new(1);
     drop(begin(&volume).unwrap());
-    edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, 0));
+    let with_rest = |fill| edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, fill));
+    with_rest(0);
     let (_, tail) = read(&volume, 1).unwrap();
     volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Once);
     let failed = WalWriter::resume(Arc::new(volume.clone()), DATABASE, &tail);
     assert!(matches!(failed, Err(Error::Poisoned { .. })), "it has to be durable");
+    assert_eq!(names(&volume), [file_name(1)], "the copy is gone");
     let wal = WalWriter::resume(Arc::new(volume.clone()), DATABASE, &tail).unwrap().expect("goes on");
+    assert_eq!(wal.syncs(), 2);
+    drop(wal);
+    // As recovery does it, which has rewritten everything before.
+    with_rest(0);
+    let (_, mut tail) = read(&volume, 1).unwrap();
+    assert_eq!(crate::wal::rewrite_unsynced(&volume, DATABASE, &mut tail).unwrap(), 2);
+    let wal = WalWriter::resume(Arc::new(volume.clone()), DATABASE, &tail).unwrap().expect("goes on");
+    assert_eq!(wal.syncs(), 0);
     for seed in 0..20 {
         assert_eq!(file_len(&volume.power_loss(seed), 1), HEADER_LEN as u64, "seed {seed}");
     }
-    assert_eq!(wal.syncs(), 3);
-    // As recovery does it, which has settled everything before.
     drop(wal);
-    edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, 0));
-    let (_, mut settled) = read(&volume, 1).unwrap();
-    crate::wal::settle::settle(&volume, &mut settled).unwrap();
-    let wal = WalWriter::resume(Arc::new(volume.clone()), DATABASE, &settled).unwrap().expect("goes on");
-    for seed in 0..20 {
-        assert_eq!(file_len(&volume.power_loss(seed), 1), HEADER_LEN as u64, "settled, seed {seed}");
-    }
     // Anything else than zeros: then it does not.
-    drop(wal);
-    edit_file(&volume, &file_name(1), |bytes| bytes.resize(9000, 7));
+    with_rest(7);
     let (_, tail) = read(&volume, 1).unwrap();
     assert!(WalWriter::resume(Arc::new(volume.clone()), DATABASE, &tail).unwrap().is_none());
+}
+
+fn names(volume: &Simulated) -> Vec<String> {
+    volume.list().unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
 #[test]
@@ -327,7 +336,7 @@ fn another_failure_of_it_stops_the_writer() {
     let mut wal = begin(&volume).unwrap();
     commit(&mut wal, 1, 50).unwrap();
     volume.fail_nth(Filter::kinds([OperationKind::Resize]), 1, Fault::Error, Repeat::Once);
-    assert!(matches!(wal.rotate(), Err(Error::Io(_))));
+    assert!(matches!(wal.sync_for_rest(), Err(Error::Io(_))));
     assert!(matches!(wal.sync(), Err(Error::Poisoned { .. })));
 }
 

@@ -59,7 +59,7 @@ fn small_commits_are_stored_and_seldom_written() {
     assert_eq!(wal.verify(1).unwrap(), 20_000);
     // Of what was stored the zeros were counted, whose place it took.
     assert_eq!(wal.bytes_written(), volume.read_file(&file_name(1)).unwrap().len() as u64);
-    wal.rotate().unwrap();
+    wal.sync_for_rest().unwrap();
     assert_eq!(volume.read_file(&file_name(1)).unwrap().len() as u64, tail.len, "cut back to its records");
 }
 
@@ -358,6 +358,6 @@ fn on_a_real_disk_it_is_the_same() {
     assert_eq!(wal.verify(1).unwrap(), 5_000);
     let file = other.open(&file_name(2), Access::default()).unwrap();
     assert!(wal.stores() == 0 || other.len(file).unwrap() > tail.len);
-    wal.rotate().unwrap();
+    wal.sync_for_rest().unwrap();
     assert_eq!(other.len(file).unwrap(), tail.len);
 }

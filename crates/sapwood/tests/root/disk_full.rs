@@ -1,0 +1,53 @@
+//! A disk that really runs full under a process that is killed meanwhile.
+
+use crate::ground::{BTRFS, EXT4, Kind, Mount, XFS, ground};
+use crate::writer::{Writer, verify};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+fn survives(kind: Kind) {
+    let Some(dir) = ground(kind) else { return };
+    let at = dir.path().join("mounted");
+    let _mounted = Mount::make(kind, &dir.path().join("disk.img"), 320, &at).expect("a file system");
+    let (path, fill) = (at.join("db"), at.join("fill"));
+    let mut least = 0;
+    for round in 0..5u64 {
+        let story = format!("{kind:?}, round {round}");
+        let mut writer = Writer::start(&path);
+        let begun = Instant::now();
+        while writer.durable() <= least && begun.elapsed() < Duration::from_secs(20) {
+            assert!(!writer.has_ended(), "{story}: the writer ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It is full until somebody frees a part, and then full again.
+        let mut file = std::fs::File::create(&fill).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+        let begun = Instant::now();
+        while writer.full() < 20 && begun.elapsed() < Duration::from_secs(5) {
+            assert!(!writer.has_ended(), "{story}: the writer ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(37 * round));
+        least = least.max(writer.kill());
+        std::fs::remove_file(&fill).expect("there");
+        least = verify(&path, least, &story);
+    }
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn ext4() {
+    survives(EXT4);
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn xfs() {
+    survives(XFS);
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn btrfs() {
+    survives(BTRFS);
+}

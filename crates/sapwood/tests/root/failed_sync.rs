@@ -1,0 +1,95 @@
+//! The device fails a write-back, works again, and the database is opened again: what it promises from then on is there
+//! when the page cache is gone.
+
+use crate::ground::{BTRFS, EXT4, EXT4_AT_ONCE, Kind, Mount, XFS, ground};
+use sapwood::{Database, Durability};
+use std::io::Write;
+use std::path::Path;
+
+const BUFFERED: u32 = 300;
+
+/// A file system in a file in memory, where writes fail as soon as that memory is full.
+fn survives(kind: Kind) {
+    let Some(dir) = ground(kind) else { return };
+    let (pool_at, at) = (dir.path().join("pool"), dir.path().join("mounted"));
+    let pool = Mount::in_memory(100, &pool_at).expect("a pool");
+    let image = pool_at.join("disk.img");
+    let mounted = Mount::make(kind, &image, 400, &at).expect("a file system");
+    let path = at.join("db");
+    let was_durable = fail(&path, &pool_at.join("fill"));
+    std::fs::remove_file(pool_at.join("fill")).expect("there");
+    pool.resize(600);
+    // Some file systems give up until they are mounted again.
+    let (db, mounted) = match Database::open(&path) {
+        Ok(db) => (db, mounted),
+        Err(error) => {
+            println!("{kind:?} is mounted again: {error}");
+            drop(mounted);
+            let mounted = Mount::of(&image, kind.options, &at).expect("mounts");
+            let opened = Database::open(&path);
+            (opened.unwrap_or_else(|error| panic!("{kind:?}, mounted again: {error}")), mounted)
+        }
+    };
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    assert_eq!(keyspace.get("second").expect("sound").is_some(), was_durable, "{kind:?}");
+    keyspace.insert("after", "4").expect("is durable");
+    db.check().unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
+    let seen = buffered(&keyspace);
+    drop(keyspace);
+    db.close().expect("closes");
+    // The page cache goes.
+    drop(mounted);
+    let _mounted = Mount::of(&image, kind.options, &at).expect("mounts");
+    let db = Database::open(&path).unwrap_or_else(|error| panic!("{kind:?}, without page cache: {error}"));
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    for (key, is_there) in [("first", true), ("second", was_durable), ("after", true)] {
+        assert_eq!(keyspace.get(key).expect("sound").is_some(), is_there, "{kind:?}: {key}");
+    }
+    assert_eq!(buffered(&keyspace), seen, "{kind:?}: what was seen is there");
+    db.check().unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
+}
+
+/// Commits durably, fills the memory behind the device, and commits on. Says whether the last commit is durable.
+fn fail(path: &Path, fill: &Path) -> bool {
+    let db = Database::open(path).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    keyspace.insert("first", "1").expect("is durable");
+    let mut file = std::fs::File::create(fill).expect("a file");
+    while file.write_all(&[1; 4096]).is_ok() {}
+    for number in 0..BUFFERED {
+        let mut batch = db.batch();
+        batch.insert(&keyspace, number.to_be_bytes(), [7; 200]);
+        // A file system that has noticed refuses it.
+        let _ = batch.durability(Durability::Buffered).commit();
+    }
+    keyspace.insert("second", "2").is_ok()
+}
+
+fn buffered(keyspace: &sapwood::Keyspace) -> usize {
+    let keys: Vec<_> = (0..BUFFERED).map(u32::to_be_bytes).collect();
+    keyspace.multi_get(&keys).expect("sound").iter().filter(|value| value.is_some()).count()
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn ext4_with_its_default_options() {
+    survives(EXT4);
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn ext4_without_delayed_allocation() {
+    survives(EXT4_AT_ONCE);
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn xfs() {
+    survives(XFS);
+}
+
+#[test]
+#[ignore = "needs root: make test-root"]
+fn btrfs() {
+    survives(BTRFS);
+}
