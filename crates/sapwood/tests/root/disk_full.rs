@@ -22,6 +22,7 @@ fn survives(kind: Kind) {
         // It is full until somebody frees a part, and then full again.
         let mut file = std::fs::File::create(&fill).expect("a file");
         while file.write_all(&[1; 4096]).is_ok() {}
+        drop(file);
         let begun = Instant::now();
         while writer.full() < 20 && begun.elapsed() < Duration::from_secs(5) {
             assert!(!writer.has_ended(), "{story}: the writer ends");

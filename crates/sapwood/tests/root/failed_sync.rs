@@ -15,8 +15,9 @@ fn survives(kind: Kind) {
     let pool = Mount::in_memory(100, &pool_at).expect("a pool");
     let image = pool_at.join("disk.img");
     let mounted = Mount::make(kind, &image, 400, &at).expect("a file system");
+    go_around_the_journal(&at);
     let path = at.join("db");
-    let was_durable = fail(&path, &pool_at.join("fill"));
+    let was_durable = fail(&path, &mounted, &pool_at.join("fill"));
     std::fs::remove_file(pool_at.join("fill")).expect("there");
     pool.resize(600);
     // Some file systems give up until they are mounted again.
@@ -24,6 +25,7 @@ fn survives(kind: Kind) {
         Ok(db) => (db, mounted),
         Err(error) => {
             println!("{kind:?} is mounted again: {error}");
+            assert!(kind.make[0] != "mkfs.ext4", "it goes on, or this would not be the case that is meant");
             drop(mounted);
             let mounted = Mount::of(&image, kind.options, &at).expect("mounts");
             let opened = Database::open(&path);
@@ -31,7 +33,9 @@ fn survives(kind: Kind) {
         }
     };
     let keyspace = db.keyspace("main").expect("a keyspace");
-    assert_eq!(keyspace.get("second").expect("sound").is_some(), was_durable, "{kind:?}");
+    // What was not promised may be there or not.
+    let has_second = keyspace.get("second").expect("sound").is_some();
+    assert!(has_second || !was_durable, "{kind:?}");
     keyspace.insert("after", "4").expect("is durable");
     db.check().unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
     let seen = buffered(&keyspace);
@@ -42,18 +46,30 @@ fn survives(kind: Kind) {
     let _mounted = Mount::of(&image, kind.options, &at).expect("mounts");
     let db = Database::open(&path).unwrap_or_else(|error| panic!("{kind:?}, without page cache: {error}"));
     let keyspace = db.keyspace("main").expect("a keyspace");
-    for (key, is_there) in [("first", true), ("second", was_durable), ("after", true)] {
+    for (key, is_there) in [("first", true), ("second", has_second), ("after", true)] {
         assert_eq!(keyspace.get(key).expect("sound").is_some(), is_there, "{kind:?}: {key}");
     }
     assert_eq!(buffered(&keyspace), seen, "{kind:?}: what was seen is there");
     db.check().unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
 }
 
+/// Has all of the journal written once, so that it has its memory before there is none: a file system whose journal
+/// cannot be written gives up.
+fn go_around_the_journal(at: &Path) {
+    let path = at.join("file");
+    for _ in 0..1000 {
+        let file = std::fs::File::create(&path).expect("a file");
+        file.sync_all().expect("there is space");
+        std::fs::remove_file(&path).expect("there");
+    }
+}
+
 /// Commits durably, fills the memory behind the device, and commits on. Says whether the last commit is durable.
-fn fail(path: &Path, fill: &Path) -> bool {
+fn fail(path: &Path, mounted: &Mount, fill: &Path) -> bool {
     let db = Database::open(path).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     keyspace.insert("first", "1").expect("is durable");
+    mounted.bring_metadata_to_its_place();
     let mut file = std::fs::File::create(fill).expect("a file");
     while file.write_all(&[1; 4096]).is_ok() {}
     for number in 0..BUFFERED {

@@ -11,7 +11,8 @@ pub struct Kind {
     pub options: &'static str,
 }
 
-pub const EXT4: Kind = Kind { make: &["mkfs.ext4", "-q", "-F"], options: "defaults" };
+pub const EXT4: Kind =
+    Kind { make: &["mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4"], options: "defaults" };
 /// Without delayed allocation: blocks have their place when they are written.
 pub const EXT4_AT_ONCE: Kind = Kind { options: "nodelalloc", ..EXT4 };
 pub const XFS: Kind = Kind { make: &["mkfs.xfs", "-q", "-f"], options: "defaults" };
@@ -59,6 +60,13 @@ impl Mount {
         file.set_len(mib << 20).map_err(|error| error.to_string())?;
         run(kind.make[0], &[&kind.make[1..], &[text(image)]].concat())?;
         Self::of(image, kind.options, at)
+    }
+
+    /// Empties the journal, so that no block of metadata is on its way.
+    pub fn bring_metadata_to_its_place(&self) {
+        for step in ["-f", "-u"] {
+            run("fsfreeze", &[step, text(&self.at)]).expect("freezes and thaws");
+        }
     }
 
     /// Changes the size of a file system in memory.
