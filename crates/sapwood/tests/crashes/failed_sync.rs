@@ -18,7 +18,7 @@ fn open(volume: &Simulated) -> sapwood::Result<Database> {
 fn volume(seed: u64) -> Simulated {
     let volume = Simulated::new(seed);
     let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
-    if seed / 2 % 2 == 0 { volume } else { volume.without_direct() }
+    if (seed / 2).is_multiple_of(2) { volume } else { volume.without_direct() }
 }
 
 #[test]

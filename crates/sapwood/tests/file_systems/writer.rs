@@ -30,7 +30,7 @@ fn number_of(value: &[u8]) -> u64 {
 /// The child: writes until it is killed or cannot any more. Does nothing in an ordinary run of the tests.
 #[test]
 fn writes_until_killed() {
-    let Ok(path) = std::env::var("SAPWOOD_ROOT_PATH") else { return };
+    let Ok(path) = std::env::var("SAPWOOD_WRITER_PATH") else { return };
     let db = open(Path::new(&path)).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     let mut number = keyspace.get(COUNTER).expect("sound").map_or(0, |value| number_of(&value));
@@ -72,7 +72,7 @@ impl Writer {
     pub fn start(path: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", "writer::writes_until_killed", "--nocapture"])
-            .env("SAPWOOD_ROOT_PATH", path)
+            .env("SAPWOOD_WRITER_PATH", path)
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child");
