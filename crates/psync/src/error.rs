@@ -46,6 +46,19 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The file system is mounted read-only, perhaps by the system after an error of its own.
+    #[error(
+        "{operation} of {file} failed, since the file system is read-only: {source}; mount it for writing (the system's \
+         log tells why it is read-only), or only read"
+    )]
+    ReadOnlyFileSystem {
+        /// The operation: open, create, lock, write, …
+        operation: &'static str,
+        /// The name of the file.
+        file: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The file does not exist.
     #[error("{file} does not exist")]
     NotFound {
@@ -77,13 +90,14 @@ fn at(offset: Option<u64>) -> String {
 }
 
 impl Error {
-    /// Wraps a system error. Tells a full disk, a missing file and an existing file apart from other errors.
+    /// Wraps a system error. Tells a full disk, a read-only file system, a missing file and an existing file apart from other errors.
     pub fn from_io(operation: &'static str, file: &str, offset: Option<u64>, source: io::Error) -> Self {
         let file = file.to_owned();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::Full { operation, file, source }
             }
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnlyFileSystem { operation, file, source },
             io::ErrorKind::NotFound => Self::NotFound { file },
             io::ErrorKind::AlreadyExists => Self::Exists { file },
             _ => Self::Io { operation, file, offset, source },

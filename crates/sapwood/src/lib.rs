@@ -38,6 +38,7 @@
 //! table holds the address of each node. A search for many keys descends level by level, with one parallel read
 //! per level (MPSearch). Range scans read ahead in parallel.
 
+mod address_space;
 mod advisor;
 #[cfg(test)]
 mod ahead_tests;

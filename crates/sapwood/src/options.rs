@@ -1,12 +1,14 @@
 //! Options for opening a database. There are few; each has a unit, a range and an effect. What can be measured
 //! is not an option.
 
+use crate::address_space;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::tree::bupdate::NodeLen;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Opens databases. Made by [`Database::builder`].
 ///
@@ -27,8 +29,12 @@ pub struct Builder {
     leaf_len: usize,
     segment_span: u64,
     holder: Option<String>,
+    wait_for_lock: Duration,
 }
 
+/// Between two attempts to take the lock.
+const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 const MEMORY_MIN: u64 = 4 << 20;
 /// The most bytes at which a queue counts as full. If no two entries share anything (`queue/map/memory.rs`, 64
 /// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice
@@ -52,6 +58,7 @@ impl Default for Builder {
             leaf_len: 4 << 10,
             segment_span: 64 << 20,
             holder: None,
+            wait_for_lock: Duration::ZERO,
         }
     }
 }
@@ -126,10 +133,19 @@ impl Builder {
         self
     }
 
+    /// How long to wait while another process, or another part of this one, has the database open. The default is
+    /// not at all.
+    ///
+    /// The lock is tried again every few milliseconds, in no order of arrival.
+    pub fn wait_for_lock(mut self, time: Duration) -> Self {
+        self.wait_for_lock = time;
+        self
+    }
+
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has it open, [`Error::NotADatabase`], [`Error::NewerFormat`],
+    /// [`Error::Locked`] if another process has it open (see [`Builder::wait_for_lock`]), [`Error::NotADatabase`], [`Error::NewerFormat`],
     /// [`Error::OlderFormat`], [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.
     ///
     /// [`Error::DiskFull`] after a crash: opening for writing needs room for a copy of the manifest (some hundredth of
@@ -138,13 +154,18 @@ impl Builder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let path = path.as_ref();
         self.check()?;
+        // From the directory on, which may be another one by the time that it is free.
+        self.waiting(|| self.open_once(path))
+    }
+
+    fn open_once(&self, path: &Path) -> Result<Database> {
         if !path.exists() && (!self.create || self.read_only) {
             return Err(Error::Missing { path: path.display().to_string() });
         }
         let create = self.create && !self.read_only;
-        let Self { pio_max, busy_wait, .. } = self;
+        let Self { pio_max, busy_wait, .. } = *self;
         let disk = Disk::open(path, DiskOptions { pio_max, create, busy_wait, ..DiskOptions::default() })?;
-        self.open_on(Arc::new(disk))
+        Database::open_with(Arc::new(disk), self)
     }
 
     /// Opens the database on any [`Volume`], for example a simulated one.
@@ -153,7 +174,22 @@ impl Builder {
     /// As [`Builder::open`].
     pub fn open_on(self, volume: Arc<dyn Volume>) -> Result<Database> {
         self.check()?;
-        Database::open_with(volume, &self)
+        self.waiting(|| Database::open_with(Arc::clone(&volume), &self))
+    }
+
+    /// Opens with `open`, again and again while somebody else has the database open, for as long as was asked for.
+    fn waiting(&self, open: impl Fn() -> Result<Database>) -> Result<Database> {
+        let began = Instant::now();
+        let mut pause = LOCK_PAUSE_MIN;
+        loop {
+            let opened = open();
+            let left = self.wait_for_lock.saturating_sub(began.elapsed());
+            if left.is_zero() || !matches!(opened, Err(Error::Locked { .. })) {
+                return opened;
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (2 * pause).min(LOCK_PAUSE_MAX);
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -161,6 +197,13 @@ impl Builder {
             |option, value, range: &str| Err(Error::BadOption { option, value, range: range.into() });
         if self.memory < MEMORY_MIN {
             return refuse("memory", self.memory, "at least 4194304 bytes (4 MiB)");
+        }
+        if let Some(left) = address_space::left().filter(|left| self.memory > *left) {
+            let range = format!(
+                "at most {left} bytes, which are left of this process's address space; choose less memory, or raise the \
+                 limit (`ulimit -v`)"
+            );
+            return refuse("memory", self.memory, &range);
         }
         if !(1..=1024).contains(&self.pio_max) {
             return refuse("pio_max", self.pio_max as u64, "1 to 1024 requests");

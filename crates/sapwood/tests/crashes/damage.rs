@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Error};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A database with a bit of everything on disk, closed properly.
 fn built(seed: u64) -> (Simulated, Contents) {
@@ -279,6 +280,19 @@ fn one_writer_or_many_readers() {
     assert!(matches!(first.flush(), Err(Error::ReadOnly)));
     assert!(matches!(first.keyspace("other"), Err(Error::NoKeyspace { .. })));
     assert!(first.check().is_ok());
+    // A writer that waits gets it when the last reader has gone, and no sooner.
+    let waiting = Database::builder().wait_for_lock(Duration::from_secs(60));
+    let waiter = {
+        let volume = Arc::clone(&volume);
+        std::thread::spawn(move || waiting.open_on(volume))
+    };
+    drop(first);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiter.is_finished());
+    let impatient = Database::builder().wait_for_lock(Duration::from_millis(50));
+    assert!(matches!(impatient.open_on(Arc::clone(&volume)), Err(Error::Locked { .. })));
+    drop(second);
+    waiter.join().expect("no panic").expect("opens");
 }
 
 /// A database of which `count` records are in the log alone.
