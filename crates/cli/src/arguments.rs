@@ -3,6 +3,7 @@
 use crate::format::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 
 const LOAD: &str = "\
@@ -54,6 +55,7 @@ A first session:
   sapwood scan ships.db --prefix b --limit 10
   sapwood stats ships.db
   sapwood check ships.db
+  sapwood compact ships.db               after much was removed: give space back
   sapwood tour                           watch the store at work on real data
 
 A database is a directory; `load` and `put` create it. Keys have 1 to 65536 bytes, of any kind.
@@ -70,6 +72,9 @@ pub(crate) struct Arguments {
     /// Memory that the database may use, such as 64M or 2GiB
     #[arg(long, global = true, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub memory: u64,
+    /// Wait so long for a database that another process has open
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
+    pub wait: Duration,
     /// Tell on standard error what the store does: error, warn, info, or debug, with which each flush has a line
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<LevelFilter>,
@@ -82,6 +87,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .with_binary()
         .parse_size(text)
         .map_err(|error| format!("{error}; write for instance 256M or 1GiB"))
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, such as 30 or 0.5".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,6 +140,17 @@ pub(crate) enum Command {
     /// Changes nothing. Exit code 0 if the database is sound, 1 if there is damage, 3 if it could not be checked.
     #[command(after_help = "Example:\n  sapwood check ships.db && cp -r ships.db backup/")]
     Check(Check),
+    /// Take all changes from the log to the trees
+    ///
+    /// Makes the next opening faster, and frees the space of the log and of what was removed. Nothing is lost without it.
+    #[command(after_help = "Example:\n  sapwood flush ships.db")]
+    Flush(Flush),
+    /// Flush, and take all changes in log areas to the leaves
+    ///
+    /// Frees the space of what was removed or replaced, and makes scans faster. Rewrites much of the data: for a quiet hour,
+    /// after much was removed, or before the database is archived.
+    #[command(after_help = "Example:\n  sapwood compact ships.db && cp -r ships.db archive/")]
+    Compact(Compact),
     /// Measure what the disk gives, by request size and by how many requests are under way
     #[command(
         after_help = "Example:\n  sapwood probe . --plot disk.svg\n\nTakes about 15 seconds and a scratch file of 1 GiB, which is removed."
@@ -277,6 +298,18 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Flush {
+    /// Directory of the database
+    pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compact {
+    /// Directory of the database
+    pub db: PathBuf,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Probe {
     /// Directory on the disk to measure
     pub dir: PathBuf,
@@ -308,5 +341,9 @@ mod tests {
         Arguments::command().debug_assert();
         assert_eq!(parse_size("64M"), Ok(64 << 20));
         assert!(parse_size("much").is_err());
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(
+            parse_seconds("-1").is_err() && parse_seconds("NaN").is_err() && parse_seconds("1e99").is_err()
+        );
     }
 }

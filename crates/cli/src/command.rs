@@ -1,6 +1,7 @@
 //! The commands, one a file.
 
 mod check;
+mod compact;
 mod del;
 mod dump;
 mod get;
@@ -14,21 +15,48 @@ mod tour;
 use crate::arguments::{Arguments, Command};
 use crate::escape::unescape;
 use crate::failure::{Failure, Result};
-use sapwood::{Database, Keyspace};
+use sapwood::{Builder, Database, Keyspace};
 use std::path::Path;
+use std::time::Duration;
+
+/// How databases are opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    memory: u64,
+    /// How long to wait for a database that another process has open.
+    wait: Duration,
+}
+
+impl Opening {
+    fn builder(self) -> Builder {
+        Database::builder().memory(self.memory).wait_for_lock(self.wait)
+    }
+
+    fn to_read(self, path: &Path) -> Result<Database> {
+        refuse_file(path)?;
+        Ok(self.builder().read_only(true).create(false).open(path)?)
+    }
+
+    fn to_write(self, path: &Path, create: bool) -> Result<Database> {
+        refuse_file(path)?;
+        Ok(self.builder().create(create).open(path)?)
+    }
+}
 
 /// Runs the command that was asked for.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
-    let memory = arguments.memory;
+    let opening = Opening { memory: arguments.memory, wait: arguments.wait };
     match arguments.command {
-        Command::Load(options) => load::run(&options, memory),
-        Command::Dump(options) => dump::run(&options, memory),
-        Command::Get(options) => get::run(&options, memory),
-        Command::Put(options) => put::run(&options, memory),
-        Command::Del(options) => del::run(&options, memory),
-        Command::Scan(options) => scan::run(&options, memory),
-        Command::Stats(options) => stats::run(&options, memory),
-        Command::Check(options) => check::run(&options, memory),
+        Command::Load(options) => load::run(&options, opening),
+        Command::Dump(options) => dump::run(&options, opening),
+        Command::Get(options) => get::run(&options, opening),
+        Command::Put(options) => put::run(&options, opening),
+        Command::Del(options) => del::run(&options, opening),
+        Command::Scan(options) => scan::run(&options, opening),
+        Command::Stats(options) => stats::run(&options, opening),
+        Command::Check(options) => check::run(&options, opening),
+        Command::Flush(options) => compact::flush(&options, opening),
+        Command::Compact(options) => compact::compact(&options, opening),
         Command::Probe(options) => probe::run(&options),
         Command::Tour(options) => tour::run(&options),
     }
@@ -43,16 +71,6 @@ fn refuse_file(path: &Path) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-fn open_to_read(path: &Path, memory: u64) -> Result<Database> {
-    refuse_file(path)?;
-    Ok(Database::builder().memory(memory).read_only(true).create(false).open(path)?)
-}
-
-fn open_to_write(path: &Path, memory: u64, create: bool) -> Result<Database> {
-    refuse_file(path)?;
-    Ok(Database::builder().memory(memory).create(create).open(path)?)
 }
 
 /// A keyspace that is there.

@@ -1,10 +1,11 @@
 //! `sapwood check`: reads everything and verifies it.
 
 use crate::arguments::Check;
+use crate::command::Opening;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::Progress;
-use sapwood::{Database, Error};
+use sapwood::Error;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -32,16 +33,11 @@ fn report(path: &Path, error: &Error) -> String {
     text
 }
 
-pub(crate) fn run(options: &Check, memory: u64) -> Result<()> {
+pub(crate) fn run(options: &Check, opening: Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     let progress = Progress::waiting("checking");
     // Damage that already keeps the database from opening is what a check is to find.
-    let result = Database::builder()
-        .memory(memory)
-        .read_only(true)
-        .create(false)
-        .open(&options.db)
-        .and_then(|db| db.check());
+    let result = opening.builder().read_only(true).create(false).open(&options.db).and_then(|db| db.check());
     progress.finish();
     match result {
         Ok(checked) => print(format_args!("{}: {checked}", options.db.display())),

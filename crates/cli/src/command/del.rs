@@ -1,11 +1,12 @@
 //! `sapwood del`: removes keys, all at once.
 
 use crate::arguments::Del;
+use crate::command::Opening;
 use crate::failure::{Failure, Result};
 
-pub(crate) fn run(options: &Del, memory: u64) -> Result<()> {
+pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
-    let db = super::open_to_write(&options.db, memory, false)?;
+    let db = opening.to_write(&options.db, false)?;
     let keyspace = super::existing(&db, &options.keyspace)?;
     let found = keyspace.multi_get(&keys)?;
     let mut batch = db.batch();

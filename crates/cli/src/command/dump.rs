@@ -1,12 +1,13 @@
 //! `sapwood dump`: all records, in a form that `load` reads.
 
 use crate::arguments::Dump;
+use crate::command::Opening;
 use crate::failure::Result;
 use crate::format::Format;
 use crate::output::buffered;
 
-pub(crate) fn run(options: &Dump, memory: u64) -> Result<()> {
-    let db = super::open_to_read(&options.db, memory)?;
+pub(crate) fn run(options: &Dump, opening: Opening) -> Result<()> {
+    let db = opening.to_read(&options.db)?;
     let names = match (&options.keyspace, options.format) {
         (Some(name), _) => vec![name.clone()],
         (None, Format::Mdb) => db.keyspaces(),

@@ -1,14 +1,15 @@
 //! `sapwood get`: values by key, several of them in parallel.
 
 use crate::arguments::Get;
+use crate::command::Opening;
 use crate::escape::escape;
 use crate::failure::{Failure, Result};
 use crate::format::jsonl;
 use std::io::{Write, stdout};
 
-pub(crate) fn run(options: &Get, memory: u64) -> Result<()> {
+pub(crate) fn run(options: &Get, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
-    let db = super::open_to_read(&options.db, memory)?;
+    let db = opening.to_read(&options.db)?;
     let keyspace = super::existing(&db, &options.keyspace)?;
     let values = keyspace.multi_get(&keys)?;
     let mut output = stdout().lock();

@@ -6,6 +6,7 @@
 //! 3. whatever ends the load, records that were read before are in the database, and the message says how many.
 
 use crate::arguments::{Durability, Load};
+use crate::command::Opening;
 use crate::escape::shown;
 use crate::failure::{Failure, Result};
 use crate::format::{Format, ReadError, Record};
@@ -187,7 +188,7 @@ fn refuse_other(options: &Load, shown: &str, found: &Found) -> Failure {
     Failure::Other(format!("{shown} is {}; nothing was loaded; {what_to_do}", found.what))
 }
 
-pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
+pub(crate) fn run(options: &Load, opening: Opening) -> Result<()> {
     super::refuse_file(&options.db)?;
     refuse_compressed(options)?;
     let (mut input, total) = Input::open(&options.file)?;
@@ -203,7 +204,7 @@ pub(crate) fn run(options: &Load, memory: u64) -> Result<()> {
     if let Some(found) = magic::find(first, format, told.is_none()) {
         return Err(refuse_other(options, &shown, &found));
     }
-    let db = super::open_to_write(&options.db, memory, true)?;
+    let db = opening.to_write(&options.db, true)?;
     interrupt::watch();
     if options.keyspace.is_some() || format != Format::Mdb {
         // Exists even if there are no records, so that what was loaded can be dumped.

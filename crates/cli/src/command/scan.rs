@@ -1,14 +1,15 @@
 //! `sapwood scan`: records in key order.
 
 use crate::arguments::Scan;
+use crate::command::Opening;
 use crate::failure::Result;
 use crate::format::Format;
 use crate::output::{buffered, print};
 use sapwood::{Key, Value};
 use std::ops::Bound;
 
-pub(crate) fn run(options: &Scan, memory: u64) -> Result<()> {
-    let db = super::open_to_read(&options.db, memory)?;
+pub(crate) fn run(options: &Scan, opening: Opening) -> Result<()> {
+    let db = opening.to_read(&options.db)?;
     let keyspace = super::existing(&db, &options.keyspace)?;
     let range = match &options.prefix {
         Some(prefix) => keyspace.prefix(super::bytes(prefix)?),

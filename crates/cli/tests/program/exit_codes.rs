@@ -60,6 +60,8 @@ fn wrong_usage_is_2() {
         &["load", "ships.db", "x.tsv", "--batch", "0"],
         &["load", "ships.db", "x.tsv", "--format", "xml"],
         &["get", "ships.db", "a", "--hex", "--json"],
+        &["get", "ships.db", "a", "--wait", "soon"],
+        &["get", "ships.db", "a", "--wait", "-1"],
     ] {
         place.run(arguments).ends(2);
     }
@@ -73,7 +75,9 @@ fn wrong_usage_is_2() {
 #[test]
 fn every_command_explains_itself_with_an_example() {
     let place = Place::new();
-    for command in ["load", "dump", "get", "put", "del", "scan", "stats", "check", "probe", "tour"] {
+    for command in
+        ["load", "dump", "get", "put", "del", "scan", "stats", "check", "flush", "compact", "probe", "tour"]
+    {
         let said = place.run(&[command, "--help"]).ends(0);
         assert!(said.out.contains(&format!("  sapwood {command}")), "{command}: {}", said.out);
     }
@@ -90,6 +94,8 @@ fn no_database_is_3_and_none_is_made_for_reading() {
         &["scan", "none.db"],
         &["stats", "none.db"],
         &["check", "none.db"],
+        &["flush", "none.db"],
+        &["compact", "none.db"],
     ] {
         place.run(arguments).ends(3).tells("there is no database in none.db");
         assert!(!place.path("none.db").exists(), "{arguments:?} made a directory");
@@ -136,6 +142,50 @@ fn a_database_in_use_names_who_uses_it() {
     drop(loading.stdin.take());
     wait(loading).ends(0);
     place.run(&["put", "ships.db", "a", "b"]).ends(0);
+}
+
+#[test]
+fn who_waits_for_a_database_gets_it() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    let began = std::time::Instant::now();
+    place.run(&["put", "ships.db", "a", "b", "--wait", "0.3"]).ends(3).tells("ships.db is in use by");
+    assert!(began.elapsed() >= std::time::Duration::from_millis(300));
+    let waiting: Vec<_> = (0..4)
+        .map(|index| {
+            let key = format!("key{index}");
+            place.command(&["put", "ships.db", &key, "1", "--wait", "60"]).spawn().unwrap()
+        })
+        .collect();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    db.close().unwrap();
+    for child in waiting {
+        wait(child).ends(0);
+    }
+    assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "5\n");
+}
+
+/// It ended with 134, in the middle of opening.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_budget_beyond_the_address_space_is_refused() {
+    let place = Place::new();
+    place.ships("beagle\t1820\n");
+    for (limit, memory) in [("200000", "1000GiB"), ("400000", "8GiB"), ("4000000", "1000GiB")] {
+        for command in
+            ["put ships.db a b", "get ships.db beagle", "load ships.db /dev/null", "check ships.db"]
+        {
+            let program = crate::running::PROGRAM;
+            let script = format!("ulimit -v {limit}; exec {program} {command} --memory {memory}");
+            let output =
+                std::process::Command::new("sh").args(["-c", &script]).current_dir(place.path("")).output();
+            crate::running::Said::from(output.unwrap()).ends(2).tells("memory = ").tells("ulimit -v");
+        }
+    }
+    let script = format!("ulimit -v 1000000; exec {} get ships.db beagle", crate::running::PROGRAM);
+    let output = std::process::Command::new("sh").args(["-c", &script]).current_dir(place.path("")).output();
+    assert_eq!(crate::running::Said::from(output.unwrap()).ends(0).out, "1820\n");
 }
 
 #[test]

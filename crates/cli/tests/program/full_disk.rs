@@ -38,3 +38,18 @@ fn what_fitted_is_in_and_counted() {
     assert_eq!(lines[1], told, "{said:?}");
     assert!(told.parse::<u64>().unwrap() > 1000, "{said:?}");
 }
+
+/// It said that the lock of LOCK failed.
+#[test]
+fn a_file_system_that_is_read_only_is_named() {
+    let place = Place::new();
+    let script = format!(
+        "{PROGRAM} put full/x.db a b && mount -o remount,ro full && {{ {PROGRAM} get full/x.db a; \
+         for command in 'put full/x.db a b' 'put full/new.db a b' 'del full/x.db a' 'flush full/x.db'; do \
+         {PROGRAM} $command && exit 1; done; exit 0; }}"
+    );
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "b\n"), "{said:?}");
+    assert_eq!(said.err.matches("since the file system is read-only").count(), 4, "{said:?}");
+    assert_eq!(said.err.matches("mount it for writing").count(), 4, "{said:?}");
+}

@@ -105,3 +105,38 @@ fn numbers_keep_their_digits() {
         assert_eq!(place.run(&["dump", "y.db", "-k", format]).ends(0).out, all, "{format}");
     }
 }
+
+/// Bytes that the files of a database take.
+#[cfg(unix)]
+fn disk_use(place: &Place, db: &str) -> u64 {
+    let files = std::fs::read_dir(place.path(db)).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    files.map(|metadata| 512 * std::os::unix::fs::MetadataExt::blocks(&metadata)).sum()
+}
+
+/// Space of what was removed stayed for good, and the program had no command to give it back.
+#[cfg(unix)]
+#[test]
+fn flush_and_compact_give_space_back() {
+    let place = Place::new();
+    let text: String = (0..20).map(|index| format!("{index:02}\t{}\n", "x".repeat(2 << 20))).collect();
+    place.ships(&text);
+    let keys: Vec<String> = (0..19).map(|index| format!("{index:02}")).collect();
+    let del: Vec<&str> = ["del", "ships.db"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    for command in ["flush", "compact"] {
+        place.ships(&text);
+        place.run(&del).ends(0);
+        let said = place.run(&[command, "ships.db"]).ends(0);
+        let after = disk_use(&place, "ships.db");
+        assert!(said.out.starts_with("ships.db: 19 changes flushed from the log"), "{said:?}");
+        assert!(said.out.contains(" on the disk, ") && said.out.contains("MiB before"), "{said:?}");
+        assert!(after < 6 << 20, "{command}: {after} bytes: {said:?}");
+        assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "1\n");
+        let checked = place.run(&["check", "ships.db"]).ends(0).out;
+        assert!(
+            checked.contains(" 0 changes in 0 log pieces") && checked.contains(" 0 changes that"),
+            "{checked}"
+        );
+    }
+    let said = place.run(&["compact", "ships.db"]).ends(0);
+    assert!(said.out.starts_with("ships.db: 0 changes flushed"), "nothing is left to do: {said:?}");
+}
