@@ -76,6 +76,11 @@ impl AlignedBuffer {
         self.capacity
     }
 
+    /// The visible length. Does not look at the memory, which a device may be writing to.
+    pub(crate) fn visible_len(&self) -> usize {
+        self.len
+    }
+
     /// Changes the visible length.
     ///
     /// # Panics

@@ -3,7 +3,9 @@
 //! Contract, the same for io_uring, libaio, threads and the simulated device:
 //! 1. [`Device::read`] and [`Device::write`] return when *every* member of the set has ended, successfully or
 //!    not. They never return with a request in flight, not even while unwinding. That is why borrowed buffers
-//!    are safe here. [`Device::begin`] can return earlier, and therefore owns its buffers.
+//!    are safe here. [`Device::begin`] can return earlier, and therefore owns its buffers. (So if a device hangs and
+//!    its requests can be neither completed nor cancelled, `read` and `write` hang too, and report it;
+//!    [`InFlight::wait`] fails with [`Error::Stalled`](crate::Error::Stalled).)
 //! 2. If a member fails or is short, the whole call fails, after all other members have ended. It is unknown
 //!    which bytes of a failed set reached the device.
 //! 3. A finished write is visible to every later read. It is durable only after a [`Device::sync`] that began
@@ -97,6 +99,17 @@ pub struct Counters {
     pub bytes_written: u64,
     /// Syncs of files and of the directory.
     pub syncs: u64,
+    /// Waits for requests that the kernel did not complete for longer than
+    /// [`DiskOptions::stall_warning`](crate::DiskOptions::stall_warning).
+    #[serde(default)]
+    pub stalls: u64,
+    /// The longest of these waits so far, in milliseconds. Includes those that go on. In a difference: 0 if there were
+    /// no new ones.
+    #[serde(default)]
+    pub longest_stall_ms: u64,
+    /// Sets that were cancelled after [`DiskOptions::io_timeout`](crate::DiskOptions::io_timeout).
+    #[serde(default)]
+    pub timeouts: u64,
 }
 
 impl std::ops::Sub for Counters {
@@ -111,6 +124,9 @@ impl std::ops::Sub for Counters {
             writes: self.writes - earlier.writes,
             bytes_written: self.bytes_written - earlier.bytes_written,
             syncs: self.syncs - earlier.syncs,
+            stalls: self.stalls - earlier.stalls,
+            longest_stall_ms: if self.stalls > earlier.stalls { self.longest_stall_ms } else { 0 },
+            timeouts: self.timeouts - earlier.timeouts,
         }
     }
 }

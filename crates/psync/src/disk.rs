@@ -7,8 +7,10 @@
 //! 3. No call with a file's id can cut or release the part of that file that a window of this id shows.
 
 use crate::completion::{complete, complete_one};
+use crate::disk_options::{Backend, DiskOptions};
 use crate::in_flight::Flight;
 use crate::mapping::{self, Mapped};
+use crate::stall::Stalls;
 use crate::transfer::{Landing, Memory, Mover, Transfer};
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, InFlight, Limits, Lock, LockKind, Read, ReadInto,
@@ -21,67 +23,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// How bytes are moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Backend {
-    /// The best that works here: io_uring, otherwise libaio, otherwise threads.
-    #[default]
-    Auto,
-    /// io_uring (Linux).
-    #[serde(rename = "io_uring")]
-    Uring,
-    /// libaio (Linux).
-    Libaio,
-    /// A pool of threads with positioned I/O (anywhere).
-    Threads,
-}
-
-impl std::fmt::Display for Backend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Backend::Auto => "auto",
-            Backend::Uring => "io_uring",
-            Backend::Libaio => "libaio",
-            Backend::Threads => "threads",
-        })
-    }
-}
-
-impl std::str::FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let all = [Backend::Auto, Backend::Uring, Backend::Libaio, Backend::Threads];
-        all.into_iter().find(|backend| backend.to_string() == name).ok_or_else(|| {
-            Error::Invalid(format!("there is no backend {name:?}; there are auto, io_uring, libaio, threads"))
-        })
-    }
-}
-
-/// How to open a [`Disk`].
-#[derive(Clone, Copy, Debug)]
-pub struct DiskOptions {
-    /// The backend.
-    pub backend: Backend,
-    /// PioMax: the maximum number of requests sent to the device as one set, 1 to 4096.
-    pub pio_max: usize,
-    /// Whether files opened with [`Access::direct`] bypass the page cache.
-    pub direct: bool,
-    /// Whether to create the directory if it does not exist.
-    pub create: bool,
-    /// Whether a thread that waits for a few reads may poll for their completion instead of sleeping, for at
-    /// most 0.2 ms and as long as there seems to be an idle processor. Where few threads read, this gives a
-    /// third more reads per second, for one and a half times the processor time per read. Only with io_uring.
-    pub busy_wait: bool,
-}
-
-impl Default for DiskOptions {
-    fn default() -> Self {
-        Self { backend: Backend::Auto, pio_max: 64, direct: true, create: true, busy_wait: false }
-    }
-}
+use std::time::Duration;
 
 /// See the module documentation.
 pub struct Disk {
@@ -93,6 +35,7 @@ pub struct Disk {
     files: RwLock<Files>,
     next: AtomicU32,
     counted: Counted,
+    stalls: Arc<Stalls>,
 }
 
 struct OpenFile {
@@ -151,6 +94,10 @@ impl Disk {
         if !(1..=4096).contains(&options.pio_max) {
             return Err(Error::Invalid(format!("pio_max is {}, but must be 1 to 4096", options.pio_max)));
         }
+        if options.io_timeout < Duration::from_millis(1) {
+            let time = options.io_timeout;
+            return Err(Error::Invalid(format!("io_timeout is {time:?}, but must be at least 1 ms")));
+        }
         if options.create {
             create_directory(&path).map_err(|error| Error::from_io("create", &shown, None, error))?;
         }
@@ -160,7 +107,8 @@ impl Disk {
             return Err(Error::Invalid(format!("{shown} is a file, but a directory is needed")));
         }
         let mut notes = Vec::new();
-        let (mover, backend) = choose(&options, &mut notes)
+        let stalls = Arc::new(Stalls::new(options.stall_warning, options.io_timeout));
+        let (mover, backend) = choose(&options, &stalls, &mut notes)
             .map_err(|error| Error::from_io("set up I/O for", &shown, None, error))?;
         let alignment = match options.direct.then(|| direct::alignment(&path)) {
             None => None,
@@ -187,6 +135,7 @@ impl Disk {
             files: RwLock::default(),
             next: AtomicU32::new(0),
             counted: Counted::default(),
+            stalls,
         })
     }
 
@@ -395,7 +344,11 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 /// The requested backend; for `Auto`, the first one that works.
-fn choose(options: &DiskOptions, notes: &mut Vec<String>) -> io::Result<(Arc<dyn Mover>, Backend)> {
+fn choose(
+    options: &DiskOptions,
+    stalls: &Arc<Stalls>,
+    notes: &mut Vec<String>,
+) -> io::Result<(Arc<dyn Mover>, Backend)> {
     let candidates: &[Backend] = match &options.backend {
         Backend::Auto if cfg!(target_os = "linux") => &[Backend::Uring, Backend::Libaio, Backend::Threads],
         Backend::Auto => &[Backend::Threads],
@@ -403,7 +356,7 @@ fn choose(options: &DiskOptions, notes: &mut Vec<String>) -> io::Result<(Arc<dyn
     };
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
     for candidate in candidates {
-        match make(*candidate, options) {
+        match make(*candidate, options, stalls) {
             Ok(mover) => return Ok((mover, *candidate)),
             Err(error) => {
                 notes.push(format!("{candidate} cannot be used here ({error})"));
@@ -418,16 +371,21 @@ fn choose(options: &DiskOptions, notes: &mut Vec<String>) -> io::Result<(Arc<dyn
 fn make(
     backend: Backend,
     &DiskOptions { pio_max, busy_wait, .. }: &DiskOptions,
+    stalls: &Arc<Stalls>,
 ) -> io::Result<Arc<dyn Mover>> {
     Ok(match backend {
-        Backend::Uring => Arc::new(crate::uring::Uring::new(pio_max, busy_wait)?),
-        Backend::Libaio => Arc::new(crate::libaio::Libaio::new(pio_max)?),
+        Backend::Uring => Arc::new(crate::uring::Uring::new(pio_max, busy_wait, Arc::clone(stalls))?),
+        Backend::Libaio => Arc::new(crate::libaio::Libaio::new(pio_max, Arc::clone(stalls))?),
         Backend::Threads | Backend::Auto => Arc::new(threads::Threads::new(pio_max)?),
     })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn make(backend: Backend, &DiskOptions { pio_max, .. }: &DiskOptions) -> io::Result<Arc<dyn Mover>> {
+fn make(
+    backend: Backend,
+    &DiskOptions { pio_max, .. }: &DiskOptions,
+    _: &Arc<Stalls>,
+) -> io::Result<Arc<dyn Mover>> {
     match backend {
         Backend::Uring | Backend::Libaio => Err(io::Error::from(io::ErrorKind::Unsupported)),
         Backend::Threads | Backend::Auto => Ok(Arc::new(threads::Threads::new(pio_max)?)),
@@ -547,6 +505,9 @@ impl Device for Disk {
             writes: counted.writes.load(Relaxed),
             bytes_written: counted.bytes_written.load(Relaxed),
             syncs: counted.syncs.load(Relaxed),
+            stalls: self.stalls.count(),
+            longest_stall_ms: self.stalls.longest_ms(),
+            timeouts: self.stalls.timeouts(),
         }
     }
 }

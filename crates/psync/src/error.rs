@@ -2,6 +2,7 @@
 //! offset.
 
 use std::io;
+use std::time::Duration;
 
 /// The result of every psync call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -59,6 +60,24 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The kernel did not complete a read within [`DiskOptions::io_timeout`](crate::DiskOptions::io_timeout), and did not cancel
+    /// it either. Its buffer is not used again until the kernel lets go of it. The device or its driver hangs.
+    #[error(
+        "{operation} of {file}{} was not completed by the kernel for {:.1} s, and could not be cancelled; \
+         the device may hang: see the kernel's log (dmesg), and try again",
+        at(*.offset),
+        .waited.as_secs_f64()
+    )]
+    Stalled {
+        /// The operation: read.
+        operation: &'static str,
+        /// The name of the file.
+        file: String,
+        /// The byte offset of the request.
+        offset: Option<u64>,
+        /// How long the set was waited for without progress.
+        waited: Duration,
+    },
     /// The file does not exist.
     #[error("{file} does not exist")]
     NotFound {
@@ -93,6 +112,10 @@ impl Error {
     /// Wraps a system error. Tells a full disk, a read-only file system, a missing file and an existing file apart from other errors.
     pub fn from_io(operation: &'static str, file: &str, offset: Option<u64>, source: io::Error) -> Self {
         let file = file.to_owned();
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(Unreturned { waited }) = inner {
+            return Self::Stalled { operation, file, offset, waited: *waited };
+        }
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::Full { operation, file, source }
@@ -108,4 +131,13 @@ impl Error {
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }
+}
+
+/// A request was not completed in time, and the kernel does not let go of its buffer. The inner error of an
+/// [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no other backend can be cancelled"))]
+#[error("the kernel has not completed it for {waited:?}, and does not cancel it")]
+pub(crate) struct Unreturned {
+    pub waited: Duration,
 }

@@ -20,9 +20,12 @@ mod buffer;
 #[cfg(target_os = "linux")]
 mod busy_wait;
 mod completion;
+#[cfg(all(test, target_os = "linux"))]
+mod completion_faults;
 mod device;
 mod direct;
 mod disk;
+mod disk_options;
 mod error;
 mod in_flight;
 #[cfg(target_os = "linux")]
@@ -36,7 +39,10 @@ mod profile;
 #[cfg(feature = "plot")]
 mod profile_plot;
 mod request;
+#[cfg(target_os = "linux")]
+mod ring;
 mod simulated;
+mod stall;
 mod threads;
 mod transfer;
 #[cfg(target_os = "linux")]
@@ -46,7 +52,8 @@ mod window;
 
 pub use buffer::{AlignedBuffer, BufferPool};
 pub use device::{Counters, Device, Limits};
-pub use disk::{Backend, Disk, DiskOptions};
+pub use disk::Disk;
+pub use disk_options::{Backend, DiskOptions};
 pub use error::{Error, Result};
 pub use in_flight::{InFlight, ReadInto};
 pub use nap::nap;

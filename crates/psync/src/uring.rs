@@ -2,12 +2,25 @@
 //! calls waits for all of it; or returns, and another one waits.
 //!
 //! Invariants:
-//! 1. [`Uring::run`] returns only when every request that the kernel took has completed: no buffer is touched
-//!    later.
-//! 2. An [`Aloft`] owns its buffers, its files and its ring until every request that the kernel took has
-//!    completed. Dropping a [`Begun`] leaves it to the rings, up to a limit. It is freed after another set has
-//!    been carried out, or at the latest with the [`Uring`].
-//! 3. A ring is used by one set at a time. A ring that failed is not used by another set.
+//! 1. [`Uring::run`] returns only when every request that the kernel took has completed, or is gone with its ring: no
+//!    buffer is touched later.
+//! 2. An [`Aloft`] owns its buffers, its files and its ring until the same. Dropping a [`Begun`] leaves it to the rings,
+//!    up to a limit. It is freed after another set has been carried out, or at the latest with the [`Uring`].
+//! 3. A ring is used by one set at a time. A ring that failed, was cancelled, or reported a completion that nobody
+//!    waits for, is not used by another set.
+//! 4. A request counts as completed once, whatever the ring reports.
+//!
+//! A set that stalls ([`stall`](crate::stall)) ends like this:
+//!
+//! ```text
+//! timeout ─▶ cancel ─▶ all completed ─────────────▶ ordinary calls for what was cancelled
+//!                  └─▶ close the ring ─▶ it is freed ─▶ ordinary calls for what has not completed
+//!                                    └─▶ it is not ─▶ owned buffers: the error `Stalled`; they are pinned until it is
+//!                                                └─▶ borrowed buffers: waits on, and reports it
+//! ```
+//! The kernel frees a ring when none of its requests is in flight. If it does not, the device itself hangs (or a forked
+//! child process has the ring open). Memory that the caller lent cannot be given back then. An ordinary call would
+//! hang in the same way.
 //!
 //! Neither buffers nor files are registered. Random reads a second on a virtual disk, one thread, eight rounds
 //! taken in turn: of 4 KiB at depth 64 82,300 without, 84,000 with registered buffers, 85,900 with files too;
@@ -22,15 +35,21 @@
 //! work is done by the thread that started the set, when it next enters the kernel or is interrupted (while it
 //! computes, by the next tick; while it sleeps, at once); or by the kernel if that thread has ended.
 
+mod aloft;
+mod progress;
+
 use crate::busy_wait::{Turn, Waiting, is_short};
+use crate::ring::Ring;
+use crate::stall::Stalls;
 use crate::transfer::{Flying, Landing, Memory, Mover, TRANSFER_MAX, Transfer};
-use io_uring::{IoUring, opcode, types};
+use aloft::{Aloft, Begun, Pinned, Place};
+use io_uring::{opcode, types};
 use parking_lot::Mutex;
+use progress::{Progress, is_sent_back};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 pub(crate) struct Uring {
     rings: Arc<Rings>,
@@ -38,14 +57,21 @@ pub(crate) struct Uring {
 }
 
 struct Rings {
-    idle: Mutex<Vec<IoUring>>,
+    idle: Mutex<Vec<Ring>>,
     entries: u32,
+    stalls: Arc<Stalls>,
     /// Number of started sets that hold a ring.
     begun: AtomicUsize,
     /// Sets in flight that nobody waits for. `None` when the [`Uring`] is gone.
     left: Mutex<Option<Vec<Aloft>>>,
     /// The number of these sets, for checks that need not be exact.
     left_count: AtomicUsize,
+    /// Buffers that the kernel does not let go of.
+    pinned: Mutex<Vec<Pinned>>,
+    pinned_count: AtomicUsize,
+    /// What a test does to completions of all rings.
+    #[cfg(test)]
+    faults: Mutex<Option<Arc<crate::completion_faults::Faults>>>,
 }
 
 /// A set is submitted in pieces of so many requests. Preparing a request takes the kernel 2 to 3 us, and none of
@@ -65,20 +91,24 @@ const BEGUN_MAX: usize = 64;
 const LEFT_MAX: usize = 8;
 /// Bytes of memory of these sets together, unless it is a single one.
 const LEFT_BYTES: usize = 1 << 20;
-/// How long to wait before retrying when the kernel had no memory for a request.
-const RETRY: Duration = Duration::from_micros(200);
 
 impl Uring {
     /// Creates the backend. Fails if the kernel has no io_uring or forbids it.
-    pub fn new(pio_max: usize, busy_wait: bool) -> io::Result<Self> {
-        let entries = pio_max.next_power_of_two() as u32;
-        let left = Mutex::new(Some(Vec::new()));
-        let (idle, begun, left_count) = (Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        let rings = Rings { idle, entries, begun, left, left_count };
+    pub fn new(pio_max: usize, busy_wait: bool, stalls: Arc<Stalls>) -> io::Result<Self> {
+        let rings = Rings {
+            idle: Mutex::default(),
+            entries: pio_max.next_power_of_two() as u32,
+            stalls,
+            begun: AtomicUsize::new(0),
+            left: Mutex::new(Some(Vec::new())),
+            left_count: AtomicUsize::new(0),
+            pinned: Mutex::default(),
+            pinned_count: AtomicUsize::new(0),
+            #[cfg(test)]
+            faults: Mutex::default(),
+        };
         let first = rings.take()?;
-        let mut probe = io_uring::Probe::new();
-        first.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
+        if !first.is_capable()? {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the kernel's io_uring cannot read and write",
@@ -91,16 +121,25 @@ impl Uring {
 
 impl Rings {
     /// An idle ring, or a new one.
-    fn take(&self) -> io::Result<IoUring> {
+    fn take(&self) -> io::Result<Ring> {
         self.end_left();
         let idle = self.idle.lock().pop();
-        // Avoids interrupts for completions that nobody waits for yet, if the kernel supports this.
-        let new = || IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(self.entries);
-        idle.map_or_else(|| new().or_else(|_| IoUring::new(self.entries)), Ok)
+        let taken = idle.map_or_else(|| Ring::new(self.entries), Ok);
+        #[cfg(test)]
+        let taken = taken.map(|ring| ring.with(self.faults.lock().clone()));
+        taken
     }
 
-    /// Frees those abandoned sets that have completed.
+    /// `None` if rings have lost too many sets.
+    fn usable(&self) -> Option<()> {
+        (!self.stalls.are_too_many()).then_some(())
+    }
+
+    /// Frees those abandoned sets that have completed, and pinned buffers that the kernel has let go of.
     fn end_left(&self) {
+        if self.pinned_count.load(Relaxed) > 0 {
+            self.unpin();
+        }
         if self.left_count.load(Relaxed) == 0 {
             return;
         }
@@ -113,8 +152,22 @@ impl Rings {
         drop(completed);
     }
 
+    fn pin(&self, pinned: Pinned) {
+        let mut all = self.pinned.lock();
+        all.push(pinned);
+        self.pinned_count.store(all.len(), Relaxed);
+    }
+
+    fn unpin(&self) {
+        let Some(mut all) = self.pinned.try_lock() else { return };
+        let freed: Vec<_> = all.extract_if(.., |pinned| pinned.is_free()).collect();
+        self.pinned_count.store(all.len(), Relaxed);
+        drop(all);
+        drop(freed);
+    }
+
     /// Takes back a ring that can be reused.
-    fn give(&self, ring: IoUring) {
+    fn give(&self, ring: Ring) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(ring);
@@ -133,106 +186,6 @@ fn entry(transfer: &mut Transfer<'_>) -> io_uring::squeue::Entry {
     }
 }
 
-/// The progress of a set that was queued in a ring.
-#[derive(Default)]
-struct Progress {
-    queued: usize,
-    /// How many of the queued requests the kernel has taken.
-    submitted: usize,
-    completed: usize,
-    broken: Option<io::Error>,
-}
-
-impl Progress {
-    /// Called before another request is queued: submits those that are, if they make a piece.
-    fn submit_piece(&mut self, ring: &mut IoUring) {
-        if self.queued - self.submitted >= PIECE {
-            self.call(ring, 0);
-        }
-    }
-
-    /// One system call: submits what is queued, and waits for `wanted` completions. Then updates `submitted`.
-    fn call(&mut self, ring: &mut IoUring, wanted: usize) {
-        match ring.submit_and_wait(wanted) {
-            Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-            // The kernel has no memory for a request, or too many unreported completions. A thread that could
-            // change this may have lower priority, and yielding would not let it run; so sleep.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
-                std::thread::sleep(RETRY);
-            }
-            Err(error) => {
-                self.broken = Some(error);
-                std::thread::sleep(RETRY);
-            }
-        }
-        // The kernel took whatever left the queue, whatever the call returned.
-        self.submitted = self.queued - ring.submission().len();
-    }
-
-    /// Records the completions that have arrived.
-    fn collect(&mut self, ring: &mut IoUring, mut outcome: impl FnMut(usize, io::Result<usize>)) {
-        for completion in ring.completion() {
-            self.completed += 1;
-            let result = match completion.result() {
-                moved if moved >= 0 => Ok(moved as usize),
-                error => Err(io::Error::from_raw_os_error(-error)),
-            };
-            outcome(completion.user_data() as usize, result);
-        }
-    }
-
-    /// Submits the rest, and polls for completions as long as `turn` allows.
-    fn look(
-        &mut self,
-        ring: &mut IoUring,
-        turn: Turn<'_>,
-        mut outcome: impl FnMut(usize, io::Result<usize>),
-    ) {
-        if self.submitted < self.queued {
-            self.call(ring, 0);
-        }
-        turn.look_until(|| {
-            // The kernel needs this thread to do task work before it can report a completion. Any system call
-            // does it.
-            if ring.submission().taskrun() {
-                self.call(ring, 0);
-            }
-            self.collect(ring, &mut outcome);
-            self.completed >= self.submitted || self.broken.is_some()
-        });
-    }
-
-    /// Submits the rest and waits for everything, polling if allowed. Must not unwind: there are requests in
-    /// flight.
-    fn finish(
-        &mut self,
-        ring: &mut IoUring,
-        turn: Option<Turn<'_>>,
-        mut outcome: impl FnMut(usize, io::Result<usize>),
-    ) {
-        self.collect(ring, &mut outcome);
-        if let Some(turn) = turn
-            && self.completed < self.queued
-        {
-            self.look(ring, turn, &mut outcome);
-        }
-        while self.completed < self.submitted || (self.broken.is_none() && self.submitted < self.queued) {
-            let wanted = if self.broken.is_none() { self.queued - self.completed } else { 1 };
-            self.call(ring, wanted);
-            self.collect(ring, &mut outcome);
-        }
-        if let Some(error) = &self.broken {
-            tracing::error!(%error, "io_uring failed; the set is carried out otherwise");
-        }
-    }
-
-    /// Whether the whole set went through the ring, so that the ring can be reused.
-    fn is_sound(&self, len: usize) -> bool {
-        self.broken.is_none() && self.submitted == len && self.completed == len
-    }
-}
-
 impl Mover for Uring {
     fn run(&self, set: &mut [Transfer<'_>]) {
         let are_reads = set.iter().all(|transfer| matches!(transfer.memory, Memory::Into(_)));
@@ -245,20 +198,15 @@ impl Mover for Uring {
             one.run_alone();
             return self.rings.end_left();
         }
-        let Ok(mut ring) = self.rings.take() else {
-            // There is no memory for another ring: slower, but correct.
-            set.iter_mut().for_each(Transfer::run_alone);
-            return;
-        };
-        let mut sound = true;
+        let mut ring = self.rings.usable().and_then(|()| self.rings.take().ok());
         for part in set.chunks_mut(self.rings.entries as usize) {
-            match sound {
-                true => sound = run_part(&mut ring, part, turn.take()),
-                // A broken ring may still have entries of the part before.
-                false => part.iter_mut().for_each(Transfer::run_alone),
+            match ring.take() {
+                Some(taken) => ring = run_part(taken, part, turn.take(), &self.rings.stalls),
+                // There is no memory for a ring, or it broke: slower, but correct.
+                None => part.iter_mut().for_each(Transfer::run_alone),
             }
         }
-        if sound {
+        if let Some(ring) = ring {
             self.rings.give(ring);
         }
     }
@@ -267,178 +215,49 @@ impl Mover for Uring {
         if set.len() > self.rings.entries as usize {
             return Err(set);
         }
-        let place = Place::among(&self.rings);
+        let place = self.rings.usable().and_then(|()| Place::among(&self.rings));
         let Some((place, ring)) = place.and_then(|place| Some((place, self.rings.take().ok()?))) else {
             return Err(set);
         };
-        let mut aloft = Aloft { ring: Some(ring), set, progress: Progress::default(), place };
-        aloft.begin();
-        Ok(Box::new(Begun(Some(aloft))))
+        Ok(Box::new(Begun::new(Aloft::begin(place, ring, set))))
     }
 }
 
-/// Runs at most as many transfers as the ring has entries. Returns false if the ring should not be used again.
-fn run_part(ring: &mut IoUring, part: &mut [Transfer<'_>], turn: Option<Turn<'_>>) -> bool {
+/// Runs at most as many transfers as the ring has entries. Returns the ring if it can be used again.
+fn run_part(
+    mut ring: Ring,
+    part: &mut [Transfer<'_>],
+    turn: Option<Turn<'_>>,
+    stalls: &Stalls,
+) -> Option<Ring> {
     let mut progress = Progress::default();
-    for (index, transfer) in part.iter_mut().enumerate() {
-        let entry = entry(transfer).user_data(index as u64);
-        progress.submit_piece(ring);
-        // SAFETY: the buffer behind the entry is borrowed by `part` until this function returns, and it returns only
-        // when every entry that was submitted has completed (`finish`). The file is open as long.
-        if unsafe { ring.submission().push(&entry) }.is_err() {
+    ring.begin_set();
+    for transfer in part.iter_mut() {
+        progress.submit_piece(&mut ring);
+        // SAFETY: the buffer behind the entry is borrowed by `part` until this function returns. It returns only when every
+        // entry that was submitted has completed, or when the kernel has freed the ring with all of them (`finish`, `cancel`
+        // and `outlast`). The others go with the ring, which is not entered again: it is returned only if all have completed.
+        // The file is open as long.
+        if !unsafe { progress.queue(&mut ring, entry(transfer)) } {
             break;
         }
-        progress.queued += 1;
     }
-    progress.finish(ring, turn, |index, outcome| {
-        if let Some(transfer) = part.get_mut(index) {
-            transfer.outcome = outcome;
-        }
-    });
-    // Transfers that the kernel did not take, or returned for lack of memory, are done by ordinary calls.
+    let mut watch = stalls.watch();
+    let mut ring = Some(ring);
+    if !ring.as_mut().is_some_and(|ring| progress.finish(ring, turn, &mut watch, part))
+        && let Some(ring) = ring.take()
+    {
+        let held = progress.cancel(ring, stalls, &watch, part);
+        progress.outlast(held, &mut watch, part);
+        progress.end_pending(part);
+    }
+    // Transfers that the kernel did not take, or returned without having carried them out, are done by ordinary calls.
     for (index, transfer) in part.iter_mut().enumerate() {
-        let sent_back =
-            transfer.outcome.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
-        if index >= progress.submitted || sent_back {
+        if index >= progress.submitted || is_sent_back(&transfer.outcome) {
             transfer.run_alone();
         }
     }
-    progress.is_sound(part.len())
-}
-
-/// Permission to have a set in flight.
-struct Place(Arc<Rings>);
-
-impl Place {
-    fn among(rings: &Arc<Rings>) -> Option<Self> {
-        let place = Self(Arc::clone(rings));
-        // The drop gives the place back, even if it was one too many.
-        (rings.begun.fetch_add(1, Relaxed) < BEGUN_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.begun.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Reads in flight. Dropping it waits for them.
-struct Aloft {
-    /// `None` once nothing is in flight any more.
-    ring: Option<IoUring>,
-    set: Vec<Landing>,
-    progress: Progress,
-    place: Place,
-}
-
-impl Aloft {
-    fn begin(&mut self) {
-        let Some(ring) = &mut self.ring else { return };
-        for (index, landing) in self.set.iter_mut().enumerate() {
-            let entry = entry(&mut landing.transfer()).user_data(index as u64);
-            self.progress.submit_piece(ring);
-            // SAFETY: the buffer behind the entry and the file belong to this member of `self.set`, which is neither touched nor dropped
-            // before every entry that was submitted has completed (this loop goes on to the next members; `land` and `drop` call `end` first;
-            // `has_completed` sets outcomes and looks at no buffer). If `self` is leaked, so are buffer and file: both are on the heap. Moving `self` does not move what an `AlignedBuffer` points to.
-            if unsafe { ring.submission().push(&entry) }.is_err() {
-                break;
-            }
-            self.progress.queued += 1;
-        }
-        self.progress.call(ring, 0);
-    }
-
-    /// Bytes of memory that it holds.
-    fn bytes(&self) -> usize {
-        self.set.iter().map(|landing| landing.buffer.capacity()).sum()
-    }
-
-    /// Whether nothing is in flight any more.
-    fn has_completed(&mut self) -> bool {
-        let Some(ring) = &mut self.ring else { return true };
-        let set = &mut self.set;
-        self.progress.collect(ring, |index, outcome| {
-            if let Some(landing) = set.get_mut(index) {
-                landing.outcome = outcome;
-            }
-        });
-        self.progress.completed >= self.progress.queued
-    }
-
-    /// Waits until nothing is in flight.
-    fn end(&mut self) {
-        let Some(mut ring) = self.ring.take() else { return };
-        let set = &mut self.set;
-        self.progress.finish(&mut ring, None, |index, outcome| {
-            if let Some(landing) = set.get_mut(index) {
-                landing.outcome = outcome;
-            }
-        });
-        if self.progress.is_sound(self.set.len()) {
-            self.place.0.give(ring);
-        }
-    }
-
-    /// Waits until nothing is in flight, and returns the reads, each tried once.
-    fn land(mut self) -> Vec<Landing> {
-        self.end();
-        let submitted = self.progress.submitted;
-        for (index, landing) in self.set.iter_mut().enumerate() {
-            // If the submitting thread ended before its reads, they may have been cancelled, or returned for
-            // lack of its memory.
-            let sent_back = landing.outcome.as_ref().is_err_and(|error| {
-                matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECANCELED | libc::EFAULT))
-            });
-            if index >= submitted || sent_back {
-                let mut transfer = landing.transfer();
-                transfer.run_alone();
-                landing.outcome = transfer.outcome;
-            }
-        }
-        std::mem::take(&mut self.set)
-    }
-}
-
-impl Drop for Aloft {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// Reads in flight, whether they are waited for or dropped.
-struct Begun(Option<Aloft>);
-
-impl Flying for Begun {
-    fn land(mut self: Box<Self>) -> Vec<Landing> {
-        self.0.take().map_or_else(Vec::new, Aloft::land)
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
-        let Some(mut aloft) = self.0.take() else { return };
-        // Requests that the kernel has not taken would never be submitted by anyone else.
-        if aloft.has_completed() || aloft.progress.submitted < aloft.progress.queued {
-            return;
-        }
-        let rings = Arc::clone(&aloft.place.0);
-        let mut left = rings.left.lock();
-        let has_room = |sets: &[Aloft]| {
-            let bytes: usize = sets.iter().map(Aloft::bytes).sum();
-            sets.is_empty() || (sets.len() < LEFT_MAX && bytes + aloft.bytes() <= LEFT_BYTES)
-        };
-        match left.as_mut().filter(|sets| has_room(sets)) {
-            Some(sets) => {
-                sets.push(aloft);
-                rings.left_count.store(sets.len(), Relaxed);
-            }
-            None => {
-                drop(left);
-                drop(aloft);
-            }
-        }
-    }
+    ring.filter(|_| progress.is_sound(part.len()))
 }
 
 impl Drop for Uring {
@@ -447,6 +266,9 @@ impl Drop for Uring {
         drop(left);
     }
 }
+
+#[cfg(test)]
+mod stalls;
 
 #[cfg(test)]
 mod tests {
@@ -459,10 +281,14 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    fn patient() -> Arc<Stalls> {
+        Arc::new(Stalls::new(Duration::from_secs(5), Duration::from_secs(60)))
+    }
+
     /// What it waits for comes when the thread has ended, and the kernel has nobody to go on for. It is tried again by `pread`, which pipes refuse.
     #[test]
     fn what_comes_back_since_its_thread_has_ended_is_tried_again() {
-        let Ok(uring) = Uring::new(4, true) else {
+        let Ok(uring) = Uring::new(4, true, patient()) else {
             eprintln!("SKIPPED: no io_uring here");
             return;
         };
@@ -481,7 +307,7 @@ mod tests {
     /// Of a pipe, in which nothing is until somebody writes: so what is in flight stays there.
     #[test]
     fn a_few_sets_are_left_to_the_rings_and_no_more() {
-        let Ok(uring) = Uring::new(4, true) else {
+        let Ok(uring) = Uring::new(4, true, patient()) else {
             eprintln!("SKIPPED: no io_uring here");
             return;
         };

@@ -257,6 +257,7 @@ fn mingled_sets_move_both_ways_and_count_both() {
             writes: two,
             bytes_written: bytes,
             syncs: 0,
+            ..Counters::default()
         };
         assert_eq!(counted, expected);
         let twice = |offset| Request::Write(Write { file, offset, data: &new[..BLOCK] });

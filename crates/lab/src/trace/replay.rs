@@ -108,6 +108,9 @@ fn sum(one: Counters, two: Counters) -> Counters {
         writes: one.writes + two.writes,
         bytes_written: one.bytes_written + two.bytes_written,
         syncs: one.syncs + two.syncs,
+        stalls: one.stalls + two.stalls,
+        longest_stall_ms: one.longest_stall_ms.max(two.longest_stall_ms),
+        timeouts: one.timeouts + two.timeouts,
     }
 }
 
