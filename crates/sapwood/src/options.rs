@@ -25,6 +25,7 @@ pub struct Builder {
     read_only: bool,
     pio_max: usize,
     busy_wait: bool,
+    io_timeout: Duration,
     background_threads: usize,
     leaf_len: usize,
     segment_span: u64,
@@ -54,6 +55,7 @@ impl Default for Builder {
             read_only: false,
             pio_max: 64,
             busy_wait: true,
+            io_timeout: Duration::from_secs(60),
             background_threads: 1,
             leaf_len: 4 << 10,
             segment_span: 64 << 20,
@@ -102,6 +104,15 @@ impl Builder {
     /// processor time again. Turn it off where processor time is expensive.
     pub fn busy_wait(mut self, busy_wait: bool) -> Self {
         self.busy_wait = busy_wait;
+        self
+    }
+
+    /// After this time without progress, a set of reads or writes that the kernel does not complete is cancelled and
+    /// carried out by ordinary system calls. At least 1 ms; the default is 60 seconds. Reported as `tracing` events
+    /// (from 5 seconds on) and in [`Stats::device`](crate::Stats::device). Ordinary calls and syncs on a device that
+    /// hangs take as long as they take.
+    pub fn io_timeout(mut self, time: Duration) -> Self {
+        self.io_timeout = time;
         self
     }
 
@@ -163,9 +174,9 @@ impl Builder {
             return Err(Error::Missing { path: path.display().to_string() });
         }
         let create = self.create && !self.read_only;
-        let Self { pio_max, busy_wait, .. } = *self;
-        let disk = Disk::open(path, DiskOptions { pio_max, create, busy_wait, ..DiskOptions::default() })?;
-        Database::open_with(Arc::new(disk), self)
+        let Self { pio_max, busy_wait, io_timeout, .. } = *self;
+        let options = DiskOptions { pio_max, create, busy_wait, io_timeout, ..DiskOptions::default() };
+        Database::open_with(Arc::new(Disk::open(path, options)?), self)
     }
 
     /// Opens the database on any [`Volume`], for example a simulated one.
@@ -207,6 +218,9 @@ impl Builder {
         }
         if !(1..=1024).contains(&self.pio_max) {
             return refuse("pio_max", self.pio_max as u64, "1 to 1024 requests");
+        }
+        if self.io_timeout < Duration::from_millis(1) {
+            return refuse("io_timeout", self.io_timeout.as_millis() as u64, "at least 1 ms");
         }
         if self.background_threads > 1 {
             return refuse("background_threads", self.background_threads as u64, "0 or 1");

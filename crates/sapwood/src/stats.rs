@@ -315,6 +315,15 @@ impl std::fmt::Display for Stats {
             space.log_layers,
             Size(space.logged)
         )?;
+        if self.device.stalls > 0 {
+            writeln!(
+                f,
+                "stalls   {} waits for requests that the kernel did not complete, the longest {:.1} s; {} sets cancelled",
+                self.device.stalls,
+                self.device.longest_stall_ms as f64 / 1000.0,
+                self.device.timeouts
+            )?;
+        }
         let (reads, writes) = (&self.reads, &self.writes);
         writeln!(
             f,

@@ -371,6 +371,10 @@ fn impossible_keys_values_and_options_are_refused() {
         Err(Error::BadOption { .. })
     ));
     assert!(matches!(
+        Database::builder().io_timeout(std::time::Duration::ZERO).open_on(Arc::clone(&volume)),
+        Err(Error::BadOption { option: "io_timeout", .. })
+    ));
+    assert!(matches!(
         Database::builder().create(false).open_on(Arc::clone(&volume)),
         Err(Error::Missing { .. })
     ));
