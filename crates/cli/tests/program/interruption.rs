@@ -104,3 +104,53 @@ fn going_on_as_told_completes_the_load() {
     assert_eq!(told(&said) + told(&rest), 400_000);
     assert_eq!(place.run(&["dump", "x.db"]).ends(0).out, text);
 }
+
+/// Nobody reads what the program says, so it waits for a pipe that is full, and comes to no point where it would look.
+#[test]
+fn it_ends_in_time_even_if_it_is_stuck() {
+    let place = Place::new();
+    let (unread, mut errors) = std::io::pipe().unwrap();
+    errors.write_all(&vec![b'x'; 1 << 16]).unwrap();
+    let mut child = place
+        .command(&["load", "x.db", "-", "--skip-bad"])
+        .stdin(Stdio::piped())
+        .stderr(errors)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"fram\t1892\nthis line is bad\n").unwrap();
+    until("it is open", || crate::running::is_open(&place.path("x.db")));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none(), "it waits");
+    let began = std::time::Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(10) {
+            let _ = child.kill();
+            panic!("it did not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop((stdin, unread));
+    place.run(&["check", "x.db"]).ends(0);
+}
+
+/// Commands that have nothing to end in order end at once.
+#[test]
+fn a_command_that_waits_for_the_lock_ends_at_once() {
+    let place = Place::new();
+    place.ships("fram\t1892\n");
+    let db = sapwood::Database::open(place.path("ships.db")).unwrap();
+    for command in ["flush", "compact", "check"] {
+        let mut child = place.command(&[command, "ships.db", "--wait", "60"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "{command} waits");
+        let began = std::time::Instant::now();
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        child.wait().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(5), "{command}: {:?}", began.elapsed());
+    }
+    drop(db);
+}

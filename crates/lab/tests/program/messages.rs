@@ -133,3 +133,33 @@ fn the_flash_under_a_tree_is_drawn_and_played() {
     let answer = lab(dir.path(), &["flash-map", "--tree", "as", "--rounds", "2"]).expect(2);
     assert!(answer.errors.contains("--rounds"), "{}", answer.errors);
 }
+
+/// Nobody reads what it writes, so it comes to no point where it would look at a request to terminate.
+#[cfg(unix)]
+#[test]
+fn it_ends_in_time_even_if_it_is_stuck() {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    let dir = scratch();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sapwood-lab"))
+        .current_dir(dir.path())
+        .args(["trace", "make", "block", "--like", "tpce", "--out", "-"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(child.try_wait().unwrap().is_none(), "it waits");
+    let began = Instant::now();
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(10) {
+            let _ = child.kill();
+            panic!("it did not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
