@@ -23,6 +23,7 @@ use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::edit::Edit;
 use crate::wal::WalWriter;
+use crate::watchdog;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
@@ -81,7 +82,7 @@ impl Ticket {
                 self.has_answer.store(false, Relaxed);
                 return answer;
             }
-            self.answered.wait(&mut answer);
+            watchdog::wait(&self.answered, &mut answer, "the leader of the group commit");
         }
     }
 }

@@ -85,6 +85,7 @@ mod tree;
 mod value;
 mod version_thread;
 mod wal;
+mod watchdog;
 
 pub use batch::{Batch, Durability};
 pub use check::Checked;

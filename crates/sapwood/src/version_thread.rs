@@ -13,6 +13,7 @@
 
 use crate::beside::Wait;
 use crate::error::{Error, Result};
+use crate::watchdog;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SendError, Sender, channel};
@@ -49,7 +50,7 @@ impl VersionThread {
         if let Err(SendError(job)) = jobs.send(Box::new(job)) {
             job();
         }
-        Box::new(move || result.recv().unwrap_or(Err(Error::Closed)))
+        Box::new(move || watchdog::receive(&result, "the thread for versions").unwrap_or(Err(Error::Closed)))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::commit::Log;
 use crate::engine::{Engine, Panicked};
 use crate::error::{Error, Result};
 use crate::idle::Idle;
+use crate::watchdog;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ impl Engine {
             if let Some(error) = control.failure_after(attempts) {
                 return Err(error.clone());
             }
-            self.flush.changed.wait(&mut control);
+            watchdog::wait(&self.flush.changed, &mut control, "the flush");
         }
     }
 

@@ -22,6 +22,7 @@
 use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
 use crate::store::mapping_table::{Address, Position};
+use crate::watchdog;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::collections::hash_map::Entry;
@@ -135,7 +136,7 @@ impl Stage {
     pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
         while inner.admits(bytes) == Admission::Later {
-            self.changed.wait(&mut inner);
+            watchdog::wait(&self.changed, &mut inner, "room for nodes that are read ahead of a flush");
         }
     }
 
@@ -190,7 +191,7 @@ impl Stage {
     pub fn wait(&self, position: Position) -> Option<Node> {
         let mut inner = self.inner.lock();
         while inner.nodes.get(&position)?.node.is_none() {
-            self.changed.wait(&mut inner);
+            watchdog::wait(&self.changed, &mut inner, "a node that is read ahead of a flush");
         }
         let node = inner.remove(position);
         drop(inner);

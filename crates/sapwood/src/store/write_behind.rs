@@ -8,6 +8,7 @@
 //!    [`WriteBehind::finish`], after which no write is in flight, whatever that returns.
 
 use crate::error::{Error, Result};
+use crate::watchdog;
 use psync::{AlignedBuffer, FileId, Volume, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -135,7 +136,8 @@ impl Thread {
     /// Waits for the thread to return a buffer.
     fn take_back(&mut self) -> Result<()> {
         self.away -= 1;
-        let Done { buffer, result } = self.done.recv().map_err(|_| Error::panicked(NAME))?;
+        let Done { buffer, result } =
+            watchdog::receive(&self.done, "a write behind the flush").map_err(|_| Error::panicked(NAME))?;
         self.spare.push(buffer);
         Ok(result?)
     }

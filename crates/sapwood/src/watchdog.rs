@@ -1,0 +1,104 @@
+//! Waits of our threads for one another. In debug builds, one that goes on for long is reported: who waits, for what, and
+//! how long already. In other builds these are plain waits.
+//!
+//! Invariant: a report changes nothing. Whoever is notified stops waiting, and nobody else does.
+
+use parking_lot::{Condvar, MutexGuard};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// The time between reports.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Waits to be notified. `what` completes "waits for".
+pub(crate) fn wait<T>(condvar: &Condvar, guard: &mut MutexGuard<'_, T>, what: &'static str) {
+    if cfg!(debug_assertions) {
+        watched(EVERY, |time| (!condvar.wait_for(guard, time).timed_out()).then_some(()), report(what));
+    } else {
+        condvar.wait(guard);
+    }
+}
+
+/// Waits for a message. `what` completes "waits for".
+pub(crate) fn receive<T>(messages: &Receiver<T>, what: &'static str) -> Result<T, RecvError> {
+    if !cfg!(debug_assertions) {
+        return messages.recv();
+    }
+    let received = |time| match messages.recv_timeout(time) {
+        Ok(message) => Some(Ok(message)),
+        Err(RecvTimeoutError::Disconnected) => Some(Err(RecvError)),
+        Err(RecvTimeoutError::Timeout) => None,
+    };
+    watched(EVERY, received, report(what))
+}
+
+/// Waits in turns of `every` until `wait` has a result. Reports after each that brought none.
+fn watched<R>(
+    every: Duration,
+    mut wait: impl FnMut(Duration) -> Option<R>,
+    mut report: impl FnMut(Duration),
+) -> R {
+    let began = Instant::now();
+    loop {
+        if let Some(result) = wait(every) {
+            return result;
+        }
+        report(began.elapsed());
+    }
+}
+
+fn report(what: &'static str) -> impl FnMut(Duration) {
+    move |waited| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        tracing::warn!(target: "sapwood::watchdog", thread, ?waited, "waits for {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_long_wait_is_reported_and_ends_when_it_is_notified() {
+        let (is_done, changed) = (Mutex::new(false), Condvar::new());
+        let mut reports = Vec::new();
+        std::thread::scope(|scope| {
+            let mut guard = is_done.lock();
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                *is_done.lock() = true;
+                changed.notify_one();
+            });
+            let every = Duration::from_millis(10);
+            while !*guard {
+                let wait = |time| (!changed.wait_for(&mut guard, time).timed_out()).then_some(());
+                watched(every, wait, |waited| reports.push(waited));
+            }
+        });
+        assert!(!reports.is_empty() && reports.is_sorted() && reports[0] >= Duration::from_millis(10));
+        report("a test")(Duration::ZERO);
+    }
+
+    #[test]
+    fn who_waits_gets_the_message_or_hears_that_none_comes() {
+        let (sender, messages) = channel();
+        sender.send(7).unwrap();
+        assert_eq!(receive(&messages, "a number"), Ok(7));
+        drop(sender);
+        assert_eq!(receive(&messages, "a number"), Err(RecvError));
+        let (is_done, changed) = (Mutex::new(false), Condvar::new());
+        std::thread::scope(|scope| {
+            let mut guard = is_done.lock();
+            scope.spawn(|| {
+                *is_done.lock() = true;
+                changed.notify_one();
+            });
+            while !*guard {
+                wait(&changed, &mut guard, "the other thread");
+            }
+        });
+    }
+}
