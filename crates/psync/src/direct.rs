@@ -1,15 +1,15 @@
 //! System-specific file operations beyond the standard library: bypass the page cache, sync a part of a file,
 //! and give space back.
 
-use std::fs::{File, OpenOptions};
+use crate::directory::Directory;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 
 /// The alignment in bytes that direct I/O needs in the directory. The error says why direct I/O is not
 /// available.
 #[cfg(target_os = "linux")]
-pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
+pub(crate) fn alignment(directory: &Directory) -> io::Result<usize> {
     use crate::AlignedBuffer;
     use std::os::fd::AsRawFd;
 
@@ -49,43 +49,37 @@ pub(crate) fn alignment(directory: &Path) -> io::Result<usize> {
 /// A file in the directory that is open for direct I/O: one without a name, else an existing one, else one that
 /// is created and removed for this purpose.
 #[cfg(target_os = "linux")]
-fn probe(directory: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-
-    let mut nameless = OpenOptions::new();
-    nameless.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
-    let refused = match nameless.open(directory) {
+fn probe(directory: &Directory) -> io::Result<File> {
+    use crate::Access;
+    let refused = match directory.nameless() {
         Ok(file) => return Ok(file),
         Err(error) => error,
     };
-    let mut existing = std::fs::read_dir(directory)?.flatten().filter(|entry| {
-        // Do not follow symbolic links: their target may be on another disk.
-        entry.file_type().is_ok_and(|kind| kind.is_file())
-    });
-    if let Some(entry) = existing.next() {
-        return OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(entry.path());
+    // Symbolic links are not followed: their target may be on another disk.
+    let is_opened = |name: &str| directory.open_file(name, Access::default(), true);
+    if let Some(file) = directory.list()?.iter().find_map(|entry| is_opened(&entry.name).ok()) {
+        return Ok(file);
     }
     // If nothing can be created, the first refusal tells the reason.
     named_probe(directory).map_err(|_| refused)
 }
 
 /// A new file, already removed from its directory. It is created in a folder of its own, which does no harm: a
-/// volume lists only plain files.
+/// volume lists only files.
 #[cfg(target_os = "linux")]
-fn named_probe(directory: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
+fn named_probe(directory: &Directory) -> io::Result<File> {
+    use crate::Access;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Relaxed);
-    let folder = directory.join(format!("psync-probe-{}-{number}", std::process::id()));
-    std::fs::create_dir(&folder)?;
-    let path = folder.join("probe");
-    let mut new = OpenOptions::new();
-    let file = new.read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
+    let name = format!("psync-probe-{}-{number}", std::process::id());
+    let folder = directory.make_folder(&name)?;
+    let new = Access { write: true, create_new: true, ..Access::default() };
+    let file = folder.open_file("probe", new, true);
     // The file may have been created although opening it was refused.
-    let _ = std::fs::remove_file(&path);
-    std::fs::remove_dir(&folder)?;
+    let _ = folder.remove("probe");
+    directory.remove_folder(&name)?;
     file
 }
 
@@ -109,19 +103,9 @@ fn kind(file: &File) -> Option<u32> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn alignment(_: &Path) -> io::Result<usize> {
+pub(crate) fn alignment(_: &Directory) -> io::Result<usize> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "it is known on Linux only"))
 }
-
-/// Requests direct I/O. Call it only if [`alignment`] succeeded.
-#[cfg(target_os = "linux")]
-pub(crate) fn ask(options: &mut OpenOptions) {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_DIRECT);
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn ask(_: &mut OpenOptions) {}
 
 /// Makes `data`, which was written at `offset`, durable, and nothing else of the file. Returns whether this is
 /// possible here; if not, nothing was done.
@@ -218,14 +202,16 @@ pub(crate) fn release(_: &File, _: &Range<u64>) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
 
     #[test]
     fn a_probe_with_a_name_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
         // At the same time, as when two parts of a program open their directories.
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| match named_probe(dir.path()) {
+                scope.spawn(|| match named_probe(&directory) {
                     Ok(file) => assert_eq!(file.metadata().unwrap().len(), 0),
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         eprintln!("SKIPPED: no direct I/O in the system's temporary directory");
@@ -235,13 +221,6 @@ mod tests {
             }
         });
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_missing_directory_is_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let missing = alignment(&dir.path().join("missing")).unwrap_err();
-        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     /// Files that the kernel makes up take no flags.

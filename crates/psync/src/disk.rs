@@ -5,29 +5,46 @@
 //!    [`Device`].
 //! 2. A file id is never reused.
 //! 3. No call with a file's id can cut or release the part of that file that a window of this id shows.
+//! 4. Names are those of the directory that was opened ([`directory`](crate::directory)). Once the volume is
+//!    identified by a file ([`Volume::identify_by`]), nothing is created, renamed or removed, and no sync
+//!    succeeds, where that file's name no longer leads to it.
+//! 5. A sync of a file whose last name somebody else has removed fails: nobody would find the file again.
+
+mod open_files;
 
 use crate::completion::{complete, complete_one};
+use crate::directory::{Directory, Identity, cannot_sync, is_removed};
 use crate::disk_options::{Backend, DiskOptions};
+use crate::forked::Process;
 use crate::in_flight::Flight;
-use crate::mapping::{self, Mapped};
+use crate::lock_file::{self, Held};
+use crate::make_directory::make_directory;
+use crate::mapping;
 use crate::stall::Stalls;
 use crate::transfer::{Landing, Memory, Mover, Transfer};
 use crate::{
     Access, Counters, Device, Entry, Error, FileId, InFlight, Limits, Lock, LockKind, Read, ReadInto,
-    Request, Result, Volume, Window, Write, direct, lock_file, threads,
+    Request, Result, Volume, Window, Write, direct, threads,
 };
-use parking_lot::RwLock;
-use std::fs::{File, OpenOptions};
+use open_files::{Files, OpenFile};
+use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// See the module documentation.
 pub struct Disk {
+    /// Where it was when it was opened, for messages.
     path: PathBuf,
+    directory: Directory,
+    process: Process,
+    /// The file that the volume is known by.
+    identified_by: RwLock<Option<Arc<OpenFile>>>,
+    /// The lock that was taken last, if it is still held.
+    locked: Mutex<Weak<Held>>,
     mover: Arc<dyn Mover>,
     backend: Backend,
     limits: Limits,
@@ -36,39 +53,6 @@ pub struct Disk {
     next: AtomicU32,
     counted: Counted,
     stalls: Arc<Stalls>,
-}
-
-struct OpenFile {
-    name: Arc<str>,
-    file: Arc<File>,
-    direct: bool,
-    write: bool,
-    mapped: Arc<Mapped>,
-}
-
-/// The open files, sorted by id. There are few, and ids only grow: a binary search is faster than hashing.
-#[derive(Default)]
-struct Files(Vec<(FileId, Arc<OpenFile>)>);
-
-impl Files {
-    fn place(&self, id: FileId) -> Result<usize> {
-        let found = self.0.binary_search_by_key(&id, |(id, _)| *id);
-        found.map_err(|_| Error::Invalid(format!("file {} is not open", id.number())))
-    }
-
-    fn get(&self, id: FileId) -> Result<&Arc<OpenFile>> {
-        self.place(id).map(|place| &self.0[place].1)
-    }
-
-    fn insert(&mut self, id: FileId, file: OpenFile) {
-        // A thread that opened a file at the same time may have inserted a higher id first.
-        let place = self.0.partition_point(|(other, _)| *other < id);
-        self.0.insert(place, (id, Arc::new(file)));
-    }
-
-    fn remove(&mut self, id: FileId) -> Result<Arc<OpenFile>> {
-        self.place(id).map(|place| self.0.remove(place).1)
-    }
 }
 
 #[derive(Default)]
@@ -89,7 +73,10 @@ impl Disk {
     /// [`Error::NotFound`], [`Error::Invalid`] for options out of range, or the system's error.
     pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self> {
         let shown = path.as_ref().display().to_string();
-        // Files are opened, renamed and removed by name later on, when the process may be in another directory.
+        if path.as_ref().as_os_str().is_empty() {
+            return Err(Error::NotADirectory { path: shown, what: "the path is empty: name a directory" });
+        }
+        // For messages, when the process may be in another directory.
         let path = std::path::absolute(path).map_err(|error| Error::from_io("open", &shown, None, error))?;
         if !(1..=4096).contains(&options.pio_max) {
             return Err(Error::Invalid(format!("pio_max is {}, but must be 1 to 4096", options.pio_max)));
@@ -98,19 +85,17 @@ impl Disk {
             let time = options.io_timeout;
             return Err(Error::Invalid(format!("io_timeout is {time:?}, but must be at least 1 ms")));
         }
+        refuse_other_than_directory(&path)?;
         if options.create {
-            create_directory(&path).map_err(|error| Error::from_io("create", &shown, None, error))?;
+            make_directory(&path)?;
         }
-        let metadata =
-            std::fs::metadata(&path).map_err(|error| Error::from_io("open", &shown, None, error))?;
-        if !metadata.is_dir() {
-            return Err(Error::Invalid(format!("{shown} is a file, but a directory is needed")));
-        }
+        let directory =
+            Directory::open(&path).map_err(|error| Error::from_io("open", &shown, None, error))?;
         let mut notes = Vec::new();
         let stalls = Arc::new(Stalls::new(options.stall_warning, options.io_timeout));
         let (mover, backend) = choose(&options, &stalls, &mut notes)
             .map_err(|error| Error::from_io("set up I/O for", &shown, None, error))?;
-        let alignment = match options.direct.then(|| direct::alignment(&path)) {
+        let alignment = match options.direct.then(|| direct::alignment(&directory)) {
             None => None,
             Some(Ok(alignment)) => Some(alignment),
             Some(Err(error)) => {
@@ -128,6 +113,10 @@ impl Disk {
         };
         Ok(Self {
             path,
+            directory,
+            process: Process::this(),
+            identified_by: RwLock::default(),
+            locked: Mutex::default(),
             mover,
             backend,
             limits,
@@ -202,6 +191,7 @@ impl Disk {
     }
 
     fn file(&self, id: FileId) -> Result<Arc<OpenFile>> {
+        self.process.check()?;
         self.files.read().get(id).cloned()
     }
 
@@ -279,13 +269,42 @@ impl Disk {
         }
     }
 
-    fn member(&self, name: &str) -> Result<PathBuf> {
-        let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
-        if plain {
-            Ok(self.path.join(name))
-        } else {
-            Err(Error::Invalid(format!("{name:?} is not a plain file name")))
+    /// Sees to it that this process may ask, and that the volume is still the one that was opened.
+    fn check_identity(&self) -> Result<()> {
+        self.process.check()?;
+        let Some(file) = self.identified_by.read().clone() else { return Ok(()) };
+        let found = self.directory.has(&file.name, &file.identity);
+        if found.map_err(|error| Error::from_io("stat", &file.name, None, error))? {
+            return Ok(());
         }
+        Err(self.gone(format!("its file {} was removed, or is another file now", file.name)))
+    }
+
+    fn gone(&self, what: String) -> Error {
+        Error::Gone { volume: self.describe(), what }
+    }
+
+    /// Whether what was synced can be found again.
+    fn check_synced(&self, file: &OpenFile) -> Result<()> {
+        let wrap = |error| Error::from_io("stat", &file.name, None, error);
+        if is_removed(&file.file).map_err(wrap)? && !file.lost_name.load(Relaxed) {
+            return Err(self.gone(format!("its file {} was removed", file.name)));
+        }
+        self.check_identity()
+    }
+
+    /// Does something that takes its name from whatever file has `name`.
+    fn taking_name<T>(&self, name: &str, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        // Beforehand: another thread may be about to sync it.
+        let taken = self.directory.identity(name)?;
+        let files = self.files.read();
+        let losers: Vec<_> = files.all().filter(|file| Some(file.identity) == taken).collect();
+        losers.iter().for_each(|file| file.lost_name.store(true, Relaxed));
+        let done = work();
+        if done.is_err() {
+            losers.iter().for_each(|file| file.lost_name.store(false, Relaxed));
+        }
+        done
     }
 
     fn check(&self, file: &OpenFile, offset: u64, address: usize, len: usize) -> Result<()> {
@@ -306,41 +325,22 @@ impl Disk {
     }
 }
 
-/// Creates a directory and those above it that are missing, durably: files in it are not safe before its name is. The path
-/// is absolute.
-fn create_directory(path: &Path) -> io::Result<()> {
-    let is_missing = |path: &&Path| !path.exists();
-    let mut made: Vec<_> = path.ancestors().take_while(is_missing).collect();
-    std::fs::create_dir_all(path)?;
-    // An empty one may just have been made by a process that came to its end before this.
-    if made.is_empty() && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()) {
-        made.push(path);
-    }
-    for made in made {
-        let Some(above) = made.parent() else { continue };
-        match sync_directory(above) {
-            // Whoever may make names in a directory may not read it, and only who may read it can sync it.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => sync_file_system(made)?,
-            synced => synced?,
-        }
-    }
-    Ok(())
+/// Refuses a path that leads to a file, or through one, or nowhere by a link.
+fn refuse_other_than_directory(path: &Path) -> Result<()> {
+    let Some(found) = path.ancestors().find(|path| path.symlink_metadata().is_ok()) else { return Ok(()) };
+    let what = match found.metadata() {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => "it is a file, where a directory is needed",
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is a symbolic link that leads nowhere",
+        Err(error) => return Err(Error::from_io("open", &found.display().to_string(), None, error)),
+    };
+    Err(Error::NotADirectory { path: found.display().to_string(), what })
 }
 
-/// Makes everything in the file system of a directory durable.
-#[cfg(target_os = "linux")]
-fn sync_file_system(path: &Path) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(File::open(path)?)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn sync_file_system(_: &Path) -> io::Result<()> {
-    Ok(())
-}
-
-/// Makes the names in a directory durable, where the system can.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+/// Refuses what is not a name in a directory.
+fn check_name(name: &str) -> Result<()> {
+    let plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
+    if plain { Ok(()) } else { Err(Error::Invalid(format!("{name:?} is not a plain file name"))) }
 }
 
 /// The requested backend; for `Auto`, the first one that works.
@@ -453,7 +453,8 @@ impl Device for Disk {
     fn sync(&self, file: FileId) -> Result<()> {
         let file = self.file(file)?;
         self.counted.syncs.fetch_add(1, Relaxed);
-        file.file.sync_data().map_err(|error| Error::from_io("sync", &file.name, None, error))
+        file.file.sync_data().map_err(|error| Error::from_io("sync", &file.name, None, error))?;
+        self.check_synced(&file)
     }
 
     fn sync_part(&self, written: Write<'_>) -> Result<()> {
@@ -464,7 +465,8 @@ impl Device for Disk {
             Ok(false) => self.sync(id),
             done => {
                 self.counted.syncs.fetch_add(1, Relaxed);
-                done.map(drop).map_err(|error| Error::from_io("sync", &file.name, Some(offset), error))
+                done.map_err(|error| Error::from_io("sync", &file.name, Some(offset), error))?;
+                self.check_synced(&file)
             }
         }
     }
@@ -514,19 +516,18 @@ impl Device for Disk {
 
 impl Volume for Disk {
     fn open(&self, name: &str, access: Access) -> Result<FileId> {
-        let path = self.member(name)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(access.write).create(access.create && access.write);
-        options.create_new(access.create_new && access.write);
-        let direct = access.direct && self.limits.direct;
-        if direct {
-            direct::ask(&mut options);
+        check_name(name)?;
+        if access.write && (access.create || access.create_new) {
+            self.check_identity()?;
         }
+        self.process.check()?;
+        let direct = access.direct && self.limits.direct;
         let wrap = |error| Error::from_io("open", name, None, error);
-        let file = options.open(path).map_err(wrap)?;
+        let file = self.directory.open_file(name, access, direct).map_err(wrap)?;
         if !file.metadata().map_err(wrap)?.is_file() {
             return Err(Error::Invalid(format!("{name} is not a plain file")));
         }
+        let identity = Identity::of(&file).map_err(wrap)?;
         let number = self.next.fetch_update(Relaxed, Relaxed, |next| next.checked_add(1)).map_err(|_| {
             Error::Invalid(format!("no file number is left for {name}; open {} anew", self.describe()))
         })?;
@@ -537,6 +538,8 @@ impl Volume for Disk {
             direct,
             write: access.write,
             mapped: Arc::default(),
+            identity,
+            lost_name: AtomicBool::new(false),
         };
         self.files.write().insert(id, opened);
         Ok(id)
@@ -544,48 +547,69 @@ impl Volume for Disk {
 
     fn close(&self, file: FileId) -> Result<()> {
         // The system closes the file after the lock on `files` is released.
-        let closed = self.files.write().remove(file);
-        closed.map(drop)
+        let closed = self.files.write().remove(file)?;
+        let mut identified_by = self.identified_by.write();
+        if identified_by.as_ref().is_some_and(|file| Arc::ptr_eq(file, &closed)) {
+            *identified_by = None;
+        }
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        std::fs::remove_file(self.member(name)?).map_err(|error| Error::from_io("remove", name, None, error))
+        check_name(name)?;
+        self.check_identity()?;
+        let removed = self.taking_name(name, || self.directory.remove(name));
+        removed.map_err(|error| Error::from_io("remove", name, None, error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let result = std::fs::rename(self.member(from)?, self.member(to)?);
-        result.map_err(|error| Error::from_io("rename", from, None, error))
+        check_name(from)?;
+        check_name(to)?;
+        self.check_identity()?;
+        let renamed = self.taking_name(to, || self.directory.rename(from, to));
+        renamed.map_err(|error| Error::from_io("rename", from, None, error))
     }
 
     fn list(&self) -> Result<Vec<Entry>> {
-        let wrap = |error| Error::from_io("list", &self.describe(), None, error);
-        let mut entries = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(wrap)? {
-            let entry = entry.map_err(wrap)?;
-            match entry.metadata() {
-                Ok(metadata) if metadata.is_file() => {
-                    entries.push(Entry {
-                        name: entry.file_name().to_string_lossy().into_owned(),
-                        len: metadata.len(),
-                    });
-                }
-                Ok(_) => {}
-                // Removed since it was listed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(wrap(error)),
-            }
-        }
+        self.process.check()?;
+        let listed = self.directory.list();
+        let mut entries = listed.map_err(|error| Error::from_io("list", &self.describe(), None, error))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
 
     fn sync_directory(&self) -> Result<()> {
+        self.process.check()?;
         self.counted.syncs.fetch_add(1, Relaxed);
-        sync_directory(&self.path).map_err(|error| Error::from_io("sync", &self.describe(), None, error))
+        self.directory.sync().map_err(|error| {
+            if cannot_sync(&error) {
+                Error::NotSynced { directory: self.describe(), source: error }
+            } else {
+                Error::from_io("sync", &self.describe(), None, error)
+            }
+        })?;
+        self.check_identity()
     }
 
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock> {
-        lock_file::take(&self.path, kind, holder)
+        self.process.check()?;
+        let held = Arc::new(lock_file::take(&self.directory, &self.path, kind, holder)?);
+        *self.locked.lock() = Arc::downgrade(&held);
+        Ok(Lock::new(held))
+    }
+
+    fn identify_by(&self, file: FileId) -> Result<()> {
+        let file = self.file(file)?;
+        let name = Arc::clone(&file.name);
+        *self.identified_by.write() = Some(file);
+        if let Some(held) = self.locked.lock().upgrade() {
+            held.lock_too(&self.directory, &name)?;
+        }
+        self.check_identity()
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.check_identity()
     }
 
     fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
@@ -602,36 +626,17 @@ impl Volume for Disk {
     }
 }
 
-impl std::fmt::Debug for Disk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Disk({}, {})", self.path.display(), self.backend)
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.process.is_forked() {
+            // The threads and rings behind it are the parent's.
+            std::mem::forget(Arc::clone(&self.mover));
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn open_files_are_found_in_whatever_order_they_came() {
-        let opened = |name: &str| OpenFile {
-            name: name.into(),
-            file: Arc::new(tempfile::tempfile().unwrap()),
-            direct: false,
-            write: false,
-            mapped: Arc::default(),
-        };
-        let mut files = Files::default();
-        for number in [3, 1, 7, 2] {
-            files.insert(FileId::new(number), opened(&number.to_string()));
-        }
-        assert_eq!(&*files.remove(FileId::new(2)).unwrap().name, "2");
-        for number in 0..9 {
-            match files.get(FileId::new(number)) {
-                Ok(file) => assert_eq!(*file.name, *number.to_string()),
-                Err(error) => assert!([0, 2, 4, 5, 6, 8].contains(&number), "{number}: {error}"),
-            }
-        }
-        assert!(files.remove(FileId::new(2)).is_err());
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Disk({}, {})", self.path.display(), self.backend)
     }
 }

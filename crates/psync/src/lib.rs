@@ -14,7 +14,8 @@
 //! - [`Disk`] is a real directory, accessed through io_uring, libaio or threads. [`Simulated`] is one in memory
 //!   that loses power, fails and lies on demand. [`PassThrough`] helps to write a volume that wraps another.
 //!
-//! After a `fork`, all of this belongs to the parent process: the child must neither use nor drop its copy.
+//! After a `fork`, all of this belongs to the parent process. In the child, calls return [`Error::Forked`], and
+//! dropping it does nothing.
 
 mod buffer;
 #[cfg(target_os = "linux")]
@@ -24,13 +25,16 @@ mod completion;
 mod completion_faults;
 mod device;
 mod direct;
+mod directory;
 mod disk;
 mod disk_options;
 mod error;
+mod forked;
 mod in_flight;
 #[cfg(target_os = "linux")]
 mod libaio;
 mod lock_file;
+mod make_directory;
 mod mapping;
 mod nap;
 mod page;
@@ -55,6 +59,7 @@ pub use device::{Counters, Device, Limits};
 pub use disk::Disk;
 pub use disk_options::{Backend, DiskOptions};
 pub use error::{Error, Result};
+pub use forked::Process;
 pub use in_flight::{InFlight, ReadInto};
 pub use nap::nap;
 pub use page::page_size;

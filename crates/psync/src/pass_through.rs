@@ -105,6 +105,16 @@ pub trait PassThrough: Send + Sync {
         Ok(None)
     }
 
+    /// [`Volume::identify_by`].
+    fn identify_by(&self, file: FileId) -> Result<()> {
+        self.inner().identify_by(file)
+    }
+
+    /// [`Volume::verify`].
+    fn verify(&self) -> Result<()> {
+        self.inner().verify()
+    }
+
     /// [`Volume::describe`].
     fn describe(&self) -> String {
         self.inner().describe()
@@ -180,6 +190,14 @@ impl<P: PassThrough> Volume for P {
 
     fn window(&self, file: FileId, range: Range<u64>) -> Result<Option<Box<dyn Window>>> {
         PassThrough::window(self, file, range)
+    }
+
+    fn identify_by(&self, file: FileId) -> Result<()> {
+        PassThrough::identify_by(self, file)
+    }
+
+    fn verify(&self) -> Result<()> {
+        PassThrough::verify(self)
     }
 
     fn describe(&self) -> String {

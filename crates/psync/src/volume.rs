@@ -3,7 +3,8 @@
 //! Contract:
 //! 1. Creating, renaming and removing a file survive a power failure only after [`Volume::sync_directory`].
 //!    Until then each of them may be lost, in any combination, but a rename is never half done.
-//! 2. Names are plain file names: no separators, never empty, not `.` or `..`.
+//! 2. Names are plain file names: no separators, never empty, not `.` or `..`. They are names in the directory
+//!    that was opened, wherever it is moved, and never in another one that has its path later.
 
 use crate::{Device, FileId, Result, Window};
 use std::ops::Range;
@@ -26,7 +27,7 @@ pub trait Volume: Device {
     /// Renames `from` to `to`, and atomically replaces a file of that name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Lists all files in the directory, sorted by name.
+    /// Lists all files and symbolic links in the directory, sorted by name.
     fn list(&self) -> Result<Vec<Entry>>;
 
     /// Makes the directory itself (created, changed and removed names) survive a power failure.
@@ -36,7 +37,8 @@ pub trait Volume: Device {
     /// to another process that finds the lock taken.
     ///
     /// # Errors
-    /// [`Error::Locked`](crate::Error::Locked) names the holder.
+    /// [`Error::Locked`](crate::Error::Locked) names the holder. [`Error::NoLocks`](crate::Error::NoLocks): there
+    /// are no locks here.
     fn lock(&self, kind: LockKind, holder: &str) -> Result<Lock>;
 
     /// Opens a window: a part of the file, already written, to which bytes can be stored in memory. Returns
@@ -50,7 +52,29 @@ pub trait Volume: Device {
         Ok(None)
     }
 
-    /// The volume's location, for messages: a path, or the name of a simulated volume.
+    /// From now on the volume is known by this open file, until it is closed: once the file's name does not lead
+    /// to it any more, the directory was removed, emptied, or filled with something else. Then nothing is
+    /// created, renamed or removed there, and no sync succeeds ([`Error::Gone`](crate::Error::Gone)). If the
+    /// volume's lock is held, the file is locked with it.
+    ///
+    /// The default does nothing: there are volumes that nobody else can reach.
+    ///
+    /// # Errors
+    /// [`Error::Locked`](crate::Error::Locked) if another process has locked the file.
+    fn identify_by(&self, file: FileId) -> Result<()> {
+        let _ = file;
+        Ok(())
+    }
+
+    /// Checks that the volume is still the one that was opened: see [`Volume::identify_by`].
+    ///
+    /// # Errors
+    /// [`Error::Gone`](crate::Error::Gone).
+    fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The volume's location when it was opened, for messages: a path, or the name of a simulated volume.
     fn describe(&self) -> String;
 }
 

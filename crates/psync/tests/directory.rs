@@ -94,7 +94,12 @@ fn options_out_of_range_and_missing_directories_are_refused() {
     Disk::open(missing.join("deeper"), DiskOptions { create: true, ..DiskOptions::default() }).unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    assert_invalid(Disk::open(&file, DiskOptions { create: false, ..DiskOptions::default() }), "a file");
+    for create in [false, true] {
+        for path in [&file, &file.join("below"), Path::new("")] {
+            let opened = Disk::open(path, DiskOptions { create, ..DiskOptions::default() });
+            assert!(matches!(opened, Err(Error::NotADirectory { .. })), "{path:?}: {opened:?}");
+        }
+    }
     let cached = Disk::open(dir.path(), DiskOptions { direct: false, ..DiskOptions::default() }).unwrap();
     assert_eq!((cached.limits().alignment, cached.limits().direct), (1, false));
 }
@@ -143,6 +148,141 @@ fn a_directory_can_be_made_where_one_may_not_read() {
     let Some(disk) = disk else { return eprintln!("not tried: there is no other user here") };
     disk.expect("it is made");
     assert!(made.is_dir());
+}
+
+/// Names are those of the directory that was opened, and not of another that has its path now.
+#[cfg(unix)]
+#[test]
+fn a_directory_is_the_one_that_was_opened() {
+    let above = scratch();
+    let [path, elsewhere] = ["d", "e"].map(|name| above.path().join(name));
+    let disk = open(&path, Backend::Auto, 4);
+    let known = disk.open("known", NEW).unwrap();
+    disk.identify_by(known).unwrap();
+    std::fs::rename(&path, &elsewhere).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("known"), "another").unwrap();
+    let new = disk.open("new", NEW).unwrap();
+    disk.rename("new", "renamed").unwrap();
+    disk.sync(new).unwrap();
+    disk.sync_directory().unwrap();
+    assert!(elsewhere.join("renamed").is_file());
+    disk.remove("renamed").unwrap();
+    disk.sync(new).unwrap_or_else(|error| panic!("its own removal is no loss: {error}"));
+    assert_eq!(disk.list().unwrap().len(), 1);
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1, "nothing happened there");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
+}
+
+/// Whatever would change it, or promises that something lasts there, is refused; what is open can be read.
+#[cfg(unix)]
+#[test]
+fn a_directory_that_is_not_the_same_any_more_is_left_alone() {
+    type Way = (&'static str, fn(&Path));
+    let ways: [Way; 4] = [
+        ("removed", |path| std::fs::remove_dir_all(path).unwrap()),
+        ("emptied", |path| {
+            ["known", "other"]
+                .map(|name| std::fs::remove_file(path.join(name)).unwrap())
+                .into_iter()
+                .collect()
+        }),
+        ("replaced", |path| {
+            std::fs::write(path.join("copy"), "copy").unwrap();
+            std::fs::rename(path.join("copy"), path.join("known")).unwrap();
+        }),
+        ("linked", |path| {
+            std::fs::rename(path.join("known"), path.with_extension("known")).unwrap();
+            std::os::unix::fs::symlink(path.with_extension("known"), path.join("known")).unwrap();
+        }),
+    ];
+    for (what, change) in ways {
+        let above = scratch();
+        let path = above.path().join("d");
+        let disk = open(&path, Backend::Auto, 4);
+        let [known, other] = ["known", "other"].map(|name| disk.open(name, NEW).unwrap());
+        write(&disk, known, 0, b"known").unwrap();
+        disk.identify_by(known).unwrap();
+        disk.verify().unwrap();
+        change(&path);
+        let names = || {
+            std::fs::read_dir(&path)
+                .map(|entries| entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>())
+        };
+        let before = names().ok();
+        let is_gone = |answer: psync::Result<()>| {
+            assert!(matches!(answer, Err(Error::Gone { .. })), "{what}: {answer:?}")
+        };
+        is_gone(disk.verify());
+        is_gone(disk.open("new", NEW).map(drop));
+        is_gone(disk.remove("other"));
+        is_gone(disk.rename("other", "another"));
+        is_gone(disk.sync(known));
+        is_gone(disk.sync(other));
+        is_gone(disk.sync_part(Write { file: known, offset: 0, data: b"known" }));
+        is_gone(disk.sync_directory());
+        assert_eq!(&read(&disk, known, 0, 5).unwrap()[..], b"known");
+        assert_eq!(names().ok(), before, "{what}");
+        // Another file, another volume.
+        disk.close(known).unwrap();
+        disk.verify().unwrap();
+    }
+}
+
+/// One file alone that somebody has removed; the volume is known by another.
+#[cfg(unix)]
+#[test]
+fn what_nobody_will_find_is_not_durable() {
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Auto, 4);
+    let [known, other] = ["known", "other"].map(|name| disk.open(name, NEW).unwrap());
+    disk.identify_by(known).unwrap();
+    write(&disk, other, 0, b"lost").unwrap();
+    std::fs::remove_file(dir.path().join("other")).unwrap();
+    assert!(matches!(disk.sync(other), Err(Error::Gone { .. })));
+    disk.sync(known).unwrap();
+    // It has another name, or had one that it gave to another itself.
+    let [first, second] = ["first", "second"].map(|name| disk.open(name, NEW).unwrap());
+    disk.rename("first", "second").unwrap();
+    disk.sync(first).unwrap();
+    disk.sync(second).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_listed_and_not_followed() {
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Auto, 4);
+    disk.open("file", NEW).unwrap();
+    std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+    let names: Vec<_> = disk.list().unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["file", "link"]);
+    for access in [Access::default(), NEW] {
+        let opened = disk.open("link", access);
+        assert!(matches!(opened, Err(Error::SymbolicLink { .. })), "{opened:?}");
+    }
+    disk.remove("link").unwrap();
+    assert!(dir.path().join("file").is_file());
+}
+
+/// The lock is on the directory: its file only tells who holds it.
+#[cfg(unix)]
+#[test]
+fn without_its_file_the_lock_still_keeps_others_away() {
+    let dir = scratch();
+    let [one, two] = [(); 2].map(|()| open(dir.path(), Backend::Threads, 4));
+    for (held, tried) in [
+        (LockKind::Exclusive, LockKind::Exclusive),
+        (LockKind::Exclusive, LockKind::Shared),
+        (LockKind::Shared, LockKind::Exclusive),
+    ] {
+        let lock = one.lock(held, "somebody").unwrap();
+        std::fs::remove_file(dir.path().join("LOCK")).unwrap();
+        let refused = two.lock(tried, "somebody else");
+        assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
+        drop(lock);
+        drop(two.lock(tried, "somebody else").unwrap());
+    }
 }
 
 #[test]
@@ -272,7 +412,7 @@ fn a_read_only_disk_can_be_locked_for_reading() {
     let disk = Disk::open(mounted.path(), options).unwrap();
     drop(disk.lock(LockKind::Shared, "reader").unwrap());
     let refused = disk.lock(LockKind::Exclusive, "writer");
-    assert!(matches!(refused, Err(Error::Io { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::ReadOnlyFileSystem { .. })), "{refused:?}");
     mounted.remount("rw");
     drop(disk.lock(LockKind::Exclusive, "writer").unwrap());
     mounted.remount("ro");

@@ -320,14 +320,14 @@ impl Engine {
     }
 
     /// Freezes the active queue and starts a new log generation. It does not sync, since all writers wait for
-    /// the log lock. No queue may be frozen already. Any error other than a full disk poisons the engine.
+    /// the log lock. No queue may be frozen already. Any error other than a refusal poisons the engine.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
         self.with_kept_space(|| {
             // If the log is empty, an earlier attempt has already rotated it.
             if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() }
         })
         .inspect_err(|error| {
-            if !error.is_disk_full() {
+            if !error.is_refusal() {
                 self.poison(error);
             }
         })?;
@@ -397,6 +397,7 @@ impl Engine {
 
     /// Makes all commits so far durable.
     pub fn sync(&self) -> Result<()> {
+        self.process.check()?;
         let mut guard = self.log.lock();
         // Check only with the log locked: the holder this thread waited for may be the one that failed.
         self.check_writable()?;
@@ -413,7 +414,8 @@ impl Engine {
         self.begin_for_promise(log)?;
         log.wal.sync().inspect_err(|error| self.poison(error))?;
         self.note_log(log);
-        Ok(())
+        // There may have been nothing to sync.
+        self.volume.verify().map_err(Error::from).inspect_err(|error| self.poison(error))
     }
 }
 

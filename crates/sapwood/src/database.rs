@@ -23,8 +23,9 @@ use std::thread::JoinHandle;
 /// An open database: a directory with any number of [keyspaces](Keyspace).
 ///
 /// Cloning is cheap, and every thread may use a clone. The database closes when the last clone, keyspace,
-/// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: the
-/// child must neither use nor drop its copy.
+/// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: in the
+/// child, calls return [`Error::Forked`], and dropping its copy does nothing. (The child's copies of the
+/// descriptors keep the lock if the parent ends without closing the database.)
 #[derive(Clone)]
 pub struct Database {
     pub(crate) handle: Arc<Handle>,
@@ -80,8 +81,9 @@ impl Database {
     /// [`Error::BadName`]; [`Error::NoKeyspace`] if the keyspace does not exist and the database is open
     /// read-only; I/O errors.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        let _one_at_a_time = self.handle.creation.lock();
         let engine = &self.handle.engine;
+        engine.process.check()?;
+        let _one_at_a_time = self.handle.creation.lock();
         if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
             let reason = "names have 1 to 255 bytes and no control characters";
             return Err(Error::BadName { name: name.into(), reason });
@@ -172,6 +174,7 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`], which lists the damage found; I/O errors.
     pub fn check(&self) -> Result<Checked> {
+        self.handle.engine.process.check()?;
         self.handle.engine.check()
     }
 
@@ -187,6 +190,7 @@ impl Database {
 
 impl Handle {
     fn close(&self) -> Result<()> {
+        self.engine.process.check()?;
         // Held until the end: of two that close at the same time, the second must not let others open the
         // database while the first still gives space back that they would take.
         let mut lock = self.lock.lock();
@@ -208,6 +212,15 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.engine.process.is_forked() {
+            // Threads, rings and locks are the parent's.
+            std::mem::forget((
+                Arc::clone(&self.engine),
+                self.thread.get_mut().take(),
+                self.lock.get_mut().take(),
+            ));
+            return;
+        }
         if let Err(error) = self.close() {
             tracing::error!(%error, path = %self.engine.path, "closing the database failed; call close() to handle this");
         }

@@ -39,7 +39,7 @@ use crate::version_thread::VersionThread;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use psync::{FileId, Volume};
+use psync::{FileId, Process, Volume};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -100,6 +100,8 @@ impl State {
 pub(crate) struct Engine {
     /// The database's location, for messages.
     pub path: String,
+    /// The process that opened it, whose threads these are.
+    pub process: Process,
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
     pub shares: Shares,
@@ -202,6 +204,7 @@ impl Engine {
         let state = State { number: 0, active, frozen: None, version: parts.version };
         Self {
             path: parts.path,
+            process: Process::this(),
             volume: parts.volume,
             data: parts.data,
             shares: parts.shares,
@@ -244,6 +247,7 @@ impl Engine {
     }
 
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<Value>> {
+        self.process.check()?;
         let state = self.state.load();
         let seq = self.visible();
         state.get(&self.pager, keyspace, key, seq)
@@ -292,7 +296,9 @@ impl Engine {
         if poison.is_none() {
             tracing::error!(%cause, path = %self.path, "writes are refused from now on");
             *poison = Some(match cause {
-                Error::Poisoned { .. } | Error::Closed => cause.clone(),
+                Error::Poisoned { .. } | Error::Closed | Error::Gone { .. } | Error::Forked { .. } => {
+                    cause.clone()
+                }
                 other => Error::Poisoned { cause: other.to_string() },
             });
             self.is_poisoned.store(true, Ordering::Release);
@@ -308,6 +314,7 @@ impl Engine {
 
     /// Returns an error if writes are refused.
     pub fn check_writable(&self) -> Result<()> {
+        self.process.check()?;
         if self.read_only {
             return Err(Error::ReadOnly);
         }

@@ -13,12 +13,58 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The device or the file system failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(Arc<psync::Error>),
     /// The disk is full. The refused write had no effect. Reads still work, and writes succeed again once there
     /// is space.
-    #[error("{0} (the database is sound, reads go on; writes go on when there is space)")]
-    DiskFull(Arc<psync::Error>),
+    #[error(transparent)]
+    DiskFull(Refusal),
+    /// The system has no file descriptor or memory left for it. Nothing has happened. Reads still work, and writes
+    /// succeed again once there are some.
+    #[error(transparent)]
+    Exhausted(Refusal),
+    /// The database's directory was removed, emptied, or filled with something else while it was open. Commits
+    /// since then are not safe.
+    #[error(
+        "the database that was opened at {path} is gone: {what}. Commits since then are lost; what is at {path} now \
+         was left alone. Close the database, and restore it from a backup"
+    )]
+    Gone {
+        /// Where the directory was when it was opened.
+        path: String,
+        /// What was found.
+        what: String,
+    },
+    /// This user may not write to the directory.
+    #[error(
+        "{path} cannot be opened for writing ({cause}): open it read-only (`Builder::read_only`), or make it writable \
+         for this user"
+    )]
+    NotWritable {
+        /// The directory.
+        path: String,
+        /// The system's refusal.
+        cause: String,
+    },
+    /// The file system has no locks, so another process could write at the same time.
+    #[error(
+        "{path} cannot be locked ({cause}), so it is not known that nobody else has it open: use another file system, \
+         or take care of that yourself and open it without a lock (`Builder::require_lock`)"
+    )]
+    NoLocks {
+        /// The directory.
+        path: String,
+        /// The system's refusal.
+        cause: String,
+    },
+    /// This process was forked from the one that opened the database, which has it alone.
+    #[error(
+        "the database was opened by process {opener}, from which this one was forked: only that one may use it"
+    )]
+    Forked {
+        /// The process that opened it.
+        opener: u32,
+    },
     /// A file does not contain what was written to it.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. \
@@ -170,6 +216,25 @@ pub enum Error {
     Closed,
 }
 
+/// What the system has refused, and what goes on nevertheless. Its source is the system's error.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    error: Arc<psync::Error>,
+    hint: &'static str,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.error, self.hint)
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
 impl Error {
     /// An error that reports damage in a file.
     pub(crate) fn corrupt(
@@ -196,7 +261,27 @@ impl Error {
     /// A sync failed, or a refused write could not be undone: it is unknown what the next open will find. This
     /// applies to a full disk too: a failed sync is never a mere refusal.
     pub(crate) fn undecided(error: psync::Error) -> Self {
-        Self::Poisoned { cause: error.to_string() }
+        match error {
+            psync::Error::Gone { .. } | psync::Error::Forked { .. } => error.into(),
+            other => Self::Poisoned { cause: other.to_string() },
+        }
+    }
+
+    /// The error of somebody who opened the database at `path`.
+    pub(crate) fn of_opening(error: psync::Error, path: &str) -> Self {
+        match &error {
+            psync::Error::Io { operation: "create" | "lock", source, .. }
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Self::NotWritable { path: path.into(), cause: source.to_string() }
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Whether nothing has happened, for want of disk space, descriptors or memory. The same call can succeed later.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::DiskFull(_) | Self::Exhausted(_))
     }
 
     /// Whether the only problem was missing disk space. The same call can succeed later.
@@ -214,7 +299,20 @@ impl From<psync::Error> for Error {
     fn from(error: psync::Error) -> Self {
         match error {
             psync::Error::Locked { volume, holder } => Self::Locked { path: volume, holder },
-            full if full.is_full() => Self::DiskFull(Arc::new(full)),
+            psync::Error::Gone { volume, what } => Self::Gone { path: volume, what },
+            psync::Error::Forked { opener } => Self::Forked { opener },
+            psync::Error::NotADirectory { path, what } => Self::NotADatabase { path, reason: what.into() },
+            psync::Error::NoLocks { volume, source } => {
+                Self::NoLocks { path: volume, cause: source.to_string() }
+            }
+            exhausted @ psync::Error::Exhausted { .. } => {
+                let hint = "nothing was changed, and the database is sound: try again";
+                Self::Exhausted(Refusal { error: Arc::new(exhausted), hint })
+            }
+            full if full.is_full() => {
+                let hint = "the database is sound, reads go on; writes go on when there is space";
+                Self::DiskFull(Refusal { error: Arc::new(full), hint })
+            }
             other => Self::Io(Arc::new(other)),
         }
     }

@@ -4,11 +4,11 @@ use crate::batch::{Batch, check_key};
 use crate::database::Handle;
 use crate::error::Result;
 use crate::iter::Range;
+use crate::key_bounds::KeyBounds;
 use crate::operation::KeyspaceId;
 use crate::snapshot::Snapshot;
 use crate::value::{Key, Value};
 use bytes::Bytes;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// A handle to one keyspace. It keeps the database open. Cloning is cheap, and every thread may use a clone.
@@ -129,7 +129,7 @@ impl Keyspace {
 
     /// The records whose keys lie within `bounds`, in key order, all as of the same moment. Use `.rev()` for
     /// descending order.
-    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
+    pub fn range(&self, bounds: impl KeyBounds) -> Range {
         self.snapshot().range(self, bounds)
     }
 

@@ -30,6 +30,7 @@ pub struct Builder {
     leaf_len: usize,
     segment_span: u64,
     holder: Option<String>,
+    require_lock: bool,
     wait_for_lock: Duration,
 }
 
@@ -60,6 +61,7 @@ impl Default for Builder {
             leaf_len: 4 << 10,
             segment_span: 64 << 20,
             holder: None,
+            require_lock: true,
             wait_for_lock: Duration::ZERO,
         }
     }
@@ -153,6 +155,15 @@ impl Builder {
         self
     }
 
+    /// Whether a database in a file system without locks is refused ([`Error::NoLocks`]). The default is yes.
+    ///
+    /// If not, it is opened without a lock there, and whoever opens it must see to it that no other process does:
+    /// two that write destroy the database. Where there are locks, this changes nothing.
+    pub fn require_lock(mut self, require: bool) -> Self {
+        self.require_lock = require;
+        self
+    }
+
     /// Opens the database in the directory `path`, or creates it.
     ///
     /// # Errors
@@ -170,13 +181,15 @@ impl Builder {
     }
 
     fn open_once(&self, path: &Path) -> Result<Database> {
-        if !path.exists() && (!self.create || self.read_only) {
+        if !path.as_os_str().is_empty() && !path.exists() && (!self.create || self.read_only) {
             return Err(Error::Missing { path: path.display().to_string() });
         }
         let create = self.create && !self.read_only;
         let Self { pio_max, busy_wait, io_timeout, .. } = *self;
         let options = DiskOptions { pio_max, create, busy_wait, io_timeout, ..DiskOptions::default() };
-        Database::open_with(Arc::new(Disk::open(path, options)?), self)
+        let disk = Disk::open(path, options);
+        let disk = disk.map_err(|error| Error::of_opening(error, &path.display().to_string()))?;
+        Database::open_with(Arc::new(disk), self)
     }
 
     /// Opens the database on any [`Volume`], for example a simulated one.
@@ -240,6 +253,10 @@ impl Builder {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    pub(crate) fn requires_lock(&self) -> bool {
+        self.require_lock
     }
 
     pub(crate) fn span(&self) -> u64 {

@@ -96,7 +96,7 @@ impl Engine {
             Undecided { begun: with.begun, _panicked: Panicked::watch(self, "a thread that was publishing") };
         let result = next().and_then(|next| self.publish_inner(edit, with, next));
         match &result {
-            Err(error) if !error.is_disk_full() => self.poison(error),
+            Err(error) if !error.is_refusal() => self.poison(error),
             _ => undecided.decided(),
         }
         result
@@ -136,12 +136,12 @@ impl Engine {
             self.pager.cache.records().serve(number);
         }
         if let Err(error) = manifest.go_on_with_next(&version) {
-            // Without space the old manifest remains in use. After any other error it is unknown what is on
+            // After a refusal the old manifest remains in use. After any other error it is unknown what is on
             // disk.
-            if !error.is_disk_full() {
+            if !error.is_refusal() {
                 return Err(error);
             }
-            tracing::warn!(%error, "no checkpoint of the mapping table for want of space");
+            tracing::warn!(%error, "no checkpoint of the mapping table yet");
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
         return Err(missing(&*volume, &path)?);
     }
     let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
-    let lock = volume.lock(kind, &options.holder_text())?;
+    let lock = lock(&*volume, kind, options)?;
     let entries = volume.list()?;
     if !has_current(&entries) {
         if !options.may_create() {
@@ -62,16 +62,32 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     }
     let current = Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
     let slots: Arc<Slots> = Arc::default();
-    let data_len = volume
-        .list()?
-        .iter()
-        .find(|entry| entry.name == pager::FILE)
-        .map(|entry| entry.len)
-        .ok_or_else(|| Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"))?;
+    let data_len = match volume.open(pager::FILE, Access::default()) {
+        Err(psync::Error::NotFound { .. }) => {
+            return Err(Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"));
+        }
+        opened => {
+            let data = opened?;
+            let len = volume.len(data);
+            volume.close(data)?;
+            len?
+        }
+    };
     let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
     let engine = start(&volume, current, replayed, slots, options, path)?;
     engine.balance_memory();
     Ok((engine, lock))
+}
+
+/// Takes the lock.
+fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> {
+    match volume.lock(kind, &options.holder_text()) {
+        Err(psync::Error::NoLocks { volume, source }) if !options.requires_lock() => {
+            tracing::warn!(%source, path = volume, "opened without a lock: nobody else may have it open");
+            Ok(Lock::new(()))
+        }
+        taken => taken.map_err(|error| Error::of_opening(error, &volume.describe())),
+    }
 }
 
 fn has_current(entries: &[Entry]) -> bool {
@@ -97,22 +113,49 @@ fn lost_current(entries: &[Entry]) -> Option<Error> {
         let is_first = is_first(wal::generation_of(name)) && is_first(manifest::number_of(name));
         name != "LOCK" && (*len > most || !is_first)
     };
-    let found = entries.iter().find(was_used)?;
+    let found = entries.iter().filter(|entry| is_ours(&entry.name)).find(was_used)?;
     let what = format!("it is missing, but {:?} with {} bytes is here", found.name, found.len);
     Some(Error::corrupt(current::FILE, 0, what, "a file", "none"))
 }
 
+/// Whether a file of this name can be left by an interrupted creation.
+fn is_ours(name: &str) -> bool {
+    name == "LOCK"
+        || name == pager::FILE
+        || name == current::TEMPORARY
+        || manifest::number_of(name).is_some()
+        || wal::generation_of(name).is_some()
+        || wal::is_copy(name)
+}
+
+/// Whether this is what file managers, file servers and version control leave in directories that are empty for
+/// people.
+fn is_litter(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        ".DS_Store",
+        ".directory",
+        ".gitattributes",
+        ".gitignore",
+        ".gitkeep",
+        ".hidden",
+        ".keep",
+        ".localized",
+        ".nobackup",
+        ".placeholder",
+        "CACHEDIR.TAG",
+        "Thumbs.db",
+        "desktop.ini",
+        "lost+found",
+    ];
+    // macOS on other file systems; removed, but still open: on NFS, in FUSE, on CIFS.
+    const BEGINNINGS: &[&str] = &["._", ".nfs", ".fuse_hidden", ".smb", ".__afs"];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
 /// The evidence that the directory holds something else, if it does.
 fn foreign(entries: &[Entry]) -> Option<String> {
-    let ours = |name: &str| {
-        name == "LOCK"
-            || name == pager::FILE
-            || name == current::TEMPORARY
-            || manifest::number_of(name).is_some()
-            || wal::generation_of(name).is_some()
-            || wal::is_copy(name)
-    };
-    let others: Vec<_> = entries.iter().filter(|entry| !ours(&entry.name)).collect();
+    let others: Vec<_> =
+        entries.iter().filter(|entry| !is_ours(&entry.name) && !is_litter(&entry.name)).collect();
     let first = others.first()?;
     Some(format!(
         "it has no file {}, but {} other file(s), such as {:?}",
@@ -145,7 +188,7 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     if let Some(damage) = lost_current(entries) {
         return Err(damage);
     }
-    for entry in entries.iter().filter(|entry| entry.name != "LOCK") {
+    for entry in entries.iter().filter(|entry| entry.name != "LOCK" && is_ours(&entry.name)) {
         volume.remove(&entry.name)?;
     }
     let access = Access { write: true, create: true, ..Access::default() };
@@ -175,6 +218,8 @@ fn start(
     let read_only = options.is_read_only();
     let version = Arc::new(replayed.version.clone());
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
+    // Before anything is written.
+    volume.identify_by(data)?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
     let room = Room {
@@ -264,8 +309,8 @@ fn start(
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
         match engine.flush_inline() {
-            // It can wait for space.
-            Err(error) if error.is_disk_full() => {
+            // It can wait.
+            Err(error) if error.is_refusal() => {
                 tracing::warn!(%error, path = %engine.path, "the log was not shortened");
             }
             flushed => flushed?,
@@ -393,9 +438,9 @@ impl Engine {
         // Another thread may have committed since; from here on its commits are refused.
         self.with_kept_space(|| log.wal.sync_for_rest())?;
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
-        // does. Without space, both are as after a crash: complete, but without the mark.
+        // does. If that is refused, both are as after a crash: complete, but without the mark.
         match self.seal(&mut log) {
-            Err(error) if !error.is_disk_full() => Err(error),
+            Err(error) if !error.is_refusal() => Err(error),
             _ => Ok(()),
         }
     }

@@ -10,12 +10,13 @@ use crate::database::Handle;
 use crate::engine::State;
 use crate::error::{Error, Result};
 use crate::iter::Range;
+use crate::key_bounds::KeyBounds;
 use crate::keyspace::Keyspace;
 use crate::operation::SeqNo;
 use crate::tree::{search, view::TreeView};
 use crate::value::Value;
 use bytes::Bytes;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A consistent read-only view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
@@ -38,6 +39,7 @@ impl Snapshot {
     }
 
     fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        self.handle.engine.process.check()?;
         if Arc::ptr_eq(keyspace.handle(), &self.handle) {
             Ok(())
         } else {
@@ -102,9 +104,9 @@ impl Snapshot {
     }
 
     /// The records whose keys lie within `bounds`, in key order. See [`Keyspace::range`].
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Range {
-        let own = |bound: Bound<&K>| bound.map(|key| Bytes::copy_from_slice(key.as_ref()));
-        self.between(keyspace, own(bounds.start_bound()), own(bounds.end_bound()))
+    pub fn range(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Range {
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
+        self.between(keyspace, own(bounds.start()), own(bounds.end()))
     }
 
     /// The records whose keys start with `prefix`, in key order.

@@ -16,7 +16,7 @@ pub(crate) fn run(options: &Scan, opening: Opening) -> Result<()> {
         None => {
             let from = options.from.as_deref().map(super::bytes).transpose()?;
             let to = options.to.as_deref().map(super::bytes).transpose()?;
-            keyspace.range::<Vec<u8>>((
+            keyspace.range((
                 from.map_or(Bound::Unbounded, Bound::Included),
                 to.map_or(Bound::Unbounded, Bound::Excluded),
             ))

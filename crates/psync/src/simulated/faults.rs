@@ -100,6 +100,9 @@ pub enum Fault {
     /// [`Error::Full`](crate::Error::Full), whatever the capacity. An arbitrary part of a failed write set
     /// reaches the file.
     NoSpace,
+    /// There is no descriptor left (EMFILE): an open, list or lock fails with
+    /// [`Error::Exhausted`](crate::Error::Exhausted), and nothing has happened. Anything else fails as with `Error`.
+    Exhausted,
     /// The power fails: this operation fails, though it may have been done in part, and so do all later ones.
     PowerOff,
 }

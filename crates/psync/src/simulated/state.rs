@@ -19,6 +19,7 @@ use std::io;
 use std::ops::Range;
 
 const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 
 /// An open file.
 #[derive(Clone, Debug)]
@@ -69,6 +70,7 @@ fn failure(fault: Fault, operation: &'static str, file: &str, offset: Option<u64
     let source = match fault {
         Fault::Error | Fault::Short => io::Error::from_raw_os_error(EIO),
         Fault::NoSpace => io::ErrorKind::StorageFull.into(),
+        Fault::Exhausted => io::Error::from_raw_os_error(EMFILE),
         Fault::PowerOff => io::Error::other("the power went off"),
     };
     Error::from_io(operation, file, offset, source)

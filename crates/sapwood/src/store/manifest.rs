@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! 1. An edit is durable before the version that it makes is published.
-//! 2. After a failed write (a full disk aside) or sync no further edit is accepted, also from threads that
+//! 2. After a failed write (a refusal aside) or sync no further edit is accepted, also from threads that
 //!    were waiting for their turn: what the file holds is unknown, and perhaps which file is valid.
 //! 3. Reading stops at the first record that is not whole. If a whole one lies behind it, the file is
 //!    damaged; if not, the last edit was cut off by a power loss before it was acknowledged.
@@ -23,7 +23,7 @@ pub(crate) use replay::{Replayed, decode, replay, source_direct};
 
 use crate::error::{Error, Result};
 use crate::source::FileSource;
-use crate::store::current::Current;
+use crate::store::current::{Current, FILE};
 use crate::store::edit::Edit;
 use crate::store::version::Version;
 use format::encode_record;
@@ -166,7 +166,7 @@ impl Manifest {
             return Err(error.clone());
         }
         work(self).inspect_err(|error| {
-            if !error.is_disk_full() {
+            if !error.is_refusal() {
                 self.failed = Some(error.clone());
             }
         })
@@ -230,7 +230,7 @@ impl Manifest {
     }
 
     fn note_refusal(&mut self, error: &Error) {
-        if error.is_disk_full() {
+        if error.is_refusal() {
             self.refused_at = self.output.len;
         }
     }
@@ -281,12 +281,20 @@ impl Manifest {
     pub fn seal(&mut self, version: &Version) -> Result<()> {
         let is_long_due = self.output.len > LONG_DUE * self.checkpoint_len.max(CHECKPOINT_MIN);
         match self.unless_failed(|it| if is_long_due { it.go_on(version, u64::MAX) } else { Ok(()) }) {
-            Err(error) if error.is_disk_full() => {}
+            Err(error) if error.is_refusal() => {}
             changed => changed?,
         }
         self.give_up_next();
         let Output { current, len, ref volume, .. } = self.output;
-        if current.manifest_len != len {
+        // Somebody may have removed it, and it is all that names this manifest.
+        let is_missing = || match volume.open(FILE, Access::default()) {
+            Err(psync::Error::NotFound { .. }) => true,
+            other => {
+                other.map(|file| volume.close(file)).ok();
+                false
+            }
+        };
+        if current.manifest_len != len || is_missing() {
             let current = Current { manifest_len: len, ..current };
             current.store(&**volume)?;
             self.output.current = current;

@@ -89,7 +89,8 @@ impl WalWriter {
     /// [`WalWriter::begin`].
     ///
     /// # Errors
-    /// [`DiskFull`](crate::error::Error::DiskFull): the current generation goes on. Others as [`WalWriter::write`].
+    /// [`DiskFull`](crate::error::Error::DiskFull) and [`Exhausted`](crate::error::Error::Exhausted): the current
+    /// generation goes on. Others as [`WalWriter::write`].
     pub fn rotate(&mut self) -> Result<()> {
         self.write()?;
         // Only the newest generation may be unbegun: all generations before a sound header must be sound.
@@ -105,7 +106,7 @@ impl WalWriter {
         };
         let file = match write_file(&*self.volume, &header, &mut self.syncs) {
             Ok(file) => file,
-            Err(full) if full.is_disk_full() => return Err(full),
+            Err(refused) if refused.is_refusal() => return Err(refused),
             Err(other) => return Err(self.fail(other)),
         };
         self.bytes_written += HEADER_LEN as u64;

@@ -109,11 +109,11 @@ impl Next {
         let Self { output, checkpoint_len, mut unless_kept, .. } = self;
         // Other files have new names in it too, and no later sync would tell of this failure.
         output.volume.sync_directory().map_err(Error::undecided)?;
-        // Once `CURRENT` is written this manifest may be valid, so its file stays; unless the disk was full,
-        // since then nothing has changed.
+        // Once `CURRENT` is written this manifest may be valid, so its file stays; unless that was refused, since
+        // then nothing has changed.
         let name = unless_kept.name.take();
         let stored = output.current.store(&*output.volume);
-        if stored.as_ref().is_err_and(Error::is_disk_full) {
+        if stored.as_ref().is_err_and(Error::is_refusal) {
             unless_kept.name = name;
         }
         stored.map(|()| (output, checkpoint_len))

@@ -1,0 +1,148 @@
+//! A directory as a descriptor.
+
+use crate::{Access, Entry};
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// An open directory. See the module above.
+#[derive(Debug)]
+pub(crate) struct Directory(File);
+
+/// What a name leads to. No other file has it while this one is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// The identity of an open file.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Ok(Self::from_stat(&fs::fstat(file)?))
+    }
+
+    // The types of these fields differ between systems.
+    #[allow(clippy::unnecessary_cast)]
+    fn from_stat(stat: &Stat) -> Self {
+        Self { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+    }
+}
+
+/// Whether no name leads to the open file any more.
+pub(crate) fn is_removed(file: &File) -> io::Result<bool> {
+    Ok(fs::fstat(file)?.st_nlink == 0)
+}
+
+impl Directory {
+    /// Opens the directory at `path`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(File::from(again(|| fs::open(path, flags, Mode::empty()))?)))
+    }
+
+    /// The same directory, opened anew: a lock taken on it is another one's than this one's.
+    pub fn reopened(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(File::from(again(|| fs::openat(&self.0, c".", flags, Mode::empty()))?))
+    }
+
+    /// Opens the file `name`, or creates it. With `direct`, the page cache is bypassed.
+    pub fn open_file(&self, name: &str, access: Access, direct: bool) -> io::Result<File> {
+        let mut flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
+        flags |= if access.write { OFlags::RDWR } else { OFlags::RDONLY };
+        if access.write && access.create_new {
+            flags |= OFlags::CREATE | OFlags::EXCL;
+        } else if access.write && access.create {
+            flags |= OFlags::CREATE;
+        }
+        #[cfg(target_os = "linux")]
+        if direct {
+            flags |= OFlags::DIRECT;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = direct;
+        Ok(File::from(again(|| fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o666)))?))
+    }
+
+    /// A file without a name, for direct I/O.
+    #[cfg(target_os = "linux")]
+    pub fn nameless(&self) -> io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::DIRECT | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(File::from(again(|| fs::openat(&self.0, c".", flags, Mode::from_raw_mode(0o600)))?))
+    }
+
+    /// Makes a new folder in it, and returns it.
+    #[cfg(target_os = "linux")]
+    pub fn make_folder(&self, name: &str) -> io::Result<Self> {
+        fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(File::from(again(|| fs::openat(&self.0, name, flags, Mode::empty()))?)))
+    }
+
+    /// Removes an empty folder.
+    #[cfg(target_os = "linux")]
+    pub fn remove_folder(&self, name: &str) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Renames a file, and replaces another of that name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Removes the file `name`.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    /// What `name` leads to now; `None` if there is no such name.
+    pub fn identity(&self, name: &str) -> io::Result<Option<Identity>> {
+        match fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Identity::from_stat(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether `name` leads to the file of this identity, which is open.
+    pub fn has(&self, name: &str, identity: &Identity) -> io::Result<bool> {
+        Ok(self.identity(name)?.as_ref() == Some(identity))
+    }
+
+    /// Lists plain files and symbolic links, in any order.
+    pub fn list(&self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let stat = match fs::statat(&self.0, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                // Removed since it was listed.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                entries.push(Entry { name, len: u64::try_from(stat.st_size).unwrap_or(0) });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Makes the names in it durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Bounds of a range of keys: what [`Keyspace::range`](crate::Keyspace::range) takes.
+
+use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// Bounds of a range of keys: `"a".."d"`, `key..`, `..=key`, `..`, or a pair of [`Bound`]s. Keys are anything that is
+/// `AsRef<[u8]>`.
+///
+/// (Not the standard library's `RangeBounds`: a pair of bounds of references has two of these, so that the compiler
+/// would ask which.)
+pub trait KeyBounds {
+    /// The first key, or what the first key comes after.
+    fn start(&self) -> Bound<&[u8]>;
+
+    /// The last key, or what the last key comes before.
+    fn end(&self) -> Bound<&[u8]>;
+}
+
+fn bytes<K: AsRef<[u8]>>(bound: &Bound<K>) -> Bound<&[u8]> {
+    bound.as_ref().map(AsRef::as_ref)
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for (Bound<K>, Bound<K>) {
+    fn start(&self) -> Bound<&[u8]> {
+        bytes(&self.0)
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        bytes(&self.1)
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for Range<K> {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Included(self.start.as_ref())
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Excluded(self.end.as_ref())
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeInclusive<K> {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Included(RangeInclusive::start(self).as_ref())
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Included(RangeInclusive::end(self).as_ref())
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeFrom<K> {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Included(self.start.as_ref())
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeTo<K> {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Excluded(self.end.as_ref())
+    }
+}
+
+impl<K: AsRef<[u8]>> KeyBounds for RangeToInclusive<K> {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Included(self.end.as_ref())
+    }
+}
+
+impl KeyBounds for RangeFull {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+}

@@ -1,0 +1,109 @@
+//! A child that is forked from a process has copies of its databases, and no part in them.
+
+use crate::{builder, count, key, open, put, scratch};
+use fork::{Fork, fork, waitpid};
+use sapwood::{Error, Result};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `work` in a child, and returns whether it came to its end and found what it expected. The child shall not run
+/// what else ends a program: other threads of this one had locks.
+fn in_child(work: impl FnOnce() -> bool) -> bool {
+    match fork().expect("a child") {
+        Fork::Parent(child) => {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                match fork::waitpid_nohang(child).expect("it is waited for") {
+                    Some(status) => return status == 0,
+                    None if std::time::Instant::now() > deadline => {
+                        Command::new("kill").args(["-9", &child.to_string()]).status().expect("kill");
+                        waitpid(child).expect("it is waited for");
+                        return false;
+                    }
+                    None => std::thread::sleep(std::time::Duration::from_millis(10)),
+                }
+            }
+        }
+        Fork::Child => {
+            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(false);
+            let error = Command::new(if worked { "true" } else { "false" }).exec();
+            panic!("no program: {error}")
+        }
+    }
+}
+
+fn is_refused<T>(answer: Result<T>) -> bool {
+    matches!(answer, Err(Error::Forked { .. }))
+}
+
+/// It panicked, and its parent's lock was no more.
+#[test]
+fn a_child_that_drops_its_handle_does_not_release_the_parents_lock() {
+    for closes in [false, true] {
+        let dir = scratch();
+        let path = dir.path().join("d");
+        let (db, keyspace) = open(&path);
+        (0..100).for_each(|number| put(&db, &keyspace, number).unwrap());
+        let (mut db, mut keyspace) = (Some(db), Some(keyspace));
+        let ended = in_child(|| {
+            // The last ones in the child.
+            drop(keyspace.take());
+            match db.take() {
+                Some(db) if closes => is_refused(db.close()),
+                db => {
+                    drop(db);
+                    true
+                }
+            }
+        });
+        assert!(ended, "the child came to a bad end");
+        let (db, keyspace) = (db.expect("the parent's"), keyspace.expect("the parent's"));
+        let opened = builder().open(&path);
+        assert!(matches!(opened, Err(Error::Locked { .. })), "{opened:?}");
+        (100..200).for_each(|number| put(&db, &keyspace, number).unwrap());
+        drop(keyspace);
+        db.close().unwrap();
+        assert_eq!(count(&path, 0), 200);
+    }
+}
+
+#[test]
+fn a_child_that_uses_its_copy_is_told_so() {
+    let dir = scratch();
+    let path = dir.path().join("d");
+    let (db, keyspace) = open(&path);
+    put(&db, &keyspace, 0).unwrap();
+    db.flush().unwrap();
+    let snapshot = db.snapshot();
+    let told = in_child(|| {
+        is_refused(keyspace.get(key(0)))
+            && is_refused(keyspace.insert("key", "value"))
+            && is_refused(put(&db, &keyspace, 1))
+            && is_refused(snapshot.get(&keyspace, key(0)))
+            && is_refused(keyspace.multi_get([key(0)]))
+            && keyspace.iter().next().is_some_and(is_refused)
+            && is_refused(keyspace.ingest([("key", "value")]))
+            && is_refused(db.keyspace("other"))
+            && is_refused(db.flush())
+            && is_refused(db.compact())
+            && is_refused(db.sync())
+            && is_refused(db.check())
+            && other_is_fine(&path)
+    });
+    assert!(told);
+    put(&db, &keyspace, 1).unwrap();
+    drop((snapshot, keyspace));
+    db.close().unwrap();
+    assert_eq!(count(&path, 0), 2);
+}
+
+/// The child may open others, and its own child is no part of it either.
+fn other_is_fine(path: &Path) -> bool {
+    let (db, keyspace) = open(&path.with_extension("other"));
+    let grandchild = in_child(|| is_refused(keyspace.get(key(0))));
+    grandchild && put(&db, &keyspace, 0).is_ok() && {
+        drop(keyspace);
+        db.close().is_ok()
+    }
+}

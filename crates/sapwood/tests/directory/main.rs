@@ -1,0 +1,62 @@
+//! What others do to the directory of an open database, and what the system does not give: the database is the one
+//! that was opened, or says that it is not; nobody else's is touched; what was refused can be tried again.
+
+#[cfg(unix)]
+mod forked;
+#[cfg(unix)]
+mod locked;
+#[cfg(unix)]
+mod moved;
+#[cfg(unix)]
+mod refused;
+mod words;
+
+use sapwood::{Builder, Database, Durability, Keyspace, Result};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// On the disk that holds the build, since the system's temporary directory may be in memory.
+fn scratch() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
+}
+
+/// Small, so that there are new files after a few thousand records.
+fn builder() -> Builder {
+    Database::builder().memory(4 << 20).segment_span(1 << 20)
+}
+
+fn open(path: &Path) -> (Database, Keyspace) {
+    let db = builder().open(path).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    (db, keyspace)
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// Commits this record durably.
+fn put(db: &Database, keyspace: &Keyspace, number: u64) -> Result<()> {
+    let mut batch = db.batch();
+    batch.insert(keyspace, key(number), value(number));
+    batch.durability(Durability::Immediate).commit()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(12)
+}
+
+/// Opens the database there, and counts its records, which are those from `first` on.
+fn count(path: &Path, first: u64) -> u64 {
+    let (db, keyspace) = open(path);
+    db.check().expect("sound");
+    let mut count = 0;
+    for (record, number) in keyspace.iter().zip(first..) {
+        let (found, content) = record.expect("readable");
+        assert!(found[..] == key(number) && content[..] == value(number)[..], "record {number}");
+        count += 1;
+    }
+    drop(keyspace);
+    db.close().expect("closes");
+    count
+}
