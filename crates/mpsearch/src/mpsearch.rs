@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A node is read at most once, and only if keys of the set go there, or the tree asks for it ([`Tree::descend`]).
-//! 2. No call of [`Tree::read`] has more than PioMax nodes; a group may span the children of several parents.
+//! 2. No call of [`Tree::read`] has more than PioMax nodes, nor more than the tree wants in memory together
+//!    ([`Tree::fits`]); a group may span the children of several parents.
 //! 3. Depth first over groups: a group's whole subtree is finished before the next group of its level is read, so
 //!    that at most PioMax nodes a level are in memory (PioMax × (height - 1), the root aside).
 //! 4. Leaves are delivered in key order.
@@ -31,6 +32,13 @@ pub trait Tree {
     /// Reads the nodes of one group with one parallel read; answers in the order asked. `height` counts from the
     /// leaves: they have 0.
     fn read(&mut self, height: usize, group: &[Visit<Self::Place>]) -> Result<Vec<Self::Node>, Self::Error>;
+
+    /// How many of these next visits of a level may be in memory together; at least one is taken. All of them, unless
+    /// nodes can be long.
+    fn fits(&self, height: usize, visits: &[Visit<Self::Place>]) -> usize {
+        let _ = height;
+        visits.len()
+    }
 
     /// Appends to `below` a visit for each child that keys of the visit go to, in key order. See [`fan_out`]. It may visit children between
     /// them that no keys go to as well.
@@ -69,7 +77,9 @@ fn level<T: Tree>(
 ) -> Result<(), T::Error> {
     let mut visits = visits.into_iter();
     loop {
-        let group: Vec<_> = visits.by_ref().take(pio_max).collect();
+        let next = visits.as_slice();
+        let fits = tree.fits(height, &next[..pio_max.min(next.len())]).clamp(1, pio_max);
+        let group: Vec<_> = visits.by_ref().take(fits).collect();
         if group.is_empty() {
             return Ok(());
         }

@@ -134,6 +134,8 @@ pub(crate) struct Budget {
     /// Bytes of log that are in the page cache and must be written before they can leave it, as of the last
     /// count.
     log: AtomicU64,
+    /// Bytes that iterators held at the last count.
+    held: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -185,6 +187,9 @@ impl Drop for Work<'_> {
 /// A drop of this many bytes of log is worth a rebalance.
 const MUCH: u64 = 256 << 10;
 
+/// What iterators hold up to this fraction (1/64) of the budget is part of what is not counted.
+const HELD_UNCOUNTED: usize = 64;
+
 /// The minimum size of a queue. A queue takes memory in steps of a quarter of a mebibyte, and would be full
 /// after the first commit if it could have no more than one.
 const QUEUE_MIN: usize = 512 << 10;
@@ -212,6 +217,14 @@ impl Engine {
         }
     }
 
+    /// Iterators hold another number of bytes. The cache gives up what is more than is held uncounted.
+    pub fn note_held(&self) {
+        let (now, before) = (self.pager.held(), self.budget.held.load(Relaxed));
+        if now.abs_diff(before) as u64 > MUCH.max(self.shares.memory / 64) {
+            self.try_balance_memory();
+        }
+    }
+
     /// Like [`Engine::balance_memory`], for a queue that has just come to the trees and may still be held by
     /// others.
     pub fn balance_without(&self, queue: Weak<Opq>) {
@@ -227,9 +240,12 @@ impl Engine {
         self.budget.old.store(old, Relaxed);
         let log = self.budget.log.load(Relaxed) as usize;
         let now = state.queues().map(|queue| queue.memory()).sum::<usize>();
+        let held = self.pager.held();
+        self.budget.held.store(held, Relaxed);
+        let held = held.saturating_sub(self.shares.memory as usize / HELD_UNCOUNTED);
         self.spare.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
-        let queues = old + log + now + self.spare.bytes();
+        let queues = old + log + now + self.spare.bytes() + held;
         let work = taken.need.each(self.shares.work_max(), u64::min);
         self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
     }

@@ -260,9 +260,10 @@ impl Check<'_> {
         if level == 1 {
             self.log_area(keyspace, name.id, (low.as_ref(), high.as_ref()))?;
         }
-        let group = self.engine.pager.pio_max();
-        for start in (0..node.count()).step_by(group) {
-            let children = start..(start + group).min(node.count());
+        let mut next = 0;
+        while next < node.count() {
+            let children = next..next + self.group(&node, next);
+            next = children.end;
             let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
             let nodes = self.read(&ids)?;
             for (index, child) in children.zip(nodes) {
@@ -279,6 +280,13 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many children of a node, from this one on, are read together: as many as may be in memory.
+    fn group(&self, node: &Node, from: usize) -> usize {
+        let most = (node.count() - from).min(self.engine.pager.pio_max());
+        let len = |index| self.version.table.address(node.child(index)).map_or(0, |at| at.len as usize);
+        self.engine.pager.reader.fits((from..from + most).map(len))
     }
 
     /// Checks the log pieces of a block, whose keys must lie in `low..high`.

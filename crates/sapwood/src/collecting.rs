@@ -23,18 +23,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Snapshots matter if older versions hold this fraction (1/8) more segments than there are, and a few. Less is what
-/// readers hold for a moment.
+/// Snapshots matter if older versions hold this fraction (1/8) more granules than there are, and a few: some segments of
+/// a small database. Less is what readers hold for a moment.
 const HELD: usize = 8;
-const FEW_SLOTS: usize = 8;
+const FEW_GRANULES: usize = 32;
 /// How long a segment is left alone that could not be read. It may have been an outage.
 const LEFT_ALONE: Duration = Duration::from_secs(600);
 
 impl Engine {
     /// Whether snapshots keep much that has died since, so that copies of nodes free nothing.
     pub fn is_much_held(&self) -> bool {
-        let segments = self.state.load().version.segments.count();
-        self.slots.used() > segments + segments / HELD + FEW_SLOTS
+        let granules = self.state.load().version.segments.granules();
+        self.slots.used() > granules + granules / HELD + FEW_GRANULES
     }
 
     fn spared(&self) -> Spared {

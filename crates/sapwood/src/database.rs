@@ -202,8 +202,12 @@ impl Handle {
         // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
         // if any.
         let _ = self.engine.sync();
+        // If this fails, the log has it all the same.
+        if self.engine.check_writable().is_ok() && self.engine.waits_for_space() {
+            let _ = self.engine.flush_inline();
+        }
         // Give back all space that can be spared: nobody does so later.
-        self.engine.reclaim(self.engine.slots_to_keep(true));
+        self.engine.reclaim(self.engine.granules_to_keep(true));
         let result = self.engine.close();
         *lock = None;
         result
@@ -235,6 +239,7 @@ impl std::fmt::Debug for Database {
 
 #[cfg(test)]
 mod tests {
+    use crate::store::segment::Place;
     use crate::{Database, Error};
     use psync::{FileId, PassThrough, Simulated, Volume};
     use std::ops::Range;
@@ -296,7 +301,7 @@ mod tests {
             }
             db.compact().unwrap();
         }
-        db.handle.engine.slots.still_dirty((1000..1008).collect());
+        db.handle.engine.slots.still_dirty(vec![Place { start: 10_000, len: 8 }]);
         drop(keyspace);
         is_closing.store(true, SeqCst);
         let closers: Vec<_> = (0..2)

@@ -41,7 +41,13 @@ pub fn node(input: &[u8]) {
 /// A manifest.
 pub fn manifest(input: &[u8]) {
     let (sealed, bytes) = split(input);
-    let current = Current { database: DATABASE, manifest: 3, span: 1 << 20, manifest_len: 0 };
+    let current = Current {
+        format: crate::store::current::FORMAT,
+        database: DATABASE,
+        manifest: 3,
+        span: 1 << 20,
+        manifest_len: 0,
+    };
     let bytes = if sealed { manifest::seal(&current, bytes) } else { bytes.to_vec() };
     // Only that it returns matters, not the result.
     let _ = manifest::decode(&bytes[..], &current, 1 << 30, &Default::default());

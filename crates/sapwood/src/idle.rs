@@ -6,6 +6,7 @@
 //! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
 //! nobody writes ─▶ collect what flushes have left, for which writers would have waited; write the next manifest to its end
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
+//! nobody writes ── what was removed in the queue holds much space ─▶ flush (crate::removed)
 //! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
 //! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
 //! ```
@@ -22,7 +23,7 @@ use crate::cleansing::Growth;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::operation::SeqNo;
-use crate::space::SLOTS;
+use crate::space::GRANULES;
 use crate::store::garbage_collection::Patience;
 use std::time::{Duration, Instant};
 
@@ -125,7 +126,8 @@ impl Engine {
             let _ = self.collect_the_rest();
             let _ = self.finish_manifest();
         }
-        if quiet && missed >= MISSES && self.state.load().active.memory() >= self.shares.queue / 8 {
+        let is_much_queued = || self.state.load().active.memory() >= self.shares.queue / 8;
+        if quiet && ((missed >= MISSES && is_much_queued()) || self.waits_for_space()) {
             self.freeze_if_nobody_writes(visible);
             return;
         }
@@ -149,7 +151,7 @@ impl Engine {
         while self.keeps_space()
             && !self.is_wanted()
             && !self.works()
-            && self.reclaim_some(self.slots_to_keep(true), SLOTS) > 0
+            && self.reclaim_some(self.granules_to_keep(true), GRANULES) > 0
         {}
     }
 

@@ -5,12 +5,15 @@
 //!    returned.
 //! 2. Front and back never cross: a record returned from one end is not returned from the other.
 //! 3. After an error the iterator is exhausted.
+//! 4. Iterators that are not at work hold little ([`HELD_SHARE`]): if all together hold too much, one keeps its place
+//!    and its bounds only, and its next step begins with a search for that place.
 
 use crate::database::Handle;
 use crate::engine::State;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::queue::opq::{Change, Opq};
+use crate::store::pager::Holding;
 use crate::tree::range::{Direction, Leaves};
 use crate::value::{Key, Value};
 use bytes::Bytes;
@@ -19,8 +22,25 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// All iterators together hold at most this fraction (1/32) of the budget between two steps, besides [`BARE`] bytes each.
+/// Those that have had to leave what they held so many times ([`LEFT_MAX`]) are at work, and may hold more (1/8).
+const HELD_SHARE: usize = 32;
+const HELD_AT_WORK: usize = 8;
+const LEFT_MAX: u8 = 3;
+
+/// Memory of an iterator that holds nothing, but for the longest keys of its bounds.
+const BARE: usize = size_of::<Range>() + 512;
+
+/// A record of this length is lent from its leaf; a shorter one is copied, so that it does not hold the leaf.
+const LENT_FROM: usize = 2048;
+
 /// An iterator over records in key order, all as of the same moment. Made by
 /// [`Keyspace::range`](crate::Keyspace::range) and similar methods.
+///
+/// There may be many. Each takes about a kilobyte, and what it holds of the tree for its next steps counts in the memory
+/// budget. If all together hold more than a 32nd of the budget, one that has hardly been used keeps only its place, and
+/// its next step begins with a search; beyond an eighth all do. The two ends of an iterator that is used from both
+/// are excepted.
 #[must_use = "iterators do nothing until they are used"]
 pub struct Range {
     handle: Arc<Handle>,
@@ -29,10 +49,14 @@ pub struct Range {
     keyspace: KeyspaceId,
     low: Bound<Bytes>,
     high: Bound<Bytes>,
-    front: Option<Merge>,
-    back: Option<Merge>,
+    front: Option<Box<Merge>>,
+    back: Option<Box<Merge>>,
     refused: Option<Error>,
     over: bool,
+    /// How many times it left what it held.
+    left: u8,
+    /// Counts the iterator itself.
+    _bare: Holding,
     /// The record lent last, if the tree walk does not hold it.
     lent: (Bytes, Bytes),
 }
@@ -48,7 +72,10 @@ impl Range {
     ) -> Self {
         let over = refused.is_none() && is_empty(&low, &high);
         let lent = Default::default();
-        Self { handle, state, seq, keyspace, low, high, front: None, back: None, refused, over, lent }
+        let mut bare = Holding::new(Arc::clone(&handle.engine.pager));
+        bare.set(BARE);
+        let (front, back, left) = (None, None, 0);
+        Self { handle, state, seq, keyspace, low, high, front, back, refused, over, left, _bare: bare, lent }
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
@@ -64,19 +91,47 @@ impl Range {
             None => {
                 let bounds = (self.low.clone(), self.high.clone());
                 let pager = Arc::clone(&self.handle.engine.pager);
-                end.insert(Merge::new(pager, &self.state, self.seq, self.keyspace, bounds, direction))
+                let merge = Merge::new(pager, &self.state, self.seq, self.keyspace, bounds, direction);
+                end.insert(Box::new(merge))
             }
         };
         let Some((key, value)) = merge.next()? else { return Ok(None) };
+        let has_changed = merge.note_held();
         let met = match direction {
             Direction::Up => {
-                self.back.as_ref().and_then(Merge::last_key).is_some_and(|last| key[..] >= *last)
+                self.back.as_deref().and_then(Merge::last_key).is_some_and(|last| key[..] >= *last)
             }
             Direction::Down => {
-                self.front.as_ref().and_then(Merge::last_key).is_some_and(|last| key[..] <= *last)
+                self.front.as_deref().and_then(Merge::last_key).is_some_and(|last| key[..] <= *last)
             }
         };
+        if has_changed {
+            self.handle.engine.note_held();
+        }
+        self.leave_if_too_much(direction, &key);
         Ok((!met).then_some((key, value)))
+    }
+
+    /// Keeps no more than the place behind `key`, the last one returned, if iterators hold too much.
+    #[inline]
+    fn leave_if_too_much(&mut self, direction: Direction, key: &Bytes) {
+        let engine = &self.handle.engine;
+        let end = if direction == Direction::Up { &self.front } else { &self.back };
+        let own = end.as_ref().map_or(0, |merge| merge.held.bytes());
+        // One alone may hold what it likes: it reads groups that fit the memory.
+        let others = engine.pager.held().saturating_sub(own);
+        let share = if self.left < LEFT_MAX { HELD_SHARE } else { HELD_AT_WORK };
+        if others <= engine.shares.memory as usize / share {
+            return;
+        }
+        let place = Bound::Excluded(Bytes::copy_from_slice(key));
+        // The other end, if there is one, has its own idea of the bounds.
+        match direction {
+            Direction::Up if self.back.is_none() => (self.front, self.low) = (None, place),
+            Direction::Down if self.front.is_none() => (self.back, self.high) = (None, place),
+            _ => return,
+        }
+        self.left = self.left.saturating_add(1);
     }
 
     #[inline]
@@ -138,7 +193,9 @@ impl Range {
         }
         match self.advance_far(direction)? {
             Ok((Value(key), Value(value))) => {
-                self.lent = (key, value);
+                let is_short = key.len() + value.len() < LENT_FROM;
+                let own = |part: Bytes| if is_short { Bytes::copy_from_slice(&part) } else { part };
+                self.lent = if self.left > 0 { (own(key), own(value)) } else { (key, value) };
                 Some(Ok((&self.lent.0, &self.lent.1)))
             }
             Err(error) => Some(Err(error)),
@@ -206,6 +263,7 @@ struct Merge {
     /// At least this many of the tree's next records come before that key, and need no comparison with it.
     free: usize,
     leaves: Leaves,
+    held: Holding,
     /// The tree's next record, if it has been taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
     is_leaf_taken: bool,
@@ -233,6 +291,7 @@ impl Merge {
             .queues()
             .map(|queue| Queued::new(Arc::clone(queue), keyspace, seq, bounds.clone(), direction))
             .collect();
+        let held = Holding::new(Arc::clone(&pager));
         let leaves = Leaves::new(pager, Arc::clone(&state.version), keyspace, bounds, direction);
         Self {
             direction,
@@ -241,10 +300,18 @@ impl Merge {
             is_peeked: false,
             free: 0,
             leaves,
+            held,
             leaf_next: None,
             is_leaf_taken: false,
             last: Last::Nothing,
         }
+    }
+
+    /// Counts what it holds. Returns whether that has changed.
+    #[inline]
+    fn note_held(&mut self) -> bool {
+        let queued: usize = self.queues.iter().map(|queue| queue.held).sum();
+        self.held.set(size_of::<Self>() + queued + self.leaves.held())
     }
 
     fn last_key(&self) -> Option<&[u8]> {
@@ -366,6 +433,8 @@ struct Queued {
     direction: Direction,
     chunk: VecDeque<(Bytes, Change)>,
     chunk_len: usize,
+    /// Bytes of the chunk.
+    held: usize,
     more: bool,
 }
 
@@ -390,6 +459,7 @@ impl Queued {
             direction,
             chunk: VecDeque::new(),
             chunk_len: *CHUNK.start(),
+            held: 0,
             more,
         }
     }
@@ -406,7 +476,7 @@ impl Queued {
     }
 
     fn fill(&mut self) {
-        let mut chunk = Vec::with_capacity(self.chunk_len);
+        let mut chunk = Vec::new();
         let from = match &self.from {
             Bound::Included(key) => Bound::Included(&key[..]),
             Bound::Excluded(key) => Bound::Excluded(&key[..]),
@@ -433,6 +503,8 @@ impl Queued {
             chunk.truncate(within);
             self.more = false;
         }
+        let len = |(key, change): &(Bytes, Change)| key.len() + change.as_ref().map_or(0, Bytes::len);
+        self.held = chunk.iter().map(len).sum::<usize>() + size_of_val(&chunk[..]);
         self.chunk = chunk.into();
     }
 }

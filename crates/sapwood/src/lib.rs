@@ -74,6 +74,7 @@ mod options;
 mod publish;
 mod queue;
 mod recovery;
+mod removed;
 mod replay;
 mod rest;
 mod snapshot;

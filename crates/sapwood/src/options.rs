@@ -132,7 +132,7 @@ impl Builder {
         self
     }
 
-    /// The size of a segment of the data file in bytes: a power of two from 1 MiB to 1 GiB; the default is 64
+    /// The greatest size of a segment of the data file in bytes: a power of two from 1 MiB to 1 GiB; the default is 64
     /// MiB. Takes effect only when the database is created.
     pub fn segment_span(mut self, bytes: u64) -> Self {
         self.segment_span = bytes;

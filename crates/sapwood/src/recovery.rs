@@ -28,7 +28,7 @@ use crate::store::data_file::DataFile;
 use crate::store::edit::Edit;
 use crate::store::manifest::{self, Manifest, Replayed};
 use crate::store::pager::{self, Pager, Room};
-use crate::store::segment::Slots;
+use crate::store::segment::{GRANULE, Slots, granules};
 use crate::store::unused::unused;
 use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
@@ -198,7 +198,8 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     let database = DatabaseId::random();
     let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
     let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
-    let current = Current { database, manifest: 1, span: options.span(), manifest_len: 0 };
+    let current =
+        Current { format: current::FORMAT, database, manifest: 1, span: options.span(), manifest_len: 0 };
     Manifest::create(Arc::clone(volume), current, &version)?;
     Ok(())
 }
@@ -259,13 +260,15 @@ fn start(
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
-        if is_sealed {
+        if is_sealed && current.format == current::FORMAT {
             return Manifest::resume(Arc::clone(volume), current, &replayed);
         }
         // The database was not closed properly. The last edit may be cut off, and others may not be durable
         // although they can be read (see `wal/rewrite.rs`). A fresh file mends both.
         remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
-        let next = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
+        // Of an older format this is the end.
+        let format = current::FORMAT;
+        let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
         with_leftovers_given_back(&engine, || Manifest::create(Arc::clone(volume), next, &version))
     };
     let rewritten = || {
@@ -291,7 +294,7 @@ fn start(
             volume.release(data, range)?;
         }
     }
-    engine.slots.reach(data_len.div_ceil(current.span) as u32);
+    engine.slots.reach(granules(data_len));
     *engine.manifest.get_mut() = Some(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
@@ -324,8 +327,7 @@ fn start(
 fn with_leftovers_given_back<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     match work() {
         Err(error) if error.is_disk_full() => {
-            let span = engine.state.load().version.span;
-            let left = u64::from(engine.slots.next()) * span..engine.volume.len(engine.data)?;
+            let left = u64::from(engine.slots.next()) * GRANULE..engine.volume.len(engine.data)?;
             if left.is_empty() {
                 return Err(error);
             }
@@ -342,7 +344,7 @@ fn check_data_len(volume: &dyn Volume, data: FileId, version: &Version) -> Resul
         .segments
         .iter()
         .filter(|entry| entry.used > 0)
-        .map(|entry| u64::from(entry.segment.slot) * version.span + entry.used)
+        .map(|entry| entry.segment.offset() + entry.used)
         .max()
         .unwrap_or(0);
     let len = volume.len(data)?;
@@ -402,7 +404,7 @@ fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
 
 impl Engine {
     /// Flushes everything in this thread.
-    fn flush_inline(&self) -> Result<()> {
+    pub fn flush_inline(&self) -> Result<()> {
         // The queue that the replay froze, if it froze one.
         self.flush_now()?;
         let mut guard = self.log.lock();

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::store::edit::NODE_IN_EDIT;
 use crate::store::manifest::EDIT_MAX;
+use crate::store::segment::{Place, granules};
 use crate::store::writer::segment_capacity;
 
 /// Bytes per portion, except in flushes: an eighth of the live bytes, within these limits.
@@ -17,14 +18,14 @@ pub(crate) const DUE_MAX: u64 = 16 << 20;
 /// Bytes of memory that a new node takes until it is published.
 const NODE_LISTED: u64 = 300;
 
-/// Number of slots whose space is given back before checking again whether more is needed, or other work is
-/// due.
-pub(crate) const SLOTS: usize = 16;
+/// Number of granules (64 MiB) whose space is given back before checking again whether more is needed, or other work
+/// is due.
+pub(crate) const GRANULES: usize = 1024;
 /// Fraction of the active queue's capacity at which writers will soon stop and wait for the flush thread.
 const NEARLY_FULL: (usize, usize) = (7, 8);
-/// Slots that a running flush keeps when the log runs out of space: for a small portion, and what the collector
-/// copies of it.
-const SLOTS_OF_A_FLUSH: usize = 4;
+/// Segments whose space a running flush keeps when the log runs out of space: for a small portion, and what the
+/// collector copies of it.
+const SEGMENTS_OF_A_FLUSH: u64 = 4;
 
 /// Bytes that a portion writes in a database with `live` bytes.
 pub(crate) fn portion(live: u64) -> u64 {
@@ -69,21 +70,24 @@ impl Engine {
         has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
     }
 
-    /// Gives back free slots, some at a time, but for those [to keep](Engine::slots_to_keep). Stops while writers are
+    /// Gives back free space, some at a time, but for what is [to keep](Engine::granules_to_keep). Stops while writers are
     /// pressed.
     pub fn reclaim_by_steps(&self, is_idle: bool) {
-        while !self.are_writers_pressed() && self.reclaim_some(self.slots_to_keep(is_idle), SLOTS) > 0 {}
+        while !self.are_writers_pressed() && self.reclaim_some(self.granules_to_keep(is_idle), GRANULES) > 0 {
+        }
     }
 
-    /// Number of free slots whose space is kept for the writer. Giving space back and allocating it again would
-    /// delay both the collector and the writer. Keeps a 128th of the live bytes (a segment has a 1024th of
-    /// them) and, unless idle, as many more slots as are missing to the peak use during this flush or the
+    /// Number of free granules whose space is kept for the writer. Giving space back and allocating it again would
+    /// delay both the collector and the writer. Keeps a 128th of the live bytes and, unless idle, as many
+    /// more granules as are missing to the peak use during this flush or the
     /// previous one.
-    pub fn slots_to_keep(&self, is_idle: bool) -> usize {
+    pub fn granules_to_keep(&self, is_idle: bool) -> usize {
         let version = &self.state.load().version;
         let live = version.live_bytes();
         let again = if is_idle || !self.flush.in_background() { 0 } else { self.slots.below_peak() };
-        (live / 128 / segment_capacity(live, version.span)) as usize + again
+        // In whole segments: a small database keeps none.
+        let capacity = segment_capacity(live, version.span);
+        granules(live / 128 / capacity * capacity) as usize + again
     }
 
     /// Handles a failure of background work. On a full disk, gives back all space that can be spared. A node that could
@@ -119,14 +123,14 @@ impl Engine {
         true
     }
 
-    /// Gives the space of all free slots but `keep` back to the file system, with one call of some milliseconds
-    /// per slot. Only for a full disk and for closing, where waiting threads could not go on without it.
+    /// Gives the space of all free granules but `keep` back to the file system, with one call of some milliseconds
+    /// for 16 MiB. Only for a full disk and for closing, where waiting threads could not go on without it.
     /// Elsewhere, space is given back in steps.
     pub fn reclaim(&self, keep: usize) {
         self.reclaim_some(keep, usize::MAX);
     }
 
-    /// Gives back at most `most` slots. Returns how many were given back.
+    /// Gives back at most `most` granules. Returns in how many places.
     pub fn reclaim_some(&self, keep: usize, most: usize) -> usize {
         loop {
             let slots = self.slots.take_dirty(keep, most);
@@ -140,7 +144,7 @@ impl Engine {
             if slots.is_empty() {
                 return 0;
             }
-            let given_back = slots.iter().filter(|slot| self.release(**slot)).count();
+            let given_back = slots.iter().filter(|place| self.release(**place)).count();
             // Those that keep their space as well, or they would be tried again and again: it serves whoever
             // takes the slot next.
             self.slots.cleaned(slots);
@@ -150,14 +154,11 @@ impl Engine {
         }
     }
 
-    /// Gives a slot's space back. Returns whether that was possible.
-    fn release(&self, slot: u32) -> bool {
-        let span = self.state.load().version.span;
-        let start = u64::from(slot) * span;
-        let released = self.volume.release(self.data, start..start + span);
-        released
-            .inspect_err(|error| tracing::warn!(%error, slot, "the space of a free slot was not given back"))
-            .is_ok()
+    /// Gives a place's space back. Returns whether that was possible.
+    fn release(&self, place: Place) -> bool {
+        let at = place.bytes().start;
+        let released = self.volume.release(self.data, place.bytes());
+        released.inspect_err(|error| tracing::warn!(%error, at, "free space was not given back")).is_ok()
     }
 
     /// Runs work on the log. If the disk is full, gives the log the space that is kept for the trees, a little
@@ -168,8 +169,11 @@ impl Engine {
             match work() {
                 Err(error) if error.is_disk_full() => {
                     let is_frozen = self.state.load().frozen.is_some();
-                    let keep = if is_frozen { self.slots_to_keep(true).max(SLOTS_OF_A_FLUSH) } else { 0 };
-                    if self.reclaim_some(keep, SLOTS) == 0 && !self.give_up_next_manifest() {
+                    let version = &self.state.load().version;
+                    let capacity = segment_capacity(version.live_bytes(), version.span);
+                    let of_a_flush = granules(SEGMENTS_OF_A_FLUSH * capacity) as usize;
+                    let keep = if is_frozen { self.granules_to_keep(true).max(of_a_flush) } else { 0 };
+                    if self.reclaim_some(keep, GRANULES) == 0 && !self.give_up_next_manifest() {
                         return Err(error);
                     }
                 }
@@ -180,7 +184,7 @@ impl Engine {
 
     /// Whether more space is kept than an idle database needs, and it may be given back.
     pub fn keeps_space(&self) -> bool {
-        self.slots.dirty_count() > self.slots_to_keep(true) && self.check_writable().is_ok()
+        self.slots.dirty_count() > self.granules_to_keep(true) && self.check_writable().is_ok()
     }
 }
 
@@ -202,17 +206,16 @@ mod tests {
         let (db, _keyspace, _) = with_due(&volume, 0, 80_000);
         db.compact().unwrap();
         let engine = &db.handle.engine;
-        let slots = engine.slots.take_dirty(0, usize::MAX).len() as u32;
-        let dirty = |more: std::ops::Range<u32>| engine.slots.still_dirty((100..110).chain(more).collect());
+        let places = engine.slots.take_dirty(0, usize::MAX).len();
+        let place = |start: u32| Place { start: 10 * start, len: 1 };
         let fail = |nth, repeat| {
             volume.fail_nth(Filter::kinds([OperationKind::Release]), nth, Fault::Error, repeat);
         };
-        dirty(200..210);
+        engine.slots.still_dirty((1000..1010).chain(2000..2010).map(place).collect());
         fail(1, Repeat::Sticky);
-        assert_eq!(engine.reclaim_some(10, usize::MAX), 0, "of {slots} slots");
+        assert_eq!(engine.reclaim_some(10, usize::MAX), 0, "of {places} places");
         assert_eq!(engine.slots.dirty_count(), 10, "they are not tried again");
         volume.clear_faults();
-        dirty(0..0);
         fail(1, Repeat::Once);
         assert_eq!(engine.reclaim_some(0, 1), 1, "the next one");
         assert!(engine.slots.dirty_count() < 10);

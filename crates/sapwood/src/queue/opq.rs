@@ -26,33 +26,44 @@ pub(crate) type Change = Option<Bytes>;
 /// behind them. A counter may have a million versions.
 const PASSED_MAX: usize = 29;
 
+/// A chunk ends when it has so many bytes of keys and values: a scan holds it for as long as it stands still.
+const CHUNK_BYTES: usize = 32 << 10;
+
 /// The operation queue.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Opq {
     entries: Map,
     count: AtomicU64,
+    removals: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Opq {
     /// An empty queue, which uses memory from `spare` as far as there is any.
     pub fn new(spare: &Arc<Spare>) -> Self {
-        Self { entries: Map::new(spare), count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self {
+            entries: Map::new(spare),
+            count: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 
     /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending
     /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
     pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
-        let (mut seq, mut bytes) = (first_seq, 0);
+        let (mut seq, mut bytes, mut removals) = (first_seq, 0, 0);
         self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
             let place = (keyspace, key, seq);
             seq += 1;
             bytes += key.len() + value.map_or(0, <[u8]>::len);
+            removals += u64::from(value.is_none());
             (place, value)
         }));
         // There is no other writer, so load and store suffice.
         self.bytes.store(self.bytes() + bytes as u64, Relaxed);
+        self.removals.store(self.removals() + removals, Relaxed);
         self.count.store(self.count() + (seq - first_seq), Relaxed);
     }
 
@@ -76,6 +87,11 @@ impl Opq {
         self.count.load(Relaxed)
     }
 
+    /// Number of changes that are removals.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Relaxed)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -88,7 +104,7 @@ impl Opq {
     }
 
     /// Appends to `out` up to `max` keys at or after `from`, with what a reader at `seq` sees of them,
-    /// including removals. Returns false if the keyspace has no more.
+    /// including removals; fewer, if they have [`CHUNK_BYTES`] already. Returns false if the keyspace has no more.
     pub fn chunk(
         &self,
         keyspace: KeyspaceId,
@@ -103,7 +119,7 @@ impl Opq {
             Bound::Excluded(key) => (key, true),
         };
         let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
-        let limit = out.len() + max;
+        let (limit, mut bytes) = (out.len() + max, 0);
         let (mut entries, mut passed) = (self.entries.from(from), 0);
         while let Some(entry) = entries.next() {
             let at = entry.key();
@@ -112,9 +128,10 @@ impl Opq {
             }
             let seen = out.last().is_some_and(|(last, _)| last == at.1) || (excluded && at.1 == key);
             if at.2 <= seq && !seen {
-                if out.len() == limit {
+                if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
+                bytes += at.1.len() + entry.value().map_or(0, <[u8]>::len);
                 out.push((Bytes::copy_from_slice(at.1), entry.value().map(Bytes::copy_from_slice)));
                 passed = 0;
                 continue;
@@ -151,7 +168,7 @@ impl Opq {
             }
             Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
         };
-        let limit = out.len() + max;
+        let (limit, mut bytes) = (out.len() + max, 0);
         let mut entries = self.entries.back_from(before).peekable();
         while let Some(oldest) = entries.next() {
             let (found, key, version) = oldest.key();
@@ -174,9 +191,10 @@ impl Opq {
                 }
             }
             if let Some(seen) = seen {
-                if out.len() == limit {
+                if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
+                bytes += key.len() + seen.value().map_or(0, <[u8]>::len);
                 out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
             }
         }

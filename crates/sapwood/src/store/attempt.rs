@@ -318,7 +318,7 @@ impl<'a> Attempt<'a> {
         self.freed.sort_unstable();
         self.freed.dedup();
         debug_assert_eq!(self.freed.len(), edit.freed.len(), "a node is set free once");
-        edit.segments = written.begun.iter().map(|segment| (segment.number, segment.slot)).collect();
+        edit.segments = written.begun.iter().map(|segment| (segment.number, segment.start)).collect();
         edit.used = written.used;
         edit.open_segment = self.writer.open_segment();
         Ok(Sealed { edit, begun: written.begun })

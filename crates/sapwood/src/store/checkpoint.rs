@@ -43,7 +43,7 @@ impl Checkpoint {
             ..Edit::default()
         };
         for entry in version.segments.iter() {
-            first.segments.push((entry.segment.number, entry.segment.slot));
+            first.segments.push((entry.segment.number, entry.segment.start));
             first.used.push((entry.segment.number, entry.used));
         }
         // Dead segments may be dropped only when all addresses are set.

@@ -6,7 +6,7 @@
 //!      8    4  format version
 //!     12   16  database id: random, in every other file too
 //!     28    8  number of the manifest
-//!     36    8  span: bytes of a slot of the data file
+//!     36    8  span: most bytes of a segment of the data file
 //!     44    8  bytes that the manifest has at least: as many as at the last proper close
 //!     52    4  CRC-32C of bytes 0..52
 //! ```
@@ -22,14 +22,19 @@ use psync::{Access, Read, Volume, Write};
 
 pub(crate) const FILE: &str = "CURRENT";
 pub(crate) const TEMPORARY: &str = "CURRENT.tmp";
-/// The format that is read and written.
-pub(crate) const FORMAT: u32 = 6;
+/// The format that is written.
+pub(crate) const FORMAT: u32 = 7;
+/// The oldest format that is read: in place of granules it counts slots, which are as long as the span. Opening for
+/// writing begins a manifest of the present format.
+pub(crate) const FORMAT_OF_SLOTS: u32 = 6;
 const MAGIC: &[u8; 8] = b"sapwood\n";
 const LEN: usize = 56;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Current {
+    /// The format of the manifest.
+    pub format: u32,
     pub database: DatabaseId,
     pub manifest: u64,
     pub span: u64,
@@ -40,7 +45,7 @@ impl Current {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(LEN);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.format.to_le_bytes());
         out.extend_from_slice(&self.database.0);
         out.extend_from_slice(&self.manifest.to_le_bytes());
         out.extend_from_slice(&self.span.to_le_bytes());
@@ -106,7 +111,7 @@ impl Current {
         if format > FORMAT {
             return Err(Error::NewerFormat { path: path.into(), found: format, supported: FORMAT });
         }
-        if (1..FORMAT).contains(&format) {
+        if (1..FORMAT_OF_SLOTS).contains(&format) {
             return Err(Error::OlderFormat { path: path.into(), found: format, supported: FORMAT });
         }
         if bytes.len() != LEN {
@@ -123,7 +128,7 @@ impl Current {
         if !span.is_power_of_two() || span > 1 << 40 || format == 0 {
             return corrupt(36, "span", "a power of two".into(), span.to_string());
         }
-        Ok(Self { database: DatabaseId(database), manifest, span, manifest_len })
+        Ok(Self { format, database: DatabaseId(database), manifest, span, manifest_len })
     }
 
     /// Makes this the database's `CURRENT`, atomically and durably. `Poisoned`: it may or may not have
@@ -146,14 +151,19 @@ impl Current {
 mod tests {
     use super::*;
 
-    const SOUND: Current =
-        Current { database: DatabaseId([9; 16]), manifest: 12, span: 64 << 20, manifest_len: 99 };
+    const SOUND: Current = Current {
+        format: FORMAT,
+        database: DatabaseId([9; 16]),
+        manifest: 12,
+        span: 64 << 20,
+        manifest_len: 99,
+    };
 
     #[test]
     fn golden_bytes_and_back() {
         let bytes = SOUND.encode();
         assert_eq!(bytes.len(), LEN);
-        assert_eq!(&bytes[..12], b"sapwood\n\x06\0\0\0");
+        assert_eq!(&bytes[..12], b"sapwood\n\x07\0\0\0");
         assert_eq!(Current::decode(&bytes, "db").unwrap(), SOUND);
     }
 
@@ -168,8 +178,9 @@ mod tests {
             other[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
             Current::decode(&other, "db")
         };
-        assert!(matches!(of_format(7), Err(Error::NewerFormat { found: 7, supported: 6, .. })));
-        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 6, .. })));
+        assert!(matches!(of_format(8), Err(Error::NewerFormat { found: 8, supported: 7, .. })));
+        assert!(matches!(of_format(5), Err(Error::OlderFormat { found: 5, supported: 7, .. })));
+        assert_eq!(of_format(6).unwrap(), Current { format: FORMAT_OF_SLOTS, ..SOUND });
         assert!(matches!(of_format(0), Err(Error::Corrupt { .. })));
         for len in 0..LEN {
             assert!(

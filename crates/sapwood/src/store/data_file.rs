@@ -8,7 +8,7 @@
 
 use crate::node::NodeId;
 use crate::store::mapping_table::MappingTable;
-use crate::store::segment::{Segment, Slots};
+use crate::store::segment::{Segment, Slots, granules};
 use crate::store::version::Version;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -55,9 +55,11 @@ impl DataFile {
         }
     }
 
-    /// Begins a segment in a free slot.
-    pub fn begin_segment(&self) -> Arc<Segment> {
-        Segment::new(self.next_number.fetch_add(1, Relaxed), self.slots.take(), &self.slots)
+    /// Begins a segment in a free place that has room for `capacity` bytes; for a part of them, but no less than
+    /// `least`, if there is such a place below the end of the file.
+    pub fn begin_segment(&self, least: u64, capacity: u64) -> Arc<Segment> {
+        let place = self.slots.take(granules(least), granules(capacity.max(least)));
+        Segment::new(self.next_number.fetch_add(1, Relaxed), place, &self.slots)
     }
 
     /// All segments that begin later have this number or a higher one.

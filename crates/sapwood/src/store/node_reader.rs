@@ -20,6 +20,8 @@
 //!    more than half of this only while nobody else has any. A caller that
 //!    [bounds its reads itself](Leave::Own) is excepted. Reads that were dropped hold their buffers until
 //!    they are done, and are no longer counted: psync keeps few, and little.
+//! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
+//!    a single request: what does not fit is read by the next one.
 
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeId, Refusal, SHARED_FROM};
@@ -40,6 +42,9 @@ pub(crate) const FILE: &str = "data";
 /// these, one longer request costs less than two.
 const RUN_MAX: usize = 256 << 10;
 const GAP_MAX: usize = 16 << 10;
+
+/// So many bytes are read together in any case, however small the memory budget: PioMax leaves of 8 KiB.
+const TOGETHER_MIN: usize = 512 << 10;
 
 /// See the module.
 pub(crate) struct NodeReader {
@@ -178,6 +183,16 @@ impl NodeReader {
         self.node_alone(buffer, request.offset, offset, (id, address), keep)
     }
 
+    /// How many of the next reads, of so many bytes each, may be in memory together: at least one.
+    pub fn fits(&self, lens: impl Iterator<Item = usize>) -> usize {
+        let mut bytes = 0;
+        let fits = |len: &usize| {
+            bytes += len;
+            bytes <= self.aloft_max.max(TOGETHER_MIN)
+        };
+        lens.take_while(fits).count().max(1)
+    }
+
     /// Plans the requests for the `missing` ones of the wanted nodes: one each, or one for neighbours if
     /// `together`.
     pub fn plan(
@@ -223,18 +238,23 @@ impl NodeReader {
         keep: Keep,
         node: &mut impl FnMut(usize, Node),
     ) -> Result<()> {
-        let mut buffers: Vec<_> = plan.runs.iter().map(|run| self.buffers.take(run.len)).collect();
-        let requests = plan.runs.iter().zip(&mut buffers);
-        let mut set: Vec<_> =
-            requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
-        self.volume.read(&mut set).map_err(unread)?;
-        self.count_plan(plan);
-        for (run, buffer) in plan.runs.iter().zip(buffers) {
-            match &plan.members[run.members.clone()] {
-                [(offset, index)] => {
-                    node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+        let mut rest = &plan.runs[..];
+        while !rest.is_empty() {
+            let runs;
+            (runs, rest) = rest.split_at(self.fits(rest.iter().map(|run| run.len)));
+            let mut buffers: Vec<_> = runs.iter().map(|run| self.buffers.take(run.len)).collect();
+            let requests = runs.iter().zip(&mut buffers);
+            let mut set: Vec<_> =
+                requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
+            self.volume.read(&mut set).map_err(unread)?;
+            self.count_runs(runs);
+            for (run, buffer) in runs.iter().zip(buffers) {
+                match &plan.members[run.members.clone()] {
+                    [(offset, index)] => {
+                        node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+                    }
+                    _ => self.copy_out(plan, run, &buffer, wanted, node)?,
                 }
-                _ => self.copy_out(plan, run, &buffer, wanted, node)?,
             }
         }
         Ok(())
@@ -270,7 +290,7 @@ impl NodeReader {
         let held = || reads.iter().map(|read| read.buffer.capacity()).sum();
         let allowance = shared.unwrap_or_else(|| Allowance::own(held()));
         let reads = self.volume.begin(reads);
-        self.count_plan(plan);
+        self.count_runs(&plan.runs);
         Some(Begun { reads, allowance })
     }
 
@@ -332,10 +352,10 @@ impl NodeReader {
         })
     }
 
-    fn count_plan(&self, plan: &Plan) {
-        let sets = plan.runs.len().div_ceil(self.pio_max);
-        let bytes = plan.runs.iter().map(|run| run.len as u64).sum();
-        self.count(sets as u64, plan.runs.len() as u64, bytes);
+    fn count_runs(&self, runs: &[Run]) {
+        let sets = runs.len().div_ceil(self.pio_max);
+        let bytes = runs.iter().map(|run| run.len as u64).sum();
+        self.count(sets as u64, runs.len() as u64, bytes);
     }
 
     fn count(&self, sets: u64, requests: u64, bytes: u64) {

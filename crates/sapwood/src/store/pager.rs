@@ -18,7 +18,7 @@ use crate::store::striped::Striped;
 use bytes::Bytes;
 use psync::{AlignedBuffer, FileId, Volume};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 pub(crate) use crate::store::node_reader::{FILE, Keep};
 
@@ -61,6 +61,8 @@ pub(crate) struct Room {
 pub(crate) struct Pager {
     pub reader: NodeReader,
     pub cache: Cache,
+    /// Bytes that iterators hold ([`Holding`]).
+    held: AtomicUsize,
     /// Nodes read ahead of the flush.
     pub stage: Stage,
     /// What range searches pay for log pieces.
@@ -90,11 +92,17 @@ impl Pager {
         Self {
             cache: Cache::new(room.cache, Arc::clone(&frames)),
             reader: NodeReader::new(volume, file, span, pio_max, room.buffers, frames),
+            held: AtomicUsize::new(0),
             stage: Stage::default(),
             rents: Rents::default(),
             lengths: ScanLengths::default(),
             counters: Striped::default(),
         }
+    }
+
+    /// Bytes that iterators hold.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
     }
 
     /// PioMax: the most nodes to ask for at once.
@@ -283,6 +291,38 @@ impl Pager {
             None => self.reader.carry_out(&plan, &wanted, gather.keep(), take_in)?,
         }
         Ok(nodes.into_iter().flatten().collect())
+    }
+}
+
+/// What an iterator holds between two steps, counted as long as this lives.
+pub(crate) struct Holding {
+    pager: Arc<Pager>,
+    bytes: usize,
+}
+
+impl Holding {
+    pub fn new(pager: Arc<Pager>) -> Self {
+        Self { pager, bytes: 0 }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// From now on so many bytes. Returns whether that is another number.
+    #[inline]
+    pub fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes != before {
+            self.pager.held.fetch_add(bytes.wrapping_sub(before), Relaxed);
+        }
+        bytes != before
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 

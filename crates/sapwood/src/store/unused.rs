@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The unused parts of a data file of `data_len` bytes, in order.
 pub(crate) fn unused(version: &Version, data_len: u64) -> Vec<Range<u64>> {
     let used = version.segments.iter().map(|entry| {
-        let start = u64::from(entry.segment.slot) * version.span;
+        let start = entry.segment.offset();
         start..start + entry.used
     });
     gaps(used.collect(), data_len)

@@ -105,7 +105,7 @@ impl Version {
         for (number, used) in &edit.used {
             let segment = self.segments.get_mut(*number).ok_or("a segment that does not exist was used")?;
             if *used < segment.used || *used > self.span {
-                return Err("the used part of a segment shrank or outgrew its slot");
+                return Err("the used part of a segment shrank or outgrew the span");
             }
             segment.used = *used;
         }
@@ -213,10 +213,7 @@ mod tests {
                 let slots = Arc::new(Slots::default());
                 let mut version = Version::empty(1 << 20);
                 for edit in &edits {
-                    let begin = &mut |number, slot| {
-                        slots.claim(slot);
-                        Ok(Segment::new(number, slot, &slots))
-                    };
+                    let begin = &mut |number, start| Ok(Segment::found(number, start, &slots));
                     version.apply(edit, begin).expect("an edit that fits");
                 }
                 edits = Checkpoint::in_portions(&version, 100).collect();

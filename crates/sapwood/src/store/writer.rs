@@ -163,10 +163,14 @@ impl Writer {
             return Err(Error::corrupt("memory", 0, what, format!("{} bytes at most", self.span), len));
         }
         let capacity = segment_capacity(live, self.span);
-        let is_full =
-            |open: &mut Open| open.used > 0 && open.used + len > *open.capacity.get_or_insert(capacity);
+        let is_full = |open: &mut Open| {
+            let capacity = *open.capacity.get_or_insert(capacity);
+            // It may have been ended by an attempt that was aborted.
+            let room = open.segment.room();
+            open.used + len > room || (open.used > 0 && open.used + len > capacity)
+        };
         if self.open.as_mut().is_none_or(is_full) {
-            self.begin_segment(capacity)?;
+            self.begin_segment(capacity, len)?;
         }
         self.waste = (self.waste + len / WASTE).min(PAGE);
         let gap = self.page_gap(len);
@@ -195,7 +199,7 @@ impl Writer {
         let within = open.used % PAGE;
         let gap = (PAGE - within) % PAGE;
         let straddles = (within + len).div_ceil(PAGE) > len.div_ceil(PAGE);
-        if straddles && gap <= self.waste && open.used + gap + len <= self.span { gap } else { 0 }
+        if straddles && gap <= self.waste && open.used + gap + len <= open.segment.room() { gap } else { 0 }
     }
 
     /// Pads with `gap` zero bytes.
@@ -213,19 +217,27 @@ impl Writer {
         Ok(())
     }
 
-    fn begin_segment(&mut self, capacity: u64) -> Result<()> {
+    fn begin_segment(&mut self, capacity: u64, least: u64) -> Result<()> {
         self.pad_and_write()?;
-        let segment = self.file.begin_segment();
+        self.end_segment();
+        let segment = self.file.begin_segment(least, capacity);
         self.written.begun.push(Arc::clone(&segment));
         self.open = Some(Open { segment, used: 0, capacity: Some(capacity) });
         Ok(())
+    }
+
+    /// Leaves to others what is behind the end of the open segment.
+    fn end_segment(&self) {
+        if let Some(open) = &self.open {
+            open.segment.end_at(open.used);
+        }
     }
 
     /// Writes the buffer, which ends `ahead` bytes before the open segment's used end.
     fn write_out(&mut self, ahead: u64) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let end = open.used - ahead;
-        let start = u64::from(open.segment.slot) * self.span + end - self.filled as u64;
+        let start = open.segment.offset() + end - self.filled as u64;
         self.output.write(&mut self.buffer, self.filled, start)?;
         self.file.wrote(self.filled as u64);
         self.filled = 0;
@@ -253,6 +265,9 @@ impl Writer {
     /// Ends the attempt's writing; its last bytes are on their way. Returns what it wrote.
     pub fn seal(&mut self) -> Result<Written> {
         self.pad_and_write()?;
+        if !self.goes_on {
+            self.end_segment();
+        }
         Ok(std::mem::take(&mut self.written))
     }
 

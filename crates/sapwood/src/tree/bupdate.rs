@@ -283,7 +283,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         if records.is_empty() {
             return Ok(());
         }
-        if packer.may_stay(leaf.count(), leaf.len(), next) {
+        if packer.may_stay(leaf.count(), leaf.key(0), leaf.len(), next) {
             return packer.leave(self.attempt, id, leaf.key(0), leaf.len());
         }
         packer.give_up(id);
@@ -377,6 +377,16 @@ impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I>
             false => read.next().map(Leaf::Read),
         });
         Ok(each.flatten().collect())
+    }
+
+    fn fits(&self, height: usize, visits: &[Visit<Place>]) -> usize {
+        // A lone leaf need not be read.
+        let is_read = |place: &Place| height > 0 || !place.is_lone();
+        let len = |Visit { place, .. }: &Visit<Place>| match is_read(place) {
+            true => self.view.len_of(place.id) as usize,
+            false => 0,
+        };
+        self.view.pager.reader.fits(visits.iter().map(len))
     }
 
     fn descend(

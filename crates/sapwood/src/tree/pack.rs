@@ -17,7 +17,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Least number of children of an inner node, however long their separators are.
-const FAN_OUT_MIN: usize = 4;
+const FAN_OUT_MIN: usize = 8;
+
+/// A leaf is at least this many times as long as its separators, which are in the nodes above it. Where keys are long
+/// and differ late, as paths and URLs do, these nodes would otherwise be longer than all leaves.
+const SEPARATOR_SHARE: usize = 8;
+
+/// But a leaf of this length ends in any case: with one more record it must fit into a segment of the least span, 1 MiB.
+const LEAF_LONGEST: usize = 256 << 10;
 
 /// A lone leaf's key may be at most 1/32 of the leaf: the block's node holds the whole key, and must stay
 /// small beside its leaves.
@@ -61,6 +68,8 @@ pub(crate) struct Packer {
     /// parent.
     may_rise: bool,
     last_key: Option<Bytes>,
+    /// Length of the longest separator that could be needed between entries seen so far, of a leaf.
+    separator: usize,
     out: Packed,
 }
 
@@ -90,18 +99,38 @@ impl Packer {
             first_separator,
             may_rise: false,
             last_key: None,
+            separator: 0,
             out: Packed::default(),
         }
     }
 
     pub fn push(&mut self, attempt: &mut Attempt<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
         self.pending.push(key, &[payload]);
+        self.see(self.pending.len() - 1);
         self.emit_full(attempt)
     }
 
+    /// Looks at the separators before the pending entries from this one on.
+    fn see(&mut self, from: usize) {
+        if self.level > 0 {
+            return;
+        }
+        for index in from.max(1)..self.pending.len() {
+            let key = self.pending.key(index);
+            if key.len() > self.separator.max(self.capacity / SEPARATOR_SHARE) {
+                self.separator = self.separator.max(separator_len(self.pending.key(index - 1), key));
+            }
+        }
+    }
+
+    /// Bytes of entries that fit a node here.
+    fn capacity(&self) -> usize {
+        self.capacity.max((SEPARATOR_SHARE * self.separator).min(LEAF_LONGEST))
+    }
+
     fn emit_full(&mut self, attempt: &mut Attempt<'_>) -> Result<()> {
-        while self.pending_bytes() > 2 * self.capacity && self.pending.len() > self.entries_min() {
-            self.emit(attempt, self.capacity)?;
+        while self.pending_bytes() > 2 * self.capacity() && self.pending.len() > self.entries_min() {
+            self.emit(attempt, self.capacity())?;
         }
         Ok(())
     }
@@ -117,7 +146,7 @@ impl Packer {
     /// Whether the run holds something, but too little for a node of its own, and so should join a neighbour.
     pub fn is_underfull(&self) -> bool {
         let waits = self.pending_bytes();
-        self.out.nodes.is_empty() && waits > 0 && waits < self.capacity / 4
+        self.out.nodes.is_empty() && waits > 0 && waits < self.capacity() / 4
     }
 
     /// Puts the entries of the left neighbour in front. Only allowed while no node was written yet.
@@ -125,6 +154,7 @@ impl Packer {
         debug_assert!(self.out.nodes.is_empty(), "nodes came out already");
         entries.append(&self.pending);
         self.pending = entries;
+        self.see(0);
         self.ids.push_front(id);
         self.first_separator = separator;
         self.may_rise = may_rise;
@@ -133,7 +163,9 @@ impl Packer {
     /// Takes the right neighbour into the run.
     pub fn join_right(&mut self, attempt: &mut Attempt<'_>, id: NodeId, entries: &Entries) -> Result<()> {
         self.ids.push_back(id);
+        let before = self.pending.len();
         self.pending.append(entries);
+        self.see(before);
         self.emit_full(attempt)
     }
 
@@ -148,12 +180,12 @@ impl Packer {
         self
     }
 
-    /// Whether a leaf may stay in place: it holds one long record, and neither the pending entries nor the
+    /// Whether a leaf may stay in place: it holds one long record that is mostly value, and neither the pending entries nor the
     /// next entry, of `next` bytes, would join it.
-    pub fn may_stay(&self, records: usize, len: usize, next: Option<usize>) -> bool {
+    pub fn may_stay(&self, records: usize, key: &[u8], len: usize, next: Option<usize>) -> bool {
         let waits = self.pending_bytes();
         let joins = |bytes: usize| bytes > 0 && !self.is_long(bytes) && len < self.capacity + HEADER;
-        records == 1 && self.is_long(len) && !joins(waits) && !next.is_some_and(joins)
+        records == 1 && self.is_long(len) && key.len() * 2 < len && !joins(waits) && !next.is_some_and(joins)
     }
 
     /// Leaves a leaf of `len` bytes in place; [`may_stay`](Packer::may_stay) has allowed it.
@@ -168,7 +200,9 @@ impl Packer {
 
     /// Takes entries of a node unchanged.
     pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
+        let before = self.pending.len();
         self.pending.extend(node, entries);
+        self.see(before);
         self.emit_full(attempt)
     }
 
@@ -222,10 +256,11 @@ impl Packer {
     /// evenly.
     fn emit_all(&mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<()> {
         while !self.pending.is_empty() {
-            let limit = if brim || self.pending_bytes() <= self.capacity {
-                self.capacity
+            let capacity = self.capacity();
+            let limit = if brim || self.pending_bytes() <= capacity {
+                capacity
             } else {
-                (self.pending_bytes() / 2).min(self.capacity)
+                (self.pending_bytes() / 2).min(capacity)
             };
             self.emit(attempt, limit)?;
         }

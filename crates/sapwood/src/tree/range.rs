@@ -20,6 +20,7 @@ pub(crate) use path::Direction;
 use crate::error::Result;
 use crate::node::Node;
 use crate::operation::KeyspaceId;
+use crate::store::frames::memory_of;
 use crate::store::pager::Pager;
 use crate::store::version::Version;
 use crate::tree::overlay::{Overlay, within};
@@ -48,6 +49,8 @@ pub(crate) struct Leaves {
     /// The bounds end within `leaf`.
     is_last: bool,
     overlay: Overlay,
+    /// Bytes of the present group.
+    held: usize,
     given: Given,
 }
 
@@ -79,6 +82,7 @@ impl Leaves {
             free: 0,
             is_last: false,
             overlay: Overlay::default(),
+            held: 0,
             given: Given::Nothing,
         }
     }
@@ -208,6 +212,11 @@ impl Leaves {
         found == Ok(next)
     }
 
+    /// Bytes of nodes that the walk holds, about.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Buffers that the walk holds and that are not in flight.
     #[cfg(test)]
     pub fn spare(&self) -> usize {
@@ -267,6 +276,8 @@ impl Leaves {
             return Ok(());
         };
         self.is_short = is_short;
+        let nodes = leaves.iter().chain(pieces.iter().map(|(_, piece)| piece));
+        self.held = nodes.map(|node| memory_of(node.bytes().len())).sum();
         let is_up = self.course.direction == Direction::Up;
         if !pieces.is_empty() {
             self.overlay.add(pieces, (&self.course.low, &self.course.high), is_up);

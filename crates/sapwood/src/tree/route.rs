@@ -64,6 +64,10 @@ fn layers_enough(block: NodeId) -> usize {
     LAYERS_MAX - 18 + (block.0 % 16) as usize
 }
 
+/// Long records are a leaf of their own if no more bytes of leaves than so many times their own have to be written for
+/// them.
+const OF_LONG: u64 = 4;
+
 /// The result of routing.
 pub(crate) struct Routed<'q> {
     /// Changes that have to go to the leaves.
@@ -328,7 +332,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let leaves = self.bytes_to_write(block, &changes, logged > 0);
         // Long records will each be a leaf of their own. Without a log area in between they are written once,
         // with one twice.
-        let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.grounds.leaf_len as u64;
+        // (Of long keys a leaf has several: `Packer::capacity`.)
+        let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.grounds.leaf_len as u64
+            && leaves <= OF_LONG * (log.bytes + log.removed);
         let is_dense = logged == 0 && (are_long || self.grounds.sweep.is_dense(log, leaves));
         let urgency = if is_dense || layers == LAYERS_MAX {
             Urgency::Overdue
@@ -380,6 +386,11 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
         self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, Gather::Inner)
+    }
+
+    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
+        let len = |visit: &Visit<Place>| self.view.len_of(visit.place.id) as usize;
+        self.view.pager.reader.fits(visits.iter().map(len))
     }
 
     fn descend(

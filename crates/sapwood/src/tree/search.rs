@@ -146,6 +146,13 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
         self.view.mixed(wanted, gather)
     }
 
+    fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
+        let len = |visit: &Visit<Place>| match visit.place {
+            Place::Node(id) | Place::Piece(id) => self.view.len_of(id) as usize,
+        };
+        self.view.pager.reader.fits(visits.iter().map(len))
+    }
+
     fn descend(
         &mut self,
         height: usize,

@@ -3,6 +3,7 @@
 mod concurrent;
 mod long_records;
 mod model;
+mod old_formats;
 mod record_cache;
 mod small_flush_memory;
 mod space;

@@ -169,3 +169,48 @@ fn a_database_that_grows_at_random_writes_less_and_takes_no_more_space_later() {
     }
     assert!(worst <= 1.4, "{worst:.2} bytes of space for a byte of records");
 }
+
+/// A slot of 64 MiB for each segment, of 256 KiB in a small database, made the file 300 times as long.
+#[test]
+fn the_data_file_is_hardly_longer_than_what_it_has_on_disk() {
+    let volume = Simulated::new(5);
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let db = Database::builder().memory(8 << 20).background_threads(0).open_on(shared).expect("opens");
+    let keyspace = db.keyspace("main").expect("a keyspace");
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut most = 0;
+    let mut look = |what: &str| {
+        let entries = Volume::list(&volume).expect("a list");
+        let len = entries.iter().find(|entry| entry.name == "data").expect("the data").len;
+        most = volume.used().max(most);
+        // What has been longer does not become shorter.
+        assert!(len <= most / 2 * 3 + (4 << 20), "{what}: {len} bytes, {most} on disk");
+    };
+    for start in (0..RECORDS).step_by(1000) {
+        commit(&db, &keyspace, start..start + 1000, &mut rng);
+        if start % 7000 == 0 {
+            db.flush().expect("flushes");
+            look("loading in small flushes");
+        }
+    }
+    for round in 0..100 {
+        let numbers: Vec<_> = (0..3000).map(|_| rng.random_range(0..RECORDS)).collect();
+        commit(&db, &keyspace, numbers.into_iter(), &mut rng);
+        if round % 9 == 0 {
+            db.flush().expect("flushes");
+        }
+        look("overwriting");
+    }
+    for len in [300 << 10, 900 << 10, 100, 420_000] {
+        for number in 0..20u32 {
+            // No value is longer than the batch may be.
+            let value = vec![len as u8; len.min(400 << 10)];
+            keyspace.insert(key(rng.random_range(0..RECORDS) + number), value).expect("commits");
+        }
+        db.flush().expect("flushes");
+        look("long values");
+    }
+    db.compact().expect("compacts");
+    look("compacted");
+    db.check().expect("sound");
+}

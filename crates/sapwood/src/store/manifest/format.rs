@@ -19,7 +19,7 @@
 
 use crate::bytecode::Reader;
 use crate::error::{Error, Result};
-use crate::store::current::{Current, FORMAT};
+use crate::store::current::Current;
 use crate::store::edit::Edit;
 
 pub(super) const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
@@ -32,7 +32,7 @@ pub(crate) const EDIT_MAX: usize = 64 << 20;
 pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(FILE_HEADER);
     out.extend_from_slice(FILE_MAGIC);
-    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&current.format.to_le_bytes());
     out.extend_from_slice(&current.database.0);
     out.extend_from_slice(&current.manifest.to_le_bytes());
     out.extend_from_slice(&epoch.to_le_bytes());

@@ -138,8 +138,13 @@ mod tests {
 
     const SPAN: u64 = 1 << 30;
     const LEN: u32 = 100;
-    const FIRST: Current =
-        Current { database: DatabaseId(*b"the right forest"), manifest: 1, span: SPAN, manifest_len: 0 };
+    const FIRST: Current = Current {
+        format: current::FORMAT,
+        database: DatabaseId(*b"the right forest"),
+        manifest: 1,
+        span: SPAN,
+        manifest_len: 0,
+    };
 
     /// A manifest, and the versions that it had, as far as `append` was through.
     struct Ground {
@@ -180,12 +185,12 @@ mod tests {
             };
             let set: Vec<_> = ids.enumerate().map(|(index, id)| (NodeId(id), address(index))).collect();
             let used = at + set.len() as u64 * u64::from(LEN);
-            let segments = if at == 0 { vec![(1, self.slots.take())] } else { Vec::new() };
+            let segments = if at == 0 { vec![(1, self.slots.take(1, 1).start)] } else { Vec::new() };
             let edit =
                 Edit { segments, used: vec![(1, used)], open_segment: Some(1), set, ..Edit::default() };
             let mut version = self.versions.last().unwrap().clone();
             let slots = Arc::clone(&self.slots);
-            version.apply(&edit, &mut |number, slot| Ok(Segment::new(number, slot, &slots))).unwrap();
+            version.apply(&edit, &mut |number, start| Ok(Segment::found(number, start, &slots))).unwrap();
             let epoch = version.epoch;
             self.written = used;
             // What was not acknowledged may be there nevertheless.

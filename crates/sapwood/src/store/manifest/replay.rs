@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::node::HEADER as NODE_HEADER;
 use crate::operation::NUMBER_MAX;
 use crate::source::{FileSource, Source, Window};
-use crate::store::current::{Current, FORMAT};
+use crate::store::current::{Current, FORMAT_OF_SLOTS};
 use crate::store::edit::Edit;
 use crate::store::pager::FILE as DATA_FILE;
-use crate::store::segment::{Segment, Slots};
+use crate::store::segment::{GRANULE, Segment, Slots, granules};
 use crate::store::version::Version;
 use psync::Volume;
 use std::sync::Arc;
@@ -87,12 +87,13 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
         let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
         return Err((tree.len.max(tree.bytes), what));
     }
-    let slots = data_len / span + SLOTS_BEGUN;
+    let begun = data_len.div_ceil(GRANULE) + GRANULES_BEGUN;
     // Positions behind such a segment would not be numbers.
     let is_absurd = |number: u64| number >= u64::MAX / span / 2;
-    let outside = |(number, slot): &&(u64, u32)| u64::from(*slot) >= slots || is_absurd(*number);
-    if let Some((number, slot)) = edit.segments.iter().find(outside) {
-        return Err((u64::from(*slot).saturating_mul(span), format!("segment {number} in slot {slot}")));
+    let outside = |(number, start): &&(u64, u32)| u64::from(*start) >= begun || is_absurd(*number);
+    if let Some((number, start)) = edit.segments.iter().find(outside) {
+        let what = format!("segment {number} at granule {start}");
+        return Err((u64::from(*start).saturating_mul(GRANULE), what));
     }
     match edit.open_segment.filter(|number| is_absurd(*number)) {
         Some(number) => Err((number.saturating_mul(span), format!("open segment {number}"))),
@@ -100,8 +101,8 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
     }
 }
 
-/// Slots that may have been begun behind the end of the data file.
-const SLOTS_BEGUN: u64 = 1 << 16;
+/// Granules behind the end of the data file at which segments may have been begun: of a thousand segments of 1 GiB.
+const GRANULES_BEGUN: u64 = 1 << 24;
 
 /// Reads a manifest from its `source`, as [`replay`] does. The data file's length, which never shrinks, bounds
 /// what is believed: see `within_bounds`.
@@ -145,8 +146,8 @@ pub(crate) fn decode(
             format!("{actual:08x}"),
         ));
     }
-    if format != FORMAT {
-        return Err(Error::corrupt(name, 8, "format version", FORMAT, format));
+    if format != current.format {
+        return Err(Error::corrupt(name, 8, "format version", current.format, format));
     }
     if database != current.database.0 {
         return Err(Error::corrupt(name, 12, "database id", current.database, DatabaseId(database)));
@@ -172,22 +173,19 @@ pub(crate) fn decode(
         if record.epoch != expected {
             return Err(Error::corrupt(name, offset, "epoch of an edit", expected, record.epoch));
         }
-        let edit = record.edit.map_err(|section| {
+        let mut edit = record.edit.map_err(|section| {
             Error::corrupt(name, offset, "payload of an edit", "a whole edit", format!("a bad {section}"))
         })?;
+        if current.format == FORMAT_OF_SLOTS {
+            let slot = granules(current.span);
+            edit.segments.iter_mut().for_each(|(_, start)| *start = start.saturating_mul(slot));
+        }
         within_bounds(&edit, current.span, data_len).map_err(|(needed, what)| {
             let expected = format!("room for {what} of {name}, byte {offset}: at least {needed} bytes");
             Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
         })?;
-        let mut claim = |number, slot| {
-            if slots.claim(slot) {
-                Ok(Segment::new(number, slot, slots))
-            } else {
-                Err("a slot was given to two segments")
-            }
-        };
         version
-            .apply(&edit, &mut claim)
+            .apply(&edit, &mut |number, start| Ok(Segment::found(number, start, slots)))
             .map_err(|why| Error::corrupt(name, offset, "an edit does not fit", "a consistent edit", why))?;
         version.epoch = expected;
         at += record.len;
@@ -210,6 +208,12 @@ pub(crate) fn decode(
         return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
     refuse_hole(&mut window, at, name, current)?;
+    let mut segments: Vec<_> = version.segments.iter().collect();
+    segments.sort_unstable_by_key(|entry| entry.segment.start);
+    if let Some(entry) = segments.into_iter().find(|entry| !entry.segment.claim(entry.used)) {
+        let what = format!("place of segment {}", entry.segment.number);
+        return Err(Error::corrupt(name, at, what, "a place of its own", "one that another segment has"));
+    }
     Ok(Replayed { version, len: at, checkpoint_len, torn: at < len })
 }
 
@@ -237,11 +241,17 @@ mod tests {
     use super::*;
     use crate::operation::KeyspaceId;
     use crate::source::WINDOW_LEN;
+    use crate::store::current::FORMAT;
     use crate::store::manifest::format::{encode_header, encode_record};
     use crate::store::version::Tree;
 
-    const CURRENT: Current =
-        Current { database: DatabaseId(*b"the right forest"), manifest: 3, span: 1 << 20, manifest_len: 0 };
+    const CURRENT: Current = Current {
+        format: FORMAT,
+        database: DatabaseId(*b"the right forest"),
+        manifest: 3,
+        span: 1 << 20,
+        manifest_len: 0,
+    };
 
     /// A file in memory that is read in portions.
     struct Portions<'a>(&'a [u8]);
@@ -293,6 +303,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Slots of the older format are as long as the span.
+    #[test]
+    fn segments_of_the_format_of_slots_are_where_they_were() {
+        let of = |current: &Current, segments| {
+            let used = vec![(1, 1 << 20), (2, 70_000)];
+            let edit = Edit { segments, used, open_segment: Some(1), ..Edit::default() };
+            let mut bytes = encode_header(current, 0);
+            bytes.extend(encode_record(current, bytes.len() as u64, 0, false, &edit).expect("a record"));
+            let slots = Arc::default();
+            let replayed = decode(Portions(&bytes), current, 1 << 30, &slots)?;
+            let offsets = replayed.version.segments.iter().map(|entry| entry.segment.offset());
+            Ok::<_, Error>((offsets.collect::<Vec<_>>(), slots.used(), slots.dirty_count()))
+        };
+        let old = Current { format: FORMAT_OF_SLOTS, ..CURRENT };
+        assert_eq!(of(&old, vec![(1, 5), (2, 3)]).expect("sound"), (vec![5 << 20, 3 << 20], 18, 5 * 16 - 2));
+        assert_eq!(of(&CURRENT, vec![(1, 5), (2, 3)]).expect("sound"), (vec![5 << 16, 3 << 16], 18, 3));
+        for current in [&old, &CURRENT] {
+            let told = of(current, vec![(1, 5), (2, 5)]).expect_err("twice").to_string();
+            assert!(told.contains("another segment"), "{told}");
+        }
+        assert!(of(&CURRENT, vec![(1, 5), (2, 4)]).is_err(), "two granules, the second of which is taken");
     }
 
     fn read(bytes: &[u8]) -> Result<Replayed> {

@@ -1,0 +1,55 @@
+//! Databases of older formats open, and are of the present one as soon as they are opened for writing.
+
+use sapwood::Database;
+use std::path::{Path, PathBuf};
+
+/// Written by the program of format 6: 300 records loaded, and one of them put once more, which is in the log.
+const FORMAT_6: [(&str, &[u8]); 5] = [
+    ("CURRENT", include_bytes!("format_6/CURRENT")),
+    ("data", include_bytes!("format_6/data")),
+    ("manifest-000002", include_bytes!("format_6/manifest-000002")),
+    ("wal-0000000002", include_bytes!("format_6/wal-0000000002")),
+    ("wal-0000000003", include_bytes!("format_6/wal-0000000003")),
+];
+
+fn format_6(dir: &Path) -> PathBuf {
+    let path = dir.join("db");
+    std::fs::create_dir(&path).expect("a directory");
+    for (name, bytes) in FORMAT_6 {
+        std::fs::write(path.join(name), bytes).expect("a file");
+    }
+    path
+}
+
+fn holds(db: &Database, keyspace: &str, records: usize) {
+    let keyspace = db.keyspace(keyspace).expect("a keyspace");
+    assert_eq!(keyspace.iter().filter(Result::is_ok).count(), records);
+    let get = |key: &str| keyspace.get(key).expect("reads").map(|value| value.to_vec());
+    assert_eq!(get("key00007").as_deref(), Some(&b"changed"[..]));
+    assert_eq!(get("key00123").as_deref(), Some(&b"value of 123"[..]));
+    db.check().expect("sound");
+}
+
+#[test]
+fn a_database_of_format_6_is_read_and_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = format_6(dir.path());
+    let current = || std::fs::read(path.join("CURRENT")).expect("CURRENT");
+    let read_only = Database::builder().read_only(true).open(&path).expect("opens for reading");
+    let name = read_only.keyspaces().into_iter().next().expect("a keyspace");
+    holds(&read_only, &name, 300);
+    drop(read_only);
+    assert_eq!(current(), FORMAT_6[0].1, "who only reads changes nothing");
+    let db = Database::open(&path).expect("opens");
+    assert_eq!(current()[8], 7);
+    holds(&db, &name, 300);
+    let keyspace = db.keyspace(&name).expect("a keyspace");
+    for number in 0..20_000u32 {
+        keyspace.insert(format!("more{number}"), [7; 100]).expect("commits");
+    }
+    db.flush().expect("flushes");
+    holds(&db, &name, 20_300);
+    drop(keyspace);
+    db.close().expect("closes");
+    holds(&Database::open(&path).expect("opens again"), &name, 20_300);
+}
