@@ -37,14 +37,23 @@ pub enum Durability {
 pub struct Batch {
     handle: Arc<Handle>,
     body: Vec<u8>,
-    count: u32,
+    /// Bytes of changes that are not in `body`, since it is too large already.
+    left_out: usize,
+    count: usize,
     durability: Durability,
     error: Option<Error>,
 }
 
 impl Batch {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        Self { handle, body: Vec::new(), count: 0, durability: Durability::default(), error: None }
+        Self {
+            handle,
+            body: Vec::new(),
+            left_out: 0,
+            count: 0,
+            durability: Durability::default(),
+            error: None,
+        }
     }
 
     /// Sets `key` (1 to 65,536 bytes) to `value`.
@@ -61,10 +70,7 @@ impl Batch {
         let (key, value) = (key.as_ref(), value.as_ref());
         let checked = self.check(keyspace, key).and_then(|()| self.check_value(value));
         match checked {
-            Ok(()) => {
-                put_insert(&mut self.body, keyspace.id(), key, value);
-                self.count += 1;
-            }
+            Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, value)),
             Err(error) => self.error = self.error.take().or(Some(error)),
         }
         self
@@ -74,13 +80,21 @@ impl Batch {
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
         let key = key.as_ref();
         match self.check(keyspace, key) {
-            Ok(()) => {
-                put_remove(&mut self.body, keyspace.id(), key);
-                self.count += 1;
-            }
+            Ok(()) => self.put(|body| put_remove(body, keyspace.id(), key)),
             Err(error) => self.error = self.error.take().or(Some(error)),
         }
         self
+    }
+
+    /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
+    fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.body.len();
+        change(&mut self.body);
+        self.count += 1;
+        if before > self.handle.engine.shares.batch {
+            self.left_out += self.body.len() - before;
+            self.body.truncate(before);
+        }
     }
 
     fn check(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
@@ -106,7 +120,7 @@ impl Batch {
 
     /// The number of changes in the batch.
     pub fn len(&self) -> usize {
-        self.count as usize
+        self.count
     }
 
     /// Whether the batch has no changes.
@@ -116,7 +130,7 @@ impl Batch {
 
     /// The size of the batch in the log, in bytes.
     pub fn byte_len(&self) -> usize {
-        self.body.len()
+        self.body.len() + self.left_out
     }
 
     /// Commits all changes atomically. Returns once they are as durable as requested.
@@ -133,10 +147,13 @@ impl Batch {
             return Ok(());
         }
         let max = self.handle.engine.shares.batch;
-        if self.body.len() > max {
-            return Err(Error::BatchTooLarge { len: self.body.len(), max });
-        }
-        self.handle.engine.commit(self.body, self.count, self.durability)
+        // So many changes are longer than a batch may be. Nothing may rest on that: with a count that wraps, a batch without
+        // effect would be told to be durable.
+        let (len, count) = (self.byte_len(), u32::try_from(self.count).ok());
+        let Some(count) = count.filter(|_| len <= max) else {
+            return Err(Error::BatchTooLarge { len, max });
+        };
+        self.handle.engine.commit(self.body, count, self.durability)
     }
 }
 
@@ -149,4 +166,48 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
         return Err(Error::KeyTooLong { len: key.len(), max: crate::KEY_LEN_MAX });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Error, Keyspace};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    fn open() -> (Database, Keyspace) {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (db, keyspace)
+    }
+
+    /// The count wrapped: at 2^32 operations `commit` did nothing and said that all was durable.
+    #[test]
+    fn a_batch_of_more_operations_than_a_record_counts_is_refused() {
+        let (db, keyspace) = open();
+        for (more, len) in [(1, 1 << 32), (2, (1 << 32) + 1)] {
+            let mut batch = db.batch();
+            batch.count = u32::MAX as usize;
+            (0..more).for_each(|number| _ = batch.insert(&keyspace, [number], [1]));
+            assert!(batch.len() == len && !batch.is_empty());
+            assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { .. })));
+        }
+        assert!(keyspace.iter().next().is_none());
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_grows_no_further() {
+        let (db, keyspace) = open();
+        let mut batch = db.batch();
+        for number in 0..300_000u32 {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 20]);
+        }
+        assert!(batch.len() == 300_000 && batch.byte_len() > 300_000 * 24);
+        assert!(batch.body.capacity() <= 4 << 20, "{} bytes", batch.body.capacity());
+        let expected = batch.byte_len();
+        assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { len, .. }) if len == expected));
+        keyspace.insert("key", "value").unwrap();
+        assert_eq!(keyspace.iter().count(), 1);
+    }
 }
