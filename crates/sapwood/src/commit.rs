@@ -285,6 +285,7 @@ impl Engine {
         log.next_seq = seq;
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
+        let inserted = group.clone();
         let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
         let sound = operations
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
@@ -298,6 +299,12 @@ impl Engine {
             let error = Error::corrupt("memory", 0, event, "its operations", what);
             self.poison(&error);
             return Err(error);
+        }
+        if !self.empty_ranges.is_empty_still() {
+            let operations = inserted
+                .flat_map(|parcel| Operations::new(&parcel.body))
+                .map_while(|operation| operation.ok());
+            self.empty_ranges.inserted(operations);
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
@@ -387,6 +394,7 @@ impl Engine {
             };
             State {
                 number,
+                ingested: state.ingested,
                 active: Arc::clone(&fresh),
                 frozen: Some(Arc::new(frozen)),
                 version: Arc::clone(&state.version),

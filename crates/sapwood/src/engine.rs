@@ -10,7 +10,8 @@
 //! at a time), `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time),
 //! `spare` (memory of freed queues). Readers take none of these: they load the state. One exception: the thread
 //! that drops the last reference to a queue briefly takes `spare`. The caches, the frames and the pools of
-//! buffers and rings have locks of their own, the innermost ones, which readers take for moments.
+//! buffers and rings have locks of their own, the innermost ones, which readers take for moments. So have the ranges
+//! known to be empty.
 //!
 //! Invariants:
 //! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
@@ -25,6 +26,7 @@ use crate::flush::FlushControl;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq_share::OpqShare;
 use crate::options::Shares;
+use crate::queue::empty_ranges::{EmptyRanges, Keys};
 use crate::queue::map::Spare;
 use crate::queue::opq::{Change, Opq};
 use crate::store::data_file::DataFile;
@@ -52,6 +54,8 @@ pub(crate) struct State {
     /// with the same number give a reader that has already searched the queues the same answers from the trees
     /// ([`crate::store::record_cache`]).
     pub number: u64,
+    /// Incremented when records are ingested.
+    pub ingested: u64,
     pub active: Arc<Opq>,
     pub frozen: Option<Arc<Frozen>>,
     pub version: Arc<Version>,
@@ -108,6 +112,8 @@ pub(crate) struct Engine {
     pub slots: Arc<Slots>,
     pub pager: Arc<Pager>,
     pub state: ArcSwap<State>,
+    /// Where scans need not look.
+    pub empty_ranges: EmptyRanges,
     /// Memory of freed queues, for the next queue.
     pub spare: Arc<Spare>,
     visible: AtomicU64,
@@ -201,7 +207,7 @@ impl Engine {
     pub fn new(parts: Parts) -> Self {
         let spare = Arc::default();
         let active = Arc::new(Opq::new(&spare));
-        let state = State { number: 0, active, frozen: None, version: parts.version };
+        let state = State { number: 0, ingested: 0, active, frozen: None, version: parts.version };
         Self {
             path: parts.path,
             process: Process::this(),
@@ -211,6 +217,7 @@ impl Engine {
             slots: parts.slots,
             pager: parts.pager,
             state: ArcSwap::from_pointee(state),
+            empty_ranges: EmptyRanges::default(),
             spare,
             visible: AtomicU64::new(parts.visible),
             commits: CommitQueue::default(),
@@ -251,6 +258,22 @@ impl Engine {
         let state = self.state.load();
         let seq = self.visible();
         state.get(&self.pager, keyspace, key, seq)
+    }
+
+    /// Notes that a reader of this state found no record between these keys.
+    pub fn note_empty(&self, keyspace: KeyspaceId, keys: Keys<'_>, state: &State, seq: SeqNo) {
+        self.empty_ranges.note(keyspace, keys, seq, || {
+            let now = self.state.load();
+            let may_have_newer = |queue: &Opq| queue.may_have_newer(keyspace, keys, seq);
+            // What has come since is in the queue that was active, and in the one that is. If that queue is in the trees
+            // already, this cannot be told any more.
+            let is_there = now.queues().any(|queue| Arc::ptr_eq(queue, &state.active));
+            let is_one = Arc::ptr_eq(&now.active, &state.active);
+            now.ingested == state.ingested
+                && is_there
+                && !may_have_newer(&state.active)
+                && (is_one || !may_have_newer(&now.active))
+        });
     }
 
     pub fn len_estimate(&self, keyspace: KeyspaceId) -> u64 {

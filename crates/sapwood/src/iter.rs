@@ -7,18 +7,20 @@
 //! 3. After an error the iterator is exhausted.
 //! 4. Iterators that are not at work hold little ([`HELD_SHARE`]): if all together hold too much, one keeps its place
 //!    and its bounds only, and its next step begins with a search for that place.
+//! 5. What is passed over without a look holds no record for this snapshot.
+
+mod merge;
+mod queued;
 
 use crate::database::Handle;
 use crate::engine::State;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::queue::opq::{Change, Opq};
 use crate::store::pager::Holding;
-use crate::tree::range::{Direction, Leaves};
+use crate::tree::range::Direction;
 use crate::value::{Key, Value};
 use bytes::Bytes;
-use std::cmp::Ordering;
-use std::collections::VecDeque;
+use merge::{Course, Merge};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -89,13 +91,15 @@ impl Range {
         let merge = match end {
             Some(merge) => merge,
             None => {
-                let bounds = (self.low.clone(), self.high.clone());
-                let pager = Arc::clone(&self.handle.engine.pager);
-                let merge = Merge::new(pager, &self.state, self.seq, self.keyspace, bounds, direction);
-                end.insert(Box::new(merge))
+                let (state, bounds) = (Arc::clone(&self.state), (self.low.clone(), self.high.clone()));
+                let course = Course { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
+                match Merge::new(&self.handle.engine, course) {
+                    Some(merge) => end.insert(Box::new(merge)),
+                    None => return Ok(None),
+                }
             }
         };
-        let Some((key, value)) = merge.next()? else { return Ok(None) };
+        let Some((key, value)) = merge.next(&self.handle.engine)? else { return Ok(None) };
         let has_changed = merge.note_held();
         let met = match direction {
             Direction::Up => {
@@ -117,7 +121,7 @@ impl Range {
     fn leave_if_too_much(&mut self, direction: Direction, key: &Bytes) {
         let engine = &self.handle.engine;
         let end = if direction == Direction::Up { &self.front } else { &self.back };
-        let own = end.as_ref().map_or(0, |merge| merge.held.bytes());
+        let own = end.as_ref().map_or(0, |merge| merge.held());
         // One alone may hold what it likes: it reads groups that fit the memory.
         let others = engine.pager.held().saturating_sub(own);
         let share = if self.left < LEFT_MAX { HELD_SHARE } else { HELD_AT_WORK };
@@ -189,7 +193,7 @@ impl Range {
             && merge.step_free()
         {
             let end = if direction == Direction::Up { &self.front } else { &self.back };
-            return end.as_ref()?.leaves.record().map(Ok);
+            return end.as_ref()?.record().map(Ok);
         }
         match self.advance_far(direction)? {
             Ok((Value(key), Value(value))) => {
@@ -252,272 +256,16 @@ fn is_empty(low: &Bound<Bytes>, high: &Bound<Bytes>) -> bool {
     }
 }
 
-/// The merge of all sources in one direction.
-struct Merge {
-    direction: Direction,
-    /// Newest first: on equal keys the first queue wins.
-    queues: Vec<Queued>,
-    /// The next key in the queues. Valid once `is_peeked`.
-    queued: Option<Bytes>,
-    is_peeked: bool,
-    /// At least this many of the tree's next records come before that key, and need no comparison with it.
-    free: usize,
-    leaves: Leaves,
-    held: Holding,
-    /// The tree's next record, if it has been taken out already.
-    leaf_next: Option<(Bytes, Bytes)>,
-    is_leaf_taken: bool,
-    last: Last,
-}
-
-/// The last key returned.
-enum Last {
-    Nothing,
-    /// The key that the tree returned last.
-    OfTree,
-    Key(Bytes),
-}
-
-impl Merge {
-    fn new(
-        pager: Arc<crate::store::pager::Pager>,
-        state: &State,
-        seq: SeqNo,
-        keyspace: KeyspaceId,
-        bounds: (Bound<Bytes>, Bound<Bytes>),
-        direction: Direction,
-    ) -> Self {
-        let queues = state
-            .queues()
-            .map(|queue| Queued::new(Arc::clone(queue), keyspace, seq, bounds.clone(), direction))
-            .collect();
-        let held = Holding::new(Arc::clone(&pager));
-        let leaves = Leaves::new(pager, Arc::clone(&state.version), keyspace, bounds, direction);
-        Self {
-            direction,
-            queues,
-            queued: None,
-            is_peeked: false,
-            free: 0,
-            leaves,
-            held,
-            leaf_next: None,
-            is_leaf_taken: false,
-            last: Last::Nothing,
-        }
-    }
-
-    /// Counts what it holds. Returns whether that has changed.
-    #[inline]
-    fn note_held(&mut self) -> bool {
-        let queued: usize = self.queues.iter().map(|queue| queue.held).sum();
-        self.held.set(size_of::<Self>() + queued + self.leaves.held())
-    }
-
-    fn last_key(&self) -> Option<&[u8]> {
-        match &self.last {
-            Last::Nothing => None,
-            Last::OfTree => self.leaves.last_key(),
-            Last::Key(key) => Some(key),
-        }
-    }
-
-    /// Steps to the next record if it is the tree's and needs no comparison. Returns whether it did.
-    #[inline]
-    fn step_free(&mut self) -> bool {
-        let is_free = self.is_tree_next() && self.leaves.step_free();
-        if is_free {
-            self.last = Last::OfTree;
-        }
-        is_free
-    }
-
-    /// Returns the next record if it is the tree's and needs no comparison.
-    #[inline]
-    fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
-        if !self.step_free() {
-            return None;
-        }
-        self.leaves.shared_record()
-    }
-
-    /// Whether the tree's next record, if it has one loaded, is the next of the merge.
-    #[inline]
-    fn is_tree_next(&mut self) -> bool {
-        if !self.is_peeked || self.is_leaf_taken {
-            return false;
-        }
-        if self.queued.is_some() {
-            if self.free == 0 {
-                return false;
-            }
-            self.free -= 1;
-        }
-        true
-    }
-
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
-        loop {
-            if !self.is_peeked {
-                self.queued = self.first_queued();
-                self.is_peeked = true;
-            }
-            // If one tree record came before the queued key, more may follow.
-            if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken) {
-                self.free = self.leaves.free_steps_before(queued);
-                if let Some(record) = self.next_free() {
-                    return Ok(Some(record));
-                }
-            }
-            if !self.is_leaf_taken {
-                let record = self.leaves.next()?;
-                if self.queued.is_none() {
-                    self.last = Last::OfTree;
-                    return Ok(record);
-                }
-                (self.leaf_next, self.is_leaf_taken) = (record, true);
-            }
-            let order = match (&self.queued, &self.leaf_next) {
-                (Some(queued), Some((key, _))) if self.direction == Direction::Up => queued.cmp(key),
-                (Some(queued), Some((key, _))) => key.cmp(queued),
-                (Some(_), None) => Ordering::Less,
-                (None, _) => Ordering::Greater,
-            };
-            if order == Ordering::Greater {
-                self.is_leaf_taken = false;
-                self.last = Last::OfTree;
-                return Ok(self.leaf_next.take());
-            }
-            if order == Ordering::Equal {
-                self.leaf_next = None;
-                self.is_leaf_taken = false;
-            }
-            if let Some((key, Some(value))) = self.pop_queued() {
-                self.last = Last::Key(key.clone());
-                return Ok(Some((key, value)));
-            }
-        }
-    }
-
-    /// The first key in the queues.
-    fn first_queued(&mut self) -> Option<Bytes> {
-        let direction = self.direction;
-        let keys = self.queues.iter_mut().filter_map(|queue| queue.peek().map(|(key, _)| key));
-        let first = if direction == Direction::Up { keys.min() } else { keys.max() };
-        first.cloned()
-    }
-
-    /// Takes the first key out of all queues, with its newest change.
-    fn pop_queued(&mut self) -> Option<(Bytes, Change)> {
-        let first = self.queued.take()?;
-        self.is_peeked = false;
-        let mut change: Option<Change> = None;
-        for queue in &mut self.queues {
-            if queue.peek().is_some_and(|(key, _)| *key == first)
-                && let Some((_, newest)) = queue.pop()
-            {
-                change = change.or(Some(newest));
-            }
-        }
-        change.map(|change| (first, change))
-    }
-}
-
-/// One operation queue, read in growing chunks so that a short scan costs little.
-struct Queued {
-    queue: Arc<Opq>,
-    keyspace: KeyspaceId,
-    seq: SeqNo,
-    from: Bound<Bytes>,
-    to: Bound<Bytes>,
-    direction: Direction,
-    chunk: VecDeque<(Bytes, Change)>,
-    chunk_len: usize,
-    /// Bytes of the chunk.
-    held: usize,
-    more: bool,
-}
-
-const CHUNK: std::ops::RangeInclusive<usize> = 8..=512;
-
-impl Queued {
-    fn new(
-        queue: Arc<Opq>,
-        keyspace: KeyspaceId,
-        seq: SeqNo,
-        (low, high): (Bound<Bytes>, Bound<Bytes>),
-        direction: Direction,
-    ) -> Self {
-        let (from, to) = if direction == Direction::Up { (low, high) } else { (high, low) };
-        let more = !queue.is_empty();
-        Self {
-            queue,
-            keyspace,
-            seq,
-            from,
-            to,
-            direction,
-            chunk: VecDeque::new(),
-            chunk_len: *CHUNK.start(),
-            held: 0,
-            more,
-        }
-    }
-
-    fn peek(&mut self) -> Option<&(Bytes, Change)> {
-        if self.chunk.is_empty() && self.more {
-            self.fill();
-        }
-        self.chunk.front()
-    }
-
-    fn pop(&mut self) -> Option<(Bytes, Change)> {
-        self.chunk.pop_front()
-    }
-
-    fn fill(&mut self) {
-        let mut chunk = Vec::new();
-        let from = match &self.from {
-            Bound::Included(key) => Bound::Included(&key[..]),
-            Bound::Excluded(key) => Bound::Excluded(&key[..]),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        self.more = match self.direction {
-            Direction::Up => self.queue.chunk(self.keyspace, from, self.seq, self.chunk_len, &mut chunk),
-            Direction::Down => {
-                self.queue.chunk_back(self.keyspace, from, self.seq, self.chunk_len, &mut chunk)
-            }
-        };
-        self.chunk_len = (self.chunk_len * 4).min(*CHUNK.end());
-        if let Some((last, _)) = chunk.last() {
-            self.from = Bound::Excluded(last.clone());
-        }
-        let within = chunk.partition_point(|(key, _)| match (&self.to, self.direction) {
-            (Bound::Unbounded, _) => true,
-            (Bound::Included(to), Direction::Up) => key <= to,
-            (Bound::Excluded(to), Direction::Up) => key < to,
-            (Bound::Included(to), Direction::Down) => key >= to,
-            (Bound::Excluded(to), Direction::Down) => key > to,
-        });
-        if within < chunk.len() {
-            chunk.truncate(within);
-            self.more = false;
-        }
-        let len = |(key, change): &(Bytes, Change)| key.len() + change.as_ref().map_or(0, Bytes::len);
-        self.held = chunk.iter().map(len).sum::<usize>() + size_of_val(&chunk[..]);
-        self.chunk = chunk.into();
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::queue::map::pages_of;
     use crate::store::pager::Keep;
     use crate::store::scan_lengths::Kind;
     use crate::tree::range::{Direction, Leaves};
     use crate::tree::view::TreeView;
     use crate::{Database, Keyspace};
     use bytes::Bytes;
-    use psync::{AlignedBuffer, Simulated};
+    use psync::{AlignedBuffer, Simulated, Volume};
     use std::ops::Bound::Unbounded;
     use std::sync::Arc;
 
@@ -543,6 +291,69 @@ mod tests {
             flights += usize::from(pager.reader.aloft() > 0);
         }
         assert!(flights > 10_000 && pager.reader.aloft() == 0, "{flights}");
+    }
+
+    /// `first` looked at each tombstone in the queues, again and again; also after opening again.
+    #[test]
+    fn who_asks_for_an_end_does_not_walk_along_what_was_removed() {
+        const COUNT: u32 = 40_000;
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let open = || {
+            let options = Database::builder().memory(64 << 20).background_threads(0);
+            options.open_on(Arc::clone(&volume)).unwrap()
+        };
+        let mut db = open();
+        let mut keyspace = db.keyspace("main").unwrap();
+        let change = |db: &Database, keyspace: &Keyspace, numbers: std::ops::Range<u32>, is_there: bool| {
+            let mut batch = db.batch();
+            for number in numbers {
+                match is_there {
+                    true => batch.insert(keyspace, key(number), [1; 40]),
+                    false => batch.remove(keyspace, key(number)),
+                };
+            }
+            batch.commit().unwrap();
+        };
+        // Two prefixes and two suffixes that are gone, with a record between.
+        change(&db, &keyspace, 0..COUNT, true);
+        for gone in
+            [0..COUNT / 4, COUNT / 4 + 1..COUNT / 2, COUNT / 2 + 1..3 * COUNT / 4, 3 * COUNT / 4 + 1..COUNT]
+        {
+            change(&db, &keyspace, gone, false);
+        }
+        for is_again in [false, true] {
+            if is_again {
+                drop(keyspace);
+                db.close().unwrap();
+                db = open();
+                keyspace = db.keyspace("main").unwrap();
+            }
+            let middle = || keyspace.range(key(COUNT / 2 + 1)..key(3 * COUNT / 4)).count();
+            let asked = [
+                pages_of(|| assert_eq!(keyspace.first().unwrap().unwrap().0[..], key(COUNT / 4))),
+                pages_of(|| assert_eq!(keyspace.last().unwrap().unwrap().0[..], key(3 * COUNT / 4))),
+                pages_of(|| assert_eq!(middle(), 0)),
+                pages_of(|| assert_eq!(keyspace.iter().count(), 3)),
+            ];
+            assert!(asked.iter().all(|pages| *pages <= 60), "{asked:?} leaves of {COUNT} tombstones");
+        }
+        // What lies in leaves and was removed is passed over once, by whoever comes first.
+        db.compact().unwrap();
+        change(&db, &keyspace, 0..COUNT, true);
+        db.compact().unwrap();
+        change(&db, &keyspace, 0..COUNT - 10, false);
+        for is_logged in [false, true] {
+            if is_logged {
+                db.flush().unwrap();
+            }
+            for is_known in [false, true] {
+                let before = db.stats().device.reads;
+                let pages =
+                    pages_of(|| assert_eq!(keyspace.first().unwrap().unwrap().0[..], key(COUNT - 10)));
+                let reads = db.stats().device.reads - before;
+                assert!(!is_known || (pages < 60 && reads < 4), "{pages} leaves of the queue, {reads} reads");
+            }
+        }
     }
 
     fn key(number: u32) -> [u8; 4] {

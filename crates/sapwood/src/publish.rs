@@ -123,15 +123,22 @@ impl Engine {
         manifest.append(edit, version.epoch)?;
         let version = Arc::new(version);
         let mut number = 0;
-        self.state.rcu(|state| {
-            number = state.number + u64::from(trees != Trees::Same);
-            State {
-                number,
-                active: Arc::clone(&state.active),
-                frozen: if trees == Trees::Flushed { None } else { state.frozen.clone() },
-                version: Arc::clone(&version),
-            }
-        });
+        let mut show = || {
+            _ = self.state.rcu(|state| {
+                number = state.number + u64::from(trees != Trees::Same);
+                State {
+                    number,
+                    ingested: state.ingested + u64::from(trees == Trees::Grown),
+                    active: Arc::clone(&state.active),
+                    frozen: if trees == Trees::Flushed { None } else { state.frozen.clone() },
+                    version: Arc::clone(&version),
+                }
+            });
+        };
+        match trees {
+            Trees::Grown => self.empty_ranges.forget_while(show),
+            _ => show(),
+        }
         if trees != Trees::Same {
             self.pager.cache.records().serve(number);
         }

@@ -26,6 +26,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("wal", &[]),
     ("store", &[]),
     ("tree", &["store", "queue"]),
+    ("iter", &["store", "queue", "tree", "engine", "database", "keyspace", "value"]),
     ("cleansing", &["store", "tree", "budget", "engine", "publish", "space", "stage_buffers"]),
     (
         "flush",

@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //! 1. Leaves have adjacent ranges: each holds exactly the entries from its own start (`low`) up to the start of
-//!    the next.
+//!    the next. All versions of a key are in one leaf, unless they are too many for it.
 //! 2. A reader that sees an entry sees all of it: the entry is written before its position is published.
 //! 3. A change of the tree becomes visible with one store: everything that leads to it is new (`grow.rs`).
 
@@ -31,6 +31,7 @@ mod search;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod tombstones;
 
 pub(crate) use entry::Entry;
 use entry::Key;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 #[cfg(test)]
 pub(crate) use tests::pages_of;
+pub(crate) use tombstones::Passed;
 
 /// Entries that are inserted together, in the order in which they came.
 const ROUND: usize = 1024;
@@ -54,6 +56,8 @@ pub(crate) struct Map {
     table: Table,
     /// The position of the root, and the number of levels above the leaves.
     root: AtomicU64,
+    /// The sequence number of the first entry.
+    base: AtomicU64,
     /// Bytes of all memory taken.
     memory: AtomicUsize,
     /// Unused part of `memory`, in bytes, rounded down to whole small chunks.
@@ -96,6 +100,7 @@ impl Map {
         Self {
             table: Table::default(),
             root: AtomicU64::new(0),
+            base: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             writer: Mutex::new(Writer {
@@ -166,8 +171,7 @@ impl Map {
         WalkBack { map: self, page: self.page_before(key) }
     }
 
-    /// The last leaf with an entry before `key`, cut off at `key`. Every leaf except the first has at least the
-    /// entry that it begins with.
+    /// The last leaf whose range begins before `key`, cut off at `key`.
     fn page_before(&self, key: Option<Key<'_>>) -> Option<Page<'_>> {
         let mut page = self.page(key.map_or(Goal::Last, Goal::Before))?;
         if let Some(key) = key {
@@ -180,14 +184,18 @@ impl Map {
     /// The first entry at or after `key`.
     pub fn at_or_after(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let page = self.page(Goal::At(key))?;
-        page.entry(self, page.before(self, key)).or(page.upper)
+        page.entry(self, page.before(self, key))
+            .or_else(|| self.page(Goal::At(page.upper?.key()))?.entry(self, 0))
     }
 
     /// Inserts entries in any order. No key may exist already or occur twice. Threads take turns. Readers see
     /// the entries appear one after the other.
     pub fn insert_all<'a>(&self, entries: impl IntoIterator<Item = (Key<'a>, Option<&'a [u8]>)>) {
         let writer = &mut *self.writer.lock();
-        let mut entries = entries.into_iter().fuse();
+        let mut entries = entries.into_iter().fuse().peekable();
+        if let (true, Some((key, _))) = (self.is_empty(), entries.peek()) {
+            self.base.store(key.2, Relaxed);
+        }
         loop {
             writer.round.clear();
             for (key, value) in entries.by_ref().take(ROUND) {
@@ -239,13 +247,13 @@ impl<'a> Iterator for WalkBack<'a> {
     type Item = Entry<'a>;
 
     fn next(&mut self) -> Option<Entry<'a>> {
-        let page = self.page.as_mut()?;
-        if let Some(entry) = page.next_back(self.map) {
-            return Some(entry);
+        loop {
+            let page = self.page.as_mut()?;
+            if let Some(entry) = page.next_back(self.map) {
+                return Some(entry);
+            }
+            self.page = page.low.and_then(|low| self.map.page_before(Some(low.key())));
         }
-        self.page = self.map.page_before(Some(page.first(self.map).key()));
-        // If there is nothing before the leaf's first entry, that entry was the map's first.
-        self.page.as_mut()?.next_back(self.map)
     }
 }
 

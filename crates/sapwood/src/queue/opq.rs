@@ -13,7 +13,8 @@
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
-use crate::queue::map::{Entry, Map, Spare};
+use crate::queue::empty_ranges::Keys;
+use crate::queue::map::{Entry, Map, Passed, Spare};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,6 +29,20 @@ const PASSED_MAX: usize = 29;
 
 /// A chunk ends when it has so many bytes of keys and values: a scan holds it for as long as it stands still.
 const CHUNK_BYTES: usize = 32 << 10;
+
+/// Entries that [`Opq::may_have_newer`] looks at before it gives up.
+const LOOKED_AT_MAX: usize = 1024;
+
+/// How far a reader of a keyspace may go in the queue without meeting a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Onward {
+    /// There may be one right here.
+    Nowhere,
+    /// To this key, in whichever direction.
+    To(Bytes),
+    /// To the end.
+    End,
+}
 
 /// The operation queue.
 #[derive(Debug)]
@@ -201,6 +216,69 @@ impl Opq {
         false
     }
 
+    /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
+    pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+        let from = match from {
+            Bound::Unbounded => (keyspace, &[][..], SeqNo::MAX),
+            Bound::Included(key) => (keyspace, key, SeqNo::MAX),
+            Bound::Excluded(key) => (keyspace, key, SeqNo::MIN),
+        };
+        onward(self.entries.past_tombstones(from, seq), keyspace)
+    }
+
+    /// The same downwards.
+    pub fn past_tombstones_back(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+        let successor;
+        let before = match from {
+            Bound::Unbounded => {
+                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
+            }
+            Bound::Included(key) => {
+                successor = [key, &[0]].concat();
+                Some((keyspace, &successor[..], SeqNo::MAX))
+            }
+            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
+        };
+        onward(self.entries.past_tombstones_back(before, seq), keyspace)
+    }
+
+    /// Whether a value may have come for one of these keys after `seq`. Of values there is none up to then.
+    pub fn may_have_newer(&self, keyspace: KeyspaceId, (low, end): Keys<'_>, seq: SeqNo) -> bool {
+        let (mut from, mut looked_at) = ((keyspace, low, SeqNo::MAX), 0);
+        let is_behind = |entry: &Entry<'_>| {
+            let (found, key, _) = entry.key();
+            found != keyspace || end.is_some_and(|end| key >= end)
+        };
+        loop {
+            match self.entries.past_tombstones(from, SeqNo::MAX) {
+                Passed::Nothing => {}
+                Passed::To(entry) if is_behind(&entry) => return false,
+                Passed::To(entry) => from = entry.key(),
+                Passed::All => return false,
+            }
+            let mut last = None;
+            for entry in self.entries.from(from).take(2 * PASSED_MAX) {
+                if is_behind(&entry) {
+                    return false;
+                }
+                if entry.key().2 > seq && entry.value().is_some() {
+                    return true;
+                }
+                (last, looked_at) = (Some(entry), looked_at + 1);
+            }
+            let Some(last) = last else { return false };
+            if looked_at > LOOKED_AT_MAX {
+                return true;
+            }
+            from = last.key();
+            // The position right behind it: sequence numbers descend.
+            match from.2.checked_sub(1) {
+                Some(older) => from.2 = older,
+                None => return true,
+            }
+        }
+    }
+
     /// All keys at and above `from` (or from the beginning), in order, each with its newest change, borrowed
     /// from the queue. This is what a flush applies. The queue must be frozen.
     pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = OperationRef<'_>> + '_ {
@@ -225,6 +303,14 @@ impl Opq {
             }
             Some((OperationRef { keyspace, key, value: newest.value() }, is_asked))
         })
+    }
+}
+
+fn onward(passed: Passed<'_>, keyspace: KeyspaceId) -> Onward {
+    match passed {
+        Passed::Nothing => Onward::Nowhere,
+        Passed::To(entry) if entry.key().0 == keyspace => Onward::To(Bytes::copy_from_slice(entry.key().1)),
+        Passed::To(_) | Passed::All => Onward::End,
     }
 }
 

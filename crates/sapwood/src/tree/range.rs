@@ -54,6 +54,17 @@ pub(crate) struct Leaves {
     given: Given,
 }
 
+/// One step of a walk that does not go on for ever where records are removed.
+pub(crate) enum Step {
+    Record(Bytes, Bytes),
+    /// So many removed records were passed; the last one had this key.
+    Passed(usize, Bytes),
+    End,
+}
+
+/// Removed records that are passed over in one step.
+const PASSED_MAX: usize = 64;
+
 /// The key that was returned last.
 enum Given {
     Nothing,
@@ -153,10 +164,24 @@ impl Leaves {
     }
 
     /// The next record. After an error, the end.
+    #[cfg(test)]
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
+            match self.step()? {
+                Step::Record(key, value) => return Ok(Some((key, value))),
+                Step::Passed(..) => {}
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Like [`Iterator::next`], but does not go on for ever where records are removed.
+    pub fn step(&mut self) -> Result<Step> {
+        let mut passed = 0;
+        loop {
             if self.step_free() {
-                return Ok(self.shared_record());
+                let Some((key, value)) = self.shared_record() else { return Ok(Step::End) };
+                return Ok(Step::Record(key, value));
             }
             if !self.rest.is_empty() {
                 let is_hidden = self.look_at_overlay();
@@ -169,8 +194,8 @@ impl Leaves {
                         Direction::Down => self.rest.end -= 1,
                     }
                 }
-                match self.pop_logged() {
-                    Some(record) => return Ok(Some(record)),
+                match self.pop_logged(&mut passed) {
+                    Some(step) => return Ok(step),
                     None => continue,
                 }
             }
@@ -182,10 +207,10 @@ impl Leaves {
             }
             if self.is_over {
                 if self.overlay.peek().is_none() {
-                    return Ok(None);
+                    return Ok(Step::End);
                 }
-                match self.pop_logged() {
-                    Some(record) => return Ok(Some(record)),
+                match self.pop_logged(&mut passed) {
+                    Some(step) => return Ok(step),
                     None => continue,
                 }
             }
@@ -232,12 +257,24 @@ impl Leaves {
         }
     }
 
-    /// Takes the overlay's next change; `None` if it is a removal.
-    fn pop_logged(&mut self) -> Option<(Bytes, Bytes)> {
+    /// The same, sharing the leaf's memory.
+    pub fn last_key_bytes(&self) -> Option<Bytes> {
+        match (&self.given, &self.leaf) {
+            (Given::Entry(index), Some(leaf)) => Some(leaf.key_bytes(*index)),
+            (Given::Key(key), _) => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes the overlay's next change; `None` if it is a removal, and not one of too many.
+    fn pop_logged(&mut self, passed: &mut usize) -> Option<Step> {
         let (key, value) = self.overlay.pop()?;
-        let value = value?;
+        let Some(value) = value else {
+            *passed += 1;
+            return (*passed == PASSED_MAX).then_some(Step::Passed(PASSED_MAX, key));
+        };
         self.given = Given::Key(key.clone());
-        Some((key, value))
+        Some(Step::Record(key, value))
     }
 
     /// Ends the walk: no further leaves are needed.

@@ -16,11 +16,12 @@
 //! 1. Nothing is replaced before everything that the replacement leads to is written, and nothing is idle
 //!    before it was replaced.
 
-use super::entry::{Key, compare, rank, shared};
+use super::entry::{self, Key, compare, rank, shared};
 use super::memory::Place;
-use super::node::{Node, SLOTS, Side, Slot, Stem};
+use super::node::{Life, Node, SLOTS, Side, Slot, Stem};
 use super::search::Goal;
 use super::{Fresh, Map, Writer};
+use crate::operation::SeqNo;
 
 /// Entries whose paths are searched together. With fewer, there is nothing to overlap.
 const TOGETHER: usize = 16;
@@ -29,21 +30,21 @@ const EARLIER: usize = 2;
 /// Levels above the leaves: with 14 children each, more than places can address.
 const HEIGHT_MAX: usize = 12;
 
-const LEAF: usize = 0;
+pub(super) const LEAF: usize = 0;
 const INNER: usize = 1;
 
 /// An inner node on the path to a leaf, the index of the child on the path, and where the node's range ends.
 #[derive(Clone, Copy)]
-struct Step {
-    node: Place,
+pub(super) struct Step {
+    pub node: Place,
     index: usize,
     high: Place,
 }
 
 /// The path to a leaf, from the root on.
-struct Way {
-    steps: [Step; HEIGHT_MAX],
-    len: usize,
+pub(super) struct Way {
+    pub steps: [Step; HEIGHT_MAX],
+    pub len: usize,
     leaf: Place,
     high: Place,
 }
@@ -56,6 +57,8 @@ struct Plan<'s> {
     stem: Option<Stem>,
     low: Place,
     high: Place,
+    /// Whether all slots are known to be live.
+    is_live: bool,
 }
 
 impl Map {
@@ -108,7 +111,8 @@ impl Map {
             if !leaf.is_somewhere() {
                 leaf = self.fresh(writer, LEAF);
                 let stem = Stem { skip: 0, stem: Place::NOWHERE };
-                Node::at(&self.table, leaf).write(Place::NOWHERE, stem, &[Slot::new(rank(key, 0), entry)]);
+                let slots = [Slot::new(rank(key, 0), entry)];
+                Node::at(&self.table, leaf).write(Place::NOWHERE, stem, &slots, self.life_of_one(entry));
                 self.set_root(leaf, 0);
                 writer.last_leaf = leaf;
                 break;
@@ -120,6 +124,7 @@ impl Map {
                 && count < SLOTS
             {
                 node.add(Slot::new(rank, entry));
+                self.note_life(node, entry, rank);
                 break;
             }
             let way = self.way(key);
@@ -127,9 +132,12 @@ impl Map {
                 // The leaf stays as it is, full. Later keys are expected to differ from these a little earlier
                 // than these two do.
                 let right = self.fresh(writer, LEAF);
-                let skip = shared(self.entry(writer.last).key(), key).saturating_sub(EARLIER);
-                let slots = [Slot::new(rank(key, skip), entry)];
-                Node::at(&self.table, right).write(entry, Stem { skip, stem: entry }, &slots);
+                let last = self.entry(writer.last).key();
+                let skip = shared(last, key).saturating_sub(EARLIER);
+                let is_other = (last.0, last.1) != (key.0, key.1);
+                let low = if is_other { self.border(writer, key) } else { entry };
+                let (stem, slots) = (Stem { skip, stem: entry }, [Slot::new(rank(key, skip), entry)]);
+                Node::at(&self.table, right).write(low, stem, &slots, self.life_of_one(entry));
                 self.replace(writer, way, leaf, Some(right));
                 writer.last_leaf = right;
                 break;
@@ -143,7 +151,7 @@ impl Map {
     }
 
     /// The path to the leaf that a key belongs to.
-    fn way(&self, key: Key<'_>) -> Way {
+    pub(super) fn way(&self, key: Key<'_>) -> Way {
         let nowhere = Step { node: Place::NOWHERE, index: 0, high: Place::NOWHERE };
         let mut way =
             Way { steps: [nowhere; HEIGHT_MAX], len: 0, leaf: Place::NOWHERE, high: Place::NOWHERE };
@@ -170,16 +178,21 @@ impl Map {
         let slots = &mut all[..node.word().count()];
         slots.iter_mut().enumerate().for_each(|(index, slot)| *slot = node.slot(index));
         self.sort(slots);
-        let (low, stem) = (node.low(), Some(node.stem()));
+        let (low, stem, is_live) = (node.low(), Some(node.stem()), node.life().live == slots.len());
         let last = if slots.len() < SLOTS {
-            let one = self.make(writer, Plan { kind: LEAF, slots, stem, low, high }, Some(key));
+            let one = self.make(writer, Plan { kind: LEAF, slots, stem, low, high, is_live }, Some(key));
             self.replace(writer, way, one, None);
             one
         } else {
-            let (left, right) = slots.split_at(SLOTS / 2);
-            let middle = right[0].place();
-            let one = self.make(writer, Plan { kind: LEAF, slots: left, stem, low, high: middle }, None);
-            let two = self.make(writer, Plan { kind: LEAF, slots: right, stem, low: middle, high }, None);
+            let middle = self.middle(slots);
+            let is_of_one = self.is_of_one(slots[middle - 1], slots[middle]);
+            let (left, right) = slots.split_at(middle);
+            let place = right[0].place();
+            let middle = if is_of_one { place } else { self.border(writer, self.entry(place).key()) };
+            let one =
+                self.make(writer, Plan { kind: LEAF, slots: left, stem, low, high: middle, is_live }, None);
+            let two =
+                self.make(writer, Plan { kind: LEAF, slots: right, stem, low: middle, high, is_live }, None);
             self.replace(writer, way, one, Some(two));
             two
         };
@@ -187,6 +200,26 @@ impl Map {
             writer.last_leaf = last;
         }
         self.retire(writer, LEAF, leaf);
+    }
+
+    /// Whether two entries, one behind the other, are versions of one key.
+    fn is_of_one(&self, a: Slot, b: Slot) -> bool {
+        let [a, b] = [a, b].map(|slot| self.entry(slot.place()).key());
+        (a.0, a.1) == (b.0, b.1)
+    }
+
+    /// Where to split a full leaf: near the middle, and not between the versions of a key if it can be.
+    fn middle(&self, slots: &[Slot]) -> usize {
+        let (middle, further) = (SLOTS / 2, SLOTS / 4);
+        let near = (0..further).flat_map(|by| [middle - by, middle + by]);
+        let is_between = |at: &usize| !self.is_of_one(slots[at - 1], slots[*at]);
+        near.into_iter().find(is_between).unwrap_or(middle)
+    }
+
+    /// What a range begins with that is to have all versions of this key, those to come too. It is in no slot.
+    fn border(&self, writer: &mut Writer, (keyspace, key, _): Key<'_>) -> Place {
+        let place = (keyspace, key, SeqNo::MAX);
+        entry::write(&mut writer.memory, &self.table, &self.memory, place, None)
     }
 
     /// Replaces the node that the path leads to by one or two nodes, of which the first begins where that one
@@ -207,8 +240,8 @@ impl Map {
                     Some(two) => {
                         let slots = [Slot::new(0, one), Slot::new(0, two)];
                         let nowhere = Place::NOWHERE;
-                        let plan =
-                            Plan { kind: INNER, slots: &slots, stem: None, low: nowhere, high: nowhere };
+                        let (low, high, is_live) = (nowhere, nowhere, false);
+                        let plan = Plan { kind: INNER, slots: &slots, stem: None, low, high, is_live };
                         let root = self.make(writer, plan, None);
                         self.set_root(root, height + 1);
                     }
@@ -219,7 +252,9 @@ impl Map {
             let Step { node: place, index, high } = way.steps[above];
             let node = Node::at(&self.table, place);
             let Some(second) = two else {
+                let before = self.life_at(node.slot(index).place());
                 node.exchange(index, Slot::new(node.slot(index).rank(), one));
+                self.rise(&way.steps[..=above], before, self.life_at(one));
                 break;
             };
             retired = above;
@@ -236,19 +271,18 @@ impl Map {
             };
             slots[index + 1] = Slot::new(rank, second);
             let (slots, low) = (&slots[..=count], node.low());
+            let is_live =
+                node.life().live == count && [one, second].map(|new| self.life_at(new).dead) == [0; 2];
             if count < SLOTS {
-                one = self.make(writer, Plan { kind: INNER, slots, stem, low, high }, None);
+                one = self.make(writer, Plan { kind: INNER, slots, stem, low, high, is_live }, None);
                 two = None;
             } else {
                 let (left, right) = slots.split_at(slots.len() / 2);
                 let middle = Node::at(&self.table, right[0].place()).low();
-                let left = Plan { kind: INNER, slots: left, stem, low, high: middle };
+                let left = Plan { kind: INNER, slots: left, stem, low, high: middle, is_live };
                 one = self.make(writer, left, None);
-                two = Some(self.make(
-                    writer,
-                    Plan { kind: INNER, slots: right, stem, low: middle, high },
-                    None,
-                ));
+                let right = Plan { kind: INNER, slots: right, stem, low: middle, high, is_live };
+                two = Some(self.make(writer, right, None));
             }
         }
         writer.changes += 1;
@@ -265,7 +299,12 @@ impl Map {
 
     /// Makes a node. If `with` is given, the node also has a rank for that key.
     fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> Place {
-        let Plan { kind, slots, stem: old, low, high } = plan;
+        let Plan { kind, slots, stem: old, low, high, is_live } = plan;
+        let life = match (is_live, kind) {
+            (true, _) => Life { live: slots.len(), dead: 0 },
+            (false, LEAF) => self.life_of_leaf(slots),
+            (false, _) => self.life_of_inner(slots.iter().copied()),
+        };
         let is_fenced = low.is_somewhere() && high.is_somewhere();
         let is_told_apart =
             8 * slots.windows(2).filter(|two| two[0].rank() == two[1].rank()).count() <= slots.len();
@@ -276,7 +315,7 @@ impl Map {
             && is_told_apart
             && !old.stem.is_somewhere()
         {
-            node.write(low, old, slots);
+            node.write(low, old, slots, life);
             return place;
         }
         let (mut limit, mut stem) = (0, Place::NOWHERE);
@@ -305,7 +344,7 @@ impl Map {
                 *slot = Slot::new(rank, slot.place());
             }
         }
-        node.write(low, Stem { skip, stem }, made);
+        node.write(low, Stem { skip, stem }, made, life);
         place
     }
 

@@ -3,10 +3,11 @@
 //! ```text
 //! offset  size
 //!     0      8  word: version │ 8 bits: slots in use
-//!     8      4  low: the place of the entry that its range begins with; 0: it has no beginning
+//!     8      4  low: the place of an entry that its range begins with, which may be in no slot; 0: it has no beginning
 //!    12      4  stem: the place of an entry whose first `skip` bytes are those of all in it; 0: of all that its range can hold
-//!    16      4  skip
-//!    20      4  sorted: slots of a leaf that were in order when it was written; those behind them came later, one after the other
+//!    16      4  shape: 17 bits: skip │ 5 bits: sorted, slots of a leaf that were in order when it was written; those behind
+//!               them came later, one after the other │ 5 bits: live, see `tombstones.rs`
+//!    20      4  dead: since when the node has nothing but tombstones; 0: it has more
 //!    24  29×8  slots: rank of a key, 4 bytes │ place of an entry (leaf), or of the node whose range begins with the key
 //! ```
 //! A *rank* is the four bytes of a key after the first `skip`. It distinguishes most keys of a node without
@@ -15,7 +16,7 @@
 //! Invariants:
 //! 1. While a node is reachable, its slots in use do not change, except that an inner node's child may be
 //!    replaced by one with the same content or a first part of it. `low`, `stem`, `skip` and `sorted` never
-//!    change. A leaf's slots are in any order, and slots may be added. An inner node's slots ascend, and none
+//!    change (`live` and `dead` do). A leaf's slots are in any order, and slots may be added. An inner node's slots ascend, and none
 //!    is added.
 //! 2. An unreachable node may be rewritten, as one of its kind, leaf or inner node. Its version is incremented
 //!    before that. The version of an inner node is also incremented after a child was replaced, before that
@@ -43,8 +44,8 @@ pub(super) struct Node {
     word: AtomicU64,
     low: AtomicU32,
     stem: AtomicU32,
-    skip: AtomicU32,
-    sorted: AtomicU32,
+    shape: AtomicU32,
+    dead: AtomicU32,
     slots: [AtomicU64; SLOTS],
 }
 
@@ -99,6 +100,21 @@ pub(super) enum Side {
     Above,
 }
 
+/// The bits of the shape.
+const SKIP_BITS: u32 = 17;
+const SLOT_BITS: u32 = 5;
+const _: () = assert!(crate::KEY_LEN_MAX + size_of::<crate::operation::KeyspaceId>() < 1 << SKIP_BITS);
+const _: () = assert!(SLOTS < 1 << SLOT_BITS && SKIP_BITS + 2 * SLOT_BITS <= u32::BITS);
+
+/// Whether a node has anything but tombstones (`tombstones.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    /// Values of a leaf that no later entry of it removes, at most; children of an inner node that are not dead.
+    pub live: usize,
+    /// 0 if `live` is not.
+    pub dead: u32,
+}
+
 /// What the keys of a node have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Stem {
@@ -147,11 +163,27 @@ impl Node {
     /// Number of slots that were there from the beginning, in order.
     #[inline]
     pub fn sorted(&self) -> usize {
-        self.sorted.load(Acquire) as usize
+        (self.shape.load(Acquire) >> SKIP_BITS & ((1 << SLOT_BITS) - 1)) as usize
     }
 
+    #[inline]
     pub fn stem(&self) -> Stem {
-        Stem { skip: self.skip.load(Acquire) as usize, stem: Place(self.stem.load(Acquire)) }
+        let skip = (self.shape.load(Acquire) & ((1 << SKIP_BITS) - 1)) as usize;
+        Stem { skip, stem: Place(self.stem.load(Acquire)) }
+    }
+
+    #[inline]
+    pub fn life(&self) -> Life {
+        let live = (self.shape.load(Acquire) >> (SKIP_BITS + SLOT_BITS)) as usize;
+        Life { live, dead: self.dead.load(Acquire) }
+    }
+
+    /// Only for the writer.
+    #[inline]
+    pub fn set_life(&self, Life { live, dead }: Life) {
+        let rest = self.shape.load(Relaxed) & ((1 << (SKIP_BITS + SLOT_BITS)) - 1);
+        self.shape.store((live as u32) << (SKIP_BITS + SLOT_BITS) | rest, Release);
+        self.dead.store(dead, Release);
     }
 
     /// The position of a key that is in the node's range.
@@ -168,11 +200,11 @@ impl Node {
     }
 
     /// Writes a node that is not reachable.
-    pub fn write(&self, low: Place, stem: Stem, slots: &[Slot]) {
+    pub fn write(&self, low: Place, stem: Stem, slots: &[Slot], life: Life) {
         self.low.store(low.0, Release);
         self.stem.store(stem.stem.0, Release);
-        self.skip.store(stem.skip as u32, Release);
-        self.sorted.store(slots.len() as u32, Release);
+        self.shape.store((slots.len() as u32) << SKIP_BITS | stem.skip as u32, Release);
+        self.set_life(life);
         for (at, slot) in self.slots.iter().zip(slots) {
             at.store(slot.0, Release);
         }

@@ -41,7 +41,7 @@ impl Goal<'_> {
 pub(super) struct Leaf<'a> {
     pub node: &'a Node,
     pub word: Word,
-    /// The entry that the next leaf begins with, if requested.
+    /// What the next leaf's range begins with, if requested.
     pub upper: Place,
     /// Whether the next leaf may also have the key.
     pub goes_on: bool,
@@ -166,7 +166,7 @@ impl Map {
 
     /// An inner node that is read while it is being written may have no slot at all.
     #[inline]
-    fn sound(&self, place: Place) -> Option<Place> {
+    pub(super) fn sound(&self, place: Place) -> Option<Place> {
         place.is_somewhere().then_some(place)
     }
 
@@ -198,15 +198,16 @@ impl Map {
         loop {
             let leaf = self.descend::<true>(goal)?;
             let mut slots = [Slot::EMPTY; SLOTS];
-            let len = leaf.word.count();
+            let (len, low) = (leaf.word.count(), leaf.node.low());
             pause();
             for (index, slot) in slots[..len].iter_mut().enumerate() {
                 *slot = leaf.node.slot(index);
             }
             if leaf.node.word().is_as(leaf.word) {
                 self.sort(&mut slots[..len]);
-                let upper = leaf.upper.is_somewhere().then(|| self.entry(leaf.upper));
-                return Some(Page { slots, at: 0, len, upper });
+                let border = |place: Place| place.is_somewhere().then(|| self.entry(place));
+                let (low, upper) = (border(low), border(leaf.upper));
+                return Some(Page { slots, at: 0, len, low, upper });
             }
         }
     }
@@ -229,7 +230,9 @@ pub(super) struct Page<'a> {
     slots: [Slot; SLOTS],
     at: usize,
     len: usize,
-    /// The entry that the next leaf begins with.
+    /// What the leaf's range begins with. It may be in no slot, and nothing may be there yet.
+    pub low: Option<Entry<'a>>,
+    /// What the next leaf's range begins with.
     pub upper: Option<Entry<'a>>,
 }
 
@@ -246,11 +249,6 @@ impl<'a> Page<'a> {
         let slot = self.slots[self.at..self.len].last()?;
         self.len -= 1;
         Some(map.entry(slot.place()))
-    }
-
-    /// The first entry of the leaf, even if it was already removed.
-    pub fn first(&self, map: &'a Map) -> Entry<'a> {
-        map.entry(self.slots[0].place())
     }
 
     /// Drops entries at or after the key.

@@ -4,6 +4,7 @@ mod memory;
 mod nodes;
 mod order;
 mod readers;
+mod tombstones;
 
 use super::{CHUNK, Key, Map, Spare};
 use crate::operation::KeyspaceId;

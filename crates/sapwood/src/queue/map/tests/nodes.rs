@@ -58,6 +58,12 @@ fn what_has_its_version_is_as_it_was() {
     assert!(renewed > 0);
 }
 
+fn sorted(map: &Map, slots: &[Slot]) -> Vec<Slot> {
+    let mut slots = slots.to_vec();
+    map.sort(&mut slots);
+    slots
+}
+
 fn check_node(
     map: &Map,
     place: Place,
@@ -71,7 +77,11 @@ fn check_node(
     assert_eq!(own_low, low);
     assert!(count > 0 && (height == 0 || count > 1));
     let slots: Vec<_> = (0..count).map(|index| node.slot(index)).collect();
+    let life = node.life();
+    assert_eq!(life.dead == 0, life.live > 0);
     if height == 0 {
+        let least = map.life_of_leaf(&sorted(map, &slots)).live;
+        assert!(life.live >= least, "{} are live, not {}", least, life.live);
         found(place, count);
         let mut lowest = None::<Key<'_>>;
         for slot in slots {
@@ -81,9 +91,11 @@ fn check_node(
             assert!(high.is_none_or(|high| compare(key, high).is_lt()));
             lowest = lowest.filter(|lowest| compare(*lowest, key).is_lt()).or(Some(key));
         }
-        assert!(low.is_none() || low == lowest, "a leaf begins with an entry");
+        let same = |a: Key<'_>, b: Option<Key<'_>>| b.is_some_and(|b| (a.0, a.1) == (b.0, b.1));
+        assert!(low.is_none_or(|low| same(low, lowest)), "a leaf begins with an entry");
         return;
     }
+    assert_eq!(map.life_of_inner(slots.iter().copied()).live, life.live);
     let lows: Vec<_> = slots
         .iter()
         .map(|slot| Node::at(&map.table, slot.place()).low())

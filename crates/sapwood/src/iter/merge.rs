@@ -1,0 +1,410 @@
+//! The merge of the operation queues and the tree in one direction, and how it goes around what is removed.
+//!
+//! ```text
+//! queues     † † † † † † † † † † † † † † … † †  │              listed one by one at first, then passed over
+//! tree       r       r         r                r              each is asked for in the queues meanwhile
+//!            [───── noted as an empty range ────)              the next scan begins here
+//! ```
+//!
+//! Invariants:
+//! 1. Newest first: on equal keys the first queue wins.
+//! 2. While a queue has passed over tombstones, each older record is looked up in it before it is returned.
+
+use super::queued::Queued;
+use crate::engine::{Engine, State};
+use crate::error::Result;
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::queue::empty_ranges::successor;
+use crate::queue::opq::Change;
+use crate::store::pager::Holding;
+use crate::tree::range::{Direction, Leaves, Step};
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Removed records in a row, at the beginning of a scan, that are worth a note.
+const NOTED_AT_FIRST: usize = 8;
+/// The same further on: a scan may meet many short runs.
+const NOTED: usize = 64;
+/// Removed records in a row after which queues pass over tombstones.
+const PATIENCE: usize = 8;
+/// The most of them, where there was little to pass over.
+const PATIENCE_MAX: usize = 512;
+
+/// What is merged.
+pub(super) struct Course {
+    pub state: Arc<State>,
+    pub seq: SeqNo,
+    pub keyspace: KeyspaceId,
+    pub bounds: (Bound<Bytes>, Bound<Bytes>),
+    pub direction: Direction,
+}
+
+/// See the module documentation.
+pub(super) struct Merge {
+    course: Course,
+    /// Newest first.
+    queues: Vec<Queued>,
+    /// The next key in the queues. Valid once `is_peeked`.
+    queued: Option<Bytes>,
+    is_peeked: bool,
+    /// At least this many of the tree's next records come before that key, and need no comparison with it.
+    free: usize,
+    leaves: Leaves,
+    held: Holding,
+    /// The tree's next record, if it has been taken out already.
+    leaf_next: Option<(Bytes, Bytes)>,
+    is_leaf_taken: bool,
+    last: Last,
+    /// Whether a queue has passed over tombstones.
+    is_passing: bool,
+    patience: usize,
+}
+
+/// The last key returned.
+enum Last {
+    Nothing,
+    /// The key that the tree returned last.
+    OfTree,
+    Key(Bytes),
+}
+
+/// Removed records in a row.
+struct Run {
+    len: usize,
+    /// The length at which somebody looks whether they lie in a known empty range.
+    look_at: usize,
+    /// The length at which queues pass over tombstones.
+    pass_at: usize,
+}
+
+impl Course {
+    /// The bounds without the known empty range that they begin with; `None` if that is all.
+    fn narrowed(&self, engine: &Engine) -> Option<(Bound<Bytes>, Bound<Bytes>)> {
+        let (low, high) = &self.bounds;
+        if engine.empty_ranges.is_empty() {
+            return Some((low.clone(), high.clone()));
+        }
+        match self.direction {
+            Direction::Up => {
+                let low = self.behind(engine, &first_at(low)).unwrap_or_else(|| Some(low.clone()))?;
+                Some((low, high.clone()))
+            }
+            Direction::Down => {
+                let high =
+                    self.beneath(engine, end_at(high).as_deref()).unwrap_or_else(|| Some(high.clone()))?;
+                Some((low.clone(), high))
+            }
+        }
+    }
+
+    /// Where to go on upwards if the key lies in a known empty range: at this bound, or (`None`) nowhere.
+    fn behind(&self, engine: &Engine, key: &[u8]) -> Option<Option<Bound<Bytes>>> {
+        let end = engine.empty_ranges.above(self.keyspace, key, self.seq)?;
+        let is_within = |end: &Bytes| match &self.bounds.1 {
+            Bound::Unbounded => true,
+            Bound::Included(high) => end <= high,
+            Bound::Excluded(high) => end < high,
+        };
+        Some(end.filter(is_within).map(Bound::Included))
+    }
+
+    /// Where to go on downwards if what lies right below the key does so in a known empty range.
+    fn beneath(&self, engine: &Engine, key: Option<&[u8]>) -> Option<Option<Bound<Bytes>>> {
+        let low = engine.empty_ranges.below(self.keyspace, key, self.seq)?;
+        let is_within = match &self.bounds.0 {
+            Bound::Unbounded => !low.is_empty(),
+            Bound::Included(bound) | Bound::Excluded(bound) => low > *bound,
+        };
+        Some(is_within.then_some(Bound::Excluded(low)))
+    }
+
+    fn queues(&self, bounds: &(Bound<Bytes>, Bound<Bytes>)) -> Vec<Queued> {
+        let queues = self.state.queues();
+        let queued = queues.map(|queue| {
+            Queued::new(Arc::clone(queue), self.keyspace, self.seq, bounds.clone(), self.direction)
+        });
+        queued.collect()
+    }
+
+    fn leaves(&self, engine: &Engine, bounds: (Bound<Bytes>, Bound<Bytes>)) -> Leaves {
+        let (pager, version) = (Arc::clone(&engine.pager), Arc::clone(&self.state.version));
+        Leaves::new(pager, version, self.keyspace, bounds, self.direction)
+    }
+}
+
+/// The first key that a lower bound lets through.
+fn first_at(low: &Bound<Bytes>) -> Bytes {
+    match low {
+        Bound::Unbounded => Bytes::new(),
+        Bound::Included(low) => low.clone(),
+        Bound::Excluded(low) => successor(low),
+    }
+}
+
+/// The first key that an upper bound does not let through.
+fn end_at(high: &Bound<Bytes>) -> Option<Bytes> {
+    match high {
+        Bound::Unbounded => None,
+        Bound::Included(high) => Some(successor(high)),
+        Bound::Excluded(high) => Some(high.clone()),
+    }
+}
+
+impl Merge {
+    /// `None` if there is nothing to merge.
+    pub fn new(engine: &Engine, course: Course) -> Option<Self> {
+        let bounds = course.narrowed(engine)?;
+        Some(Self {
+            queues: course.queues(&bounds),
+            queued: None,
+            is_peeked: false,
+            free: 0,
+            leaves: course.leaves(engine, bounds),
+            held: Holding::new(Arc::clone(&engine.pager)),
+            leaf_next: None,
+            is_leaf_taken: false,
+            last: Last::Nothing,
+            is_passing: false,
+            patience: PATIENCE,
+            course,
+        })
+    }
+
+    /// Bytes that it held when it was last noted.
+    pub fn held(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// Counts what it holds. Returns whether that has changed.
+    #[inline]
+    pub fn note_held(&mut self) -> bool {
+        let queued: usize = self.queues.iter().map(Queued::held).sum();
+        self.held.set(size_of::<Self>() + queued + self.leaves.held())
+    }
+
+    pub fn last_key(&self) -> Option<&[u8]> {
+        match &self.last {
+            Last::Nothing => None,
+            Last::OfTree => self.leaves.last_key(),
+            Last::Key(key) => Some(key),
+        }
+    }
+
+    /// The record that [`Merge::step_free`] stepped to.
+    #[inline]
+    pub fn record(&self) -> Option<(&[u8], &[u8])> {
+        self.leaves.record()
+    }
+
+    /// Steps to the next record if it is the tree's and needs no comparison. Returns whether it did.
+    #[inline]
+    pub fn step_free(&mut self) -> bool {
+        let is_free = self.is_tree_next() && self.leaves.step_free();
+        if is_free {
+            self.last = Last::OfTree;
+        }
+        is_free
+    }
+
+    /// Returns the next record if it is the tree's and needs no comparison.
+    #[inline]
+    pub fn next_free(&mut self) -> Option<(Bytes, Bytes)> {
+        if !self.step_free() {
+            return None;
+        }
+        self.leaves.shared_record()
+    }
+
+    /// Whether the tree's next record, if it has one loaded, is the next of the merge.
+    #[inline]
+    fn is_tree_next(&mut self) -> bool {
+        if !self.is_peeked || self.is_leaf_taken {
+            return false;
+        }
+        if self.queued.is_some() {
+            if self.free == 0 {
+                return false;
+            }
+            self.free -= 1;
+        }
+        true
+    }
+
+    pub fn next(&mut self, engine: &Engine) -> Result<Option<(Bytes, Bytes)>> {
+        let mut run = Run { len: 0, look_at: 1, pass_at: self.patience };
+        let record = loop {
+            if !self.is_peeked {
+                self.queued = self.first_queued();
+                self.is_peeked = true;
+            }
+            // If one tree record came before the queued key, more may follow.
+            if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken)
+                && run.len == 0
+            {
+                self.free = self.leaves.free_steps_before(queued);
+                if let Some(record) = self.next_free() {
+                    return Ok(Some(record));
+                }
+            }
+            if !self.is_leaf_taken {
+                self.hold_last();
+                self.leaf_next = match self.leaves.step()? {
+                    Step::Record(key, value) => Some((key, value)),
+                    Step::End => None,
+                    Step::Passed(count, key) => {
+                        if self.passed(engine, &mut run, count, &key) {
+                            break None;
+                        }
+                        continue;
+                    }
+                };
+                self.is_leaf_taken = true;
+            }
+            let order = match (&self.queued, &self.leaf_next) {
+                (Some(queued), Some((key, _))) if self.course.direction == Direction::Up => queued.cmp(key),
+                (Some(queued), Some((key, _))) => key.cmp(queued),
+                (Some(_), None) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            };
+            if order == Ordering::Greater {
+                self.is_leaf_taken = false;
+                let Some((key, value)) = self.leaf_next.take() else { break None };
+                if self.is_passing && self.queues.iter().any(|queue| queue.hides(&key)) {
+                    if self.passed(engine, &mut run, 1, &key) {
+                        break None;
+                    }
+                    continue;
+                }
+                break Some((key, value, Last::OfTree));
+            }
+            if order == Ordering::Equal {
+                self.leaf_next = None;
+                self.is_leaf_taken = false;
+            }
+            match self.pop_queued() {
+                Some((key, Some(value))) => break Some((key.clone(), value, Last::Key(key))),
+                Some((key, None)) if self.passed(engine, &mut run, 1, &key) => break None,
+                _ => {}
+            }
+        };
+        self.note(engine, &run, record.as_ref().map(|(key, _, _)| key));
+        let Some((key, value, last)) = record else {
+            return Ok(None);
+        };
+        self.last = last;
+        if self.is_passing {
+            self.look_again(&key, run.len);
+        }
+        Ok(Some((key, value)))
+    }
+
+    /// Takes note of removed records; the last one had this key. Where there are many, goes around them. Returns whether
+    /// nothing comes behind them.
+    fn passed(&mut self, engine: &Engine, run: &mut Run, count: usize, key: &Bytes) -> bool {
+        run.len += count;
+        if run.len >= run.look_at {
+            run.look_at = run.len + run.len.min(NOTED);
+            let direction = self.course.direction;
+            let onward = match direction {
+                Direction::Up => self.course.behind(engine, key),
+                Direction::Down => self.course.beneath(engine, Some(key)),
+            };
+            if let Some(onward) = onward {
+                run.len += NOTED;
+                let Some(bound) = onward else { return true };
+                self.go_on_at(engine, bound);
+                return false;
+            }
+        }
+        if run.len >= run.pass_at {
+            run.pass_at = run.len + run.len.max(self.patience);
+            let mut has_passed = false;
+            self.queues.iter_mut().for_each(|queue| has_passed |= queue.pass_tombstones());
+            if has_passed {
+                self.is_passing = true;
+                (self.is_peeked, self.free) = (false, 0);
+                run.len += NOTED;
+            }
+        }
+        false
+    }
+
+    /// Keeps the last key while the tree's walk goes on.
+    fn hold_last(&mut self) {
+        if let Last::OfTree = self.last
+            && let Some(last) = self.leaves.last_key_bytes()
+        {
+            self.last = Last::Key(last);
+        }
+    }
+
+    /// Goes on at this bound; what lies before it is known to be empty.
+    fn go_on_at(&mut self, engine: &Engine, bound: Bound<Bytes>) {
+        self.hold_last();
+        let bounds = match self.course.direction {
+            Direction::Up => (bound, self.course.bounds.1.clone()),
+            Direction::Down => (self.course.bounds.0.clone(), bound),
+        };
+        self.queues = self.course.queues(&bounds);
+        self.leaves = self.course.leaves(engine, bounds);
+        (self.queued, self.is_peeked, self.free) = (None, false, 0);
+        (self.leaf_next, self.is_leaf_taken, self.is_passing) = (None, false, false);
+    }
+
+    /// Notes a long run, which ended at this record or at the end.
+    fn note(&self, engine: &Engine, run: &Run, next: Option<&Bytes>) {
+        let last = self.last_key();
+        if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
+            return;
+        }
+        let Course { state, seq, keyspace, bounds: (low, high), direction } = &self.course;
+        let (from, to);
+        match direction {
+            Direction::Up => {
+                from = last.map_or_else(|| first_at(low), successor);
+                to = next.cloned().or_else(|| end_at(high));
+            }
+            Direction::Down => {
+                from = next.map_or_else(|| first_at(low), |next| successor(next));
+                to = last.map(Bytes::copy_from_slice).or_else(|| end_at(high));
+            }
+        }
+        engine.note_empty(*keyspace, (&from, to.as_deref()), state, *seq);
+    }
+
+    /// A record was found among tombstones that were passed over, after so many removed ones. Behind it queues list them
+    /// again: the tree may have a thousand records for each of them.
+    fn look_again(&mut self, key: &Bytes, run: usize) {
+        self.queues.iter_mut().for_each(|queue| queue.look_again(key));
+        (self.is_passing, self.is_peeked, self.free) = (false, false, 0);
+        let was_worth_it = run >= NOTED + 4 * self.patience;
+        self.patience = if was_worth_it { PATIENCE } else { (2 * self.patience).min(PATIENCE_MAX) };
+    }
+
+    /// The first key in the queues.
+    fn first_queued(&mut self) -> Option<Bytes> {
+        let direction = self.course.direction;
+        let keys = self.queues.iter_mut().filter_map(|queue| queue.peek().map(|(key, _)| key));
+        let first = if direction == Direction::Up { keys.min() } else { keys.max() };
+        first.cloned()
+    }
+
+    /// Takes the first key out of all queues, with its newest change.
+    fn pop_queued(&mut self) -> Option<(Bytes, Change)> {
+        let first = self.queued.take()?;
+        self.is_peeked = false;
+        let mut change: Option<Change> = None;
+        for queue in &mut self.queues {
+            if queue.peek().is_some_and(|(key, _)| *key == first) {
+                if let Some((_, newest)) = queue.pop() {
+                    change = change.or(Some(newest));
+                }
+            } else if self.is_passing && change.is_none() && queue.hides(&first) {
+                change = Some(None);
+            }
+        }
+        change.map(|change| (first, change))
+    }
+}
