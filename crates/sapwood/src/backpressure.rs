@@ -184,7 +184,7 @@ impl Engine {
     /// Freezes the active queue if it is still full and no queue is frozen. The commit that filled it could
     /// not.
     fn freeze_full(&self) -> Result<()> {
-        let mut guard = self.log.lock();
+        let mut guard = self.log_at_rest();
         self.check_writable()?;
         let state = self.state.load();
         let (used, capacity) = self.fill(&state);

@@ -1,5 +1,5 @@
 //! Commits. Many threads submit batches. One of them, the leader, commits all waiting batches as a group: it
-//! appends them to the log with one write or store and, if any batch asks for durability, one sync (group
+//! appends them to the log with one write or store and, if they ask for durability, one sync (group
 //! commit); inserts them into the active operation queue; and makes them visible in one step.
 //!
 //! ```text
@@ -9,125 +9,143 @@
 //! A thread that finds no leader is alone: it commits its own batch at once, without waiting, sharing or
 //! allocating.
 //!
+//! Commits that ask for durability and others queue up separately, each kind with a leader of its own. The leader of
+//! durable ones does not hold the log while the device syncs it, so others pass it by:
+//!
+//! ```text
+//! durable   log, write │······ sync, without the log ······│ OPQ, visible
+//! others               │ log, OPQ, visible  │ log, OPQ, …  │
+//! ```
+//! Who passes by becomes visible first, though behind in the log. This makes a difference only if both change the
+//! same key, and then the later one waits. No queue is frozen meanwhile, so each queue has exactly the operations of
+//! its part of the log, if not in the same order. `sync` is a durable commit without operations.
+//!
 //! Invariants:
 //! 1. A batch is in the log, with its durability, before any reader can see it and before its commit returns.
-//! 2. Batches become visible in log order, each wholly within one operation queue.
+//! 2. Batches become visible in log order, or in another if they have no key in common; each wholly within one
+//!    operation queue.
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
 use crate::batch::Durability;
+use crate::commit_queue::{Answer, CommitQueue, Lead, Parcel};
 use crate::engine::{Engine, Frozen, Panicked, State};
 use crate::error::{Error, Result};
-use crate::operation::{Operations, SeqNo};
+use crate::operation::{OperationRef, Operations, SeqNo};
 use crate::publish::With;
 use crate::queue::opq::Opq;
 use crate::store::edit::Edit;
 use crate::wal::WalWriter;
 use crate::watchdog;
-use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 /// The log and the sequence number of the next operation.
 pub(crate) struct Log {
     pub wal: WalWriter,
+    /// Of the log. The queue's is the one behind the last visible one; it is lower while durable commits are being synced.
     pub next_seq: SeqNo,
+    /// The commits that are in the log, and wait for the device without holding the log.
+    syncing: Option<Syncing>,
 }
 
-/// A submitted batch.
-struct Parcel {
-    body: Vec<u8>,
-    count: u32,
-    durability: Durability,
-}
-
-/// A waiting batch.
-struct Ticket {
-    parcel: Parcel,
-    /// Whether it was the only one when it came.
-    is_first: bool,
-    has_answer: AtomicBool,
-    answer: Mutex<Option<Answer>>,
-    answered: Condvar,
-}
-
-enum Answer {
-    Done(Result<()>),
-    /// The previous leader has finished; this thread is the leader now.
-    Lead,
-}
-
-impl Ticket {
-    fn give(&self, answer: Answer) {
-        let mut place = self.answer.lock();
-        *place = Some(answer);
-        self.has_answer.store(true, Release);
-        drop(place);
-        self.answered.notify_one();
+impl Log {
+    pub fn new(wal: WalWriter, next_seq: SeqNo) -> Self {
+        Self { wal, next_seq, syncing: None }
     }
 
-    fn wait(&self) -> Answer {
-        // A leader that writes to memory only is done sooner than this thread would be asleep. And if it was woken to
-        // lead, nobody would commit until it is awake.
-        if self.is_first && self.parcel.durability < Durability::Immediate {
-            let began = Instant::now();
-            while !self.has_answer.load(Acquire) && began.elapsed() < SPIN {
-                std::hint::spin_loop();
-            }
-        }
-        let mut answer = self.answer.lock();
-        loop {
-            if let Some(answer) = answer.take() {
-                self.has_answer.store(false, Relaxed);
-                return answer;
-            }
-            watchdog::wait(&self.answered, &mut answer, "the leader of the group commit");
-        }
+    /// Whether there are such commits.
+    pub fn is_syncing(&self) -> bool {
+        self.syncing.is_some()
     }
 }
 
-/// The queue of batches that wait for the leader.
+/// Hashes of the keys that the commits being synced change.
 #[derive(Default)]
-pub(crate) struct CommitQueue {
-    inner: Mutex<Waiting>,
+struct Syncing {
+    keys: HashSet<u64>,
+    hasher: foldhash::fast::RandomState,
 }
 
-#[derive(Default)]
-struct Waiting {
-    tickets: Vec<Arc<Ticket>>,
-    has_leader: bool,
-}
+impl Syncing {
+    fn of<'a>(group: impl Iterator<Item = &'a Parcel>) -> Self {
+        let mut syncing = Self::default();
+        for operation in operations(group) {
+            let hash = syncing.hash(&operation);
+            syncing.keys.insert(hash);
+        }
+        syncing
+    }
 
-/// The leadership, and the group that the leader commits. On drop, leadership is handed on and the whole group
-/// is answered, whatever happens to the leader. Otherwise all other threads would sleep forever behind a leader
-/// that panicked.
-struct Lead<'e> {
-    engine: &'e Engine,
-    group: Vec<Arc<Ticket>>,
-    result: Result<()>,
-}
+    fn hash(&self, operation: &OperationRef<'_>) -> u64 {
+        self.hasher.hash_one((operation.keyspace.0, operation.key))
+    }
 
-impl<'e> Lead<'e> {
-    fn new(engine: &'e Engine, group: Vec<Arc<Ticket>>) -> Self {
-        let cause = "the leader of a group of commits panicked".into();
-        Self { engine, group, result: Err(Error::Poisoned { cause }) }
+    /// Whether these have to wait: for their durability, or since they change the same keys.
+    fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a Parcel> + Clone) -> bool {
+        group.clone().any(Parcel::is_durable)
+            || group.any(|parcel| {
+                operations(std::iter::once(parcel)).any(|op| self.keys.contains(&self.hash(&op)))
+            })
     }
 }
 
-impl Drop for Lead<'_> {
+fn operations<'a>(group: impl Iterator<Item = &'a Parcel>) -> impl Iterator<Item = OperationRef<'a>> {
+    group.flat_map(|parcel| Operations::new(&parcel.body)).map_while(|operation| operation.ok())
+}
+
+/// Batches that wait for their leader.
+#[derive(Default)]
+pub(crate) struct Commits {
+    durable: CommitQueue,
+    others: CommitQueue,
+    /// No commit waits for the device any more.
+    settled: Condvar,
+    /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
+    /// commits would always be there before them.
+    wanted: AtomicUsize,
+}
+
+impl Commits {
+    /// Waits until no commit waits for the device, if one of those that do is this.
+    fn wait(&self, guard: &mut MutexGuard<'_, Option<Log>>, is_this: impl Fn(&Syncing) -> bool) {
+        let must_wait = |log: &Log| log.syncing.as_ref().is_some_and(&is_this);
+        if !guard.as_ref().is_some_and(must_wait) {
+            return;
+        }
+        self.wanted.fetch_add(1, Relaxed);
+        while guard.as_ref().is_some_and(must_wait) {
+            watchdog::wait(&self.settled, guard, "a sync of durable commits");
+        }
+        self.wanted.fetch_sub(1, Relaxed);
+    }
+
+    fn queue_for(&self, parcel: &Parcel) -> &CommitQueue {
+        if parcel.is_durable() { &self.durable } else { &self.others }
+    }
+}
+
+/// Commits that wait for the device. If this thread panics there, nobody waits for them any longer.
+struct AtDevice<'e>(&'e Engine);
+
+impl<'e> AtDevice<'e> {
+    /// Takes the log again, and lets others know.
+    fn leave(self) -> MutexGuard<'e, Option<Log>> {
+        let engine = self.0;
+        std::mem::forget(self);
+        engine.settle()
+    }
+}
+
+impl Drop for AtDevice<'_> {
     fn drop(&mut self) {
-        self.engine.hand_on();
-        for ticket in &self.group {
-            ticket.give(Answer::Done(self.result.clone()));
-        }
+        drop(self.0.settle());
     }
 }
 
-/// How long who waits first for another's commit looks for the answer before it sleeps.
-const SPIN: Duration = Duration::from_micros(3);
-/// The maximum bytes of batches in one group, unless a single batch is larger.
-const GROUP_MAX: usize = 4 << 20;
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
@@ -139,26 +157,7 @@ impl Engine {
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.check_writable()?;
         self.wait_for_room(body.len())?;
-        let parcel = Parcel { body, count, durability };
-        let result = match self.wait_or_lead(parcel) {
-            Err(parcel) => {
-                let _lead = Lead::new(self, Vec::new());
-                self.commit_group(std::iter::once(&parcel))
-            }
-            Ok(ticket) => {
-                let answer = match ticket.wait() {
-                    Answer::Lead => {
-                        self.lead_waiting();
-                        ticket.wait()
-                    }
-                    done => done,
-                };
-                match answer {
-                    Answer::Done(result) => result,
-                    Answer::Lead => Err(Error::Closed),
-                }
-            }
-        };
+        let result = self.commit_in_turn(Parcel { body, count, durability });
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -172,48 +171,51 @@ impl Engine {
         result
     }
 
-    /// Returns a ticket if another thread leads. Otherwise the caller becomes the leader, and gets its batch
-    /// back.
-    fn wait_or_lead(&self, parcel: Parcel) -> std::result::Result<Arc<Ticket>, Parcel> {
-        let mut waiting = self.commits.inner.lock();
-        if !std::mem::replace(&mut waiting.has_leader, true) {
-            return Err(parcel);
+    fn commit_in_turn(&self, parcel: Parcel) -> Result<()> {
+        let queue = self.commits.queue_for(&parcel);
+        match queue.wait_or_lead(parcel) {
+            Err(parcel) => {
+                let _lead = Lead::new(queue, Vec::new());
+                self.commit_group(std::iter::once(&parcel))
+            }
+            Ok(ticket) => {
+                let answer = match ticket.wait() {
+                    Answer::Lead => {
+                        self.lead_waiting(queue);
+                        ticket.wait()
+                    }
+                    done => done,
+                };
+                match answer {
+                    Answer::Done(result) => result,
+                    Answer::Lead => Err(Error::Closed),
+                }
+            }
         }
-        let is_first = waiting.tickets.is_empty();
-        let (has_answer, answer) = (AtomicBool::new(false), Mutex::new(None));
-        let ticket = Arc::new(Ticket { parcel, is_first, has_answer, answer, answered: Condvar::new() });
-        waiting.tickets.push(Arc::clone(&ticket));
-        Ok(ticket)
     }
 
     /// Commits the waiting batches as one group, then hands the lead on.
-    fn lead_waiting(&self) {
-        let group = {
-            let mut waiting = self.commits.inner.lock();
-            let mut bytes = 0;
-            let end = waiting
-                .tickets
-                .iter()
-                .position(|ticket| {
-                    bytes += ticket.parcel.body.len();
-                    bytes > GROUP_MAX
-                })
-                .unwrap_or(waiting.tickets.len())
-                .max(1)
-                .min(waiting.tickets.len());
-            waiting.tickets.drain(..end).collect::<Vec<_>>()
-        };
-        let mut lead = Lead::new(self, group);
+    fn lead_waiting(&self, queue: &CommitQueue) {
+        let mut lead = Lead::new(queue, queue.take_group());
         lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
     }
+}
 
-    /// Hands the lead on. The next leader starts while this one still answers its group.
-    fn hand_on(&self) {
-        let mut waiting = self.commits.inner.lock();
-        match waiting.tickets.first() {
-            Some(next) => next.give(Answer::Lead),
-            None => waiting.has_leader = false,
+impl Engine {
+    /// Locks the log when no commit waits for the device, as whoever begins another queue or ends the log has to.
+    pub fn log_at_rest(&self) -> MutexGuard<'_, Option<Log>> {
+        let mut guard = self.log.lock();
+        self.commits.wait(&mut guard, |_| true);
+        guard
+    }
+
+    fn settle(&self) -> MutexGuard<'_, Option<Log>> {
+        let mut guard = self.log.lock();
+        if let Some(log) = guard.as_mut() {
+            log.syncing = None;
         }
+        self.commits.settled.notify_all();
+        guard
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
@@ -222,37 +224,57 @@ impl Engine {
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
         // lines.)
         let (mut guard, queue) = loop {
-            let guard = self.log.lock();
+            let mut guard = self.log.lock();
+            self.commits.wait(&mut guard, |syncing| syncing.concerns(group.clone()));
             let queue = Arc::clone(&self.state.load().active);
             // Any number of threads may have found room at the same time.
-            if queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
+            if group.clone().all(Parcel::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
                 break (guard, queue);
             }
             drop((guard, queue));
             self.wait_for_room(0)?;
         };
+        // Check only with the log locked: the holder this thread waited for may be the one that failed.
         self.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
+        let panicked = Panicked::watch(self, "a commit");
+        self.log_group(log, group.clone())?;
+        if !group.clone().any(Parcel::is_durable) {
+            return self.show_group(log, queue, group);
+        }
+        let is_wanted = self.commits.wanted.load(Relaxed) > 0;
+        let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
+            // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
+            log.wal.sync().inspect_err(|error| self.poison(error))?;
+            self.note_log(log);
+            return self.show_group(log, queue, group);
+        };
+        log.syncing = Some(Syncing::of(group.clone()));
+        drop(panicked);
+        drop(guard);
+        let at_device = AtDevice(self);
+        let panicked = Panicked::watch(self, "a commit");
+        let synced = unsynced.sync();
+        drop(panicked);
+        let mut guard = at_device.leave();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
         let _panicked = Panicked::watch(self, "a commit");
-        self.commit_to(log, queue, group)
+        log.wal.synced(&unsynced, synced).inspect_err(|error| self.poison(error))?;
+        self.note_log(log);
+        self.check_writable()?;
+        self.show_group(log, queue, group)
     }
 
-    /// Commits a group to the log and the active queue. The caller holds the log lock.
-    fn commit_to<'a>(
-        &self,
-        log: &mut Log,
-        queue: Arc<Opq>,
-        group: impl Iterator<Item = &'a Parcel> + Clone,
-    ) -> Result<()> {
-        let first_seq = log.next_seq;
-        let mut seq = first_seq;
+    /// Brings a group to the log, as far as it must be before a sync.
+    fn log_group<'a>(&self, log: &mut Log, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
+        let mut seq = log.next_seq;
         let durability = group.clone().map(|parcel| parcel.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
             self.begin_for_promise(log)?;
         }
         let mut records = 0;
-        for parcel in group.clone() {
+        for parcel in group.filter(|parcel| !parcel.is_sync()) {
             log.wal.append(seq, parcel.count, &parcel.body);
             seq += SeqNo::from(parcel.count);
             records += 1;
@@ -266,6 +288,7 @@ impl Engine {
                 _ => log.wal.store(),
             })
         {
+            // Only a write can be undone, not a sync.
             if error.is_disk_full() {
                 log.wal.retract(records);
             } else {
@@ -273,21 +296,27 @@ impl Engine {
             }
             return Err(error);
         }
-        if durability == Durability::Immediate
-            && let Err(error) = log.wal.sync()
-        {
-            self.poison(&error);
-            return Err(error);
-        }
-        if durability == Durability::Immediate {
-            self.note_log(log);
-        }
         log.next_seq = seq;
+        Ok(())
+    }
+
+    /// Inserts a group into the active queue, and makes it visible. The caller holds the log lock.
+    fn show_group<'a>(
+        &self,
+        log: &mut Log,
+        queue: Arc<Opq>,
+        group: impl Iterator<Item = &'a Parcel> + Clone,
+    ) -> Result<()> {
+        let first_seq = self.visible() + 1;
+        let seq = first_seq + group.clone().map(|parcel| SeqNo::from(parcel.count)).sum::<SeqNo>();
+        if seq == first_seq {
+            return Ok(());
+        }
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
         let inserted = group.clone();
-        let operations = group.flat_map(|parcel| Operations::new(&parcel.body));
-        let sound = operations
+        let found = group.flat_map(|parcel| Operations::new(&parcel.body));
+        let sound = found
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
             .inspect(|_| count += 1);
         queue.insert_all(sound, first_seq);
@@ -301,10 +330,7 @@ impl Engine {
             return Err(error);
         }
         if !self.empty_ranges.is_empty_still() {
-            let operations = inserted
-                .flat_map(|parcel| Operations::new(&parcel.body))
-                .map_while(|operation| operation.ok());
-            self.empty_ranges.inserted(operations);
+            self.empty_ranges.inserted(operations(inserted));
         }
         self.set_visible(seq - 1);
         if queue.memory() > memory {
@@ -314,7 +340,7 @@ impl Engine {
         drop(queue);
         // Load the state again: it may have changed.
         let state = self.state.load();
-        let is_full = state.frozen.is_none() && {
+        let is_full = state.frozen.is_none() && !log.is_syncing() && {
             let (fill, most) = self.fill(&state);
             fill >= most
         };
@@ -327,7 +353,8 @@ impl Engine {
     }
 
     /// Freezes the active queue and starts a new log generation. It does not sync, since all writers wait for
-    /// the log lock. No queue may be frozen already. Any error other than a refusal poisons the engine.
+    /// the log lock. No queue may be frozen already, and no commit may wait for the device. Any error other than a
+    /// refusal poisons the engine.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
         self.with_kept_space(|| {
             // If the log is empty, an earlier attempt has already rotated it.
@@ -403,25 +430,10 @@ impl Engine {
         self.flush.notify();
     }
 
-    /// Makes all commits so far durable.
+    /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
         self.process.check()?;
-        let mut guard = self.log.lock();
-        // Check only with the log locked: the holder this thread waited for may be the one that failed.
-        self.check_writable()?;
-        let log = guard.as_mut().ok_or(Error::Closed)?;
-        // Only a write can be undone. So a full disk is told apart from a failed sync here.
-        match self.with_kept_space(|| log.wal.write()) {
-            Err(error) if error.is_disk_full() => return Err(error),
-            Err(error) => {
-                self.poison(&error);
-                return Err(error);
-            }
-            Ok(()) => {}
-        }
-        self.begin_for_promise(log)?;
-        log.wal.sync().inspect_err(|error| self.poison(error))?;
-        self.note_log(log);
+        self.commit_in_turn(Parcel { body: Vec::new(), count: 0, durability: Durability::Immediate })?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.poison(error))
     }
@@ -429,7 +441,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::Parcel;
+    use crate::commit_queue::Parcel;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Device, Simulated, Volume};
@@ -495,10 +507,10 @@ mod tests {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let none = || engine.commit(Vec::new(), 0, Durability::Buffered);
+        let none = || engine.commit(vec![0], 0, Durability::Immediate);
         assert!(catch_unwind(AssertUnwindSafe(none)).is_err(), "a record has an operation");
         assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
-        assert!(!engine.commits.inner.lock().has_leader);
+        assert!(!engine.commits.durable.inner.lock().has_leader);
         // The same where others wait.
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume_of(2)).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
@@ -506,14 +518,14 @@ mod tests {
             let log = engine.log.lock();
             let first = scope.spawn(|| keyspace.insert("first", "value"));
             let wait = |tickets: usize| {
-                while !engine.commits.inner.lock().has_leader
-                    || engine.commits.inner.lock().tickets.len() < tickets
+                while !engine.commits.durable.inner.lock().has_leader
+                    || engine.commits.durable.inner.lock().tickets.len() < tickets
                 {
                     std::thread::yield_now();
                 }
             };
             wait(0);
-            let bad = scope.spawn(|| engine.commit(Vec::new(), 0, Durability::Buffered));
+            let bad = scope.spawn(|| engine.commit(vec![0], 0, Durability::Immediate));
             wait(1);
             let beside = scope.spawn(|| keyspace.insert("beside", "value"));
             wait(2);
@@ -522,7 +534,7 @@ mod tests {
             assert!(bad.join().is_err());
             assert!(matches!(beside.join().unwrap(), Err(Error::Poisoned { .. })));
         });
-        assert!(!engine.commits.inner.lock().has_leader);
+        assert!(!engine.commits.durable.inner.lock().has_leader);
     }
 
     /// Whoever freezes a queue has the log, and everybody waits for it. The manifest need not know of the new generation before anything in

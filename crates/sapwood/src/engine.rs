@@ -20,7 +20,7 @@
 
 use crate::backpressure::Pace;
 use crate::budget::{Budget, Need, Work};
-use crate::commit::{CommitQueue, Log};
+use crate::commit::{Commits, Log};
 use crate::error::{Error, Result};
 use crate::flush::FlushControl;
 use crate::operation::{KeyspaceId, SeqNo};
@@ -117,7 +117,7 @@ pub(crate) struct Engine {
     /// Memory of freed queues, for the next queue.
     pub spare: Arc<Spare>,
     visible: AtomicU64,
-    pub commits: CommitQueue,
+    pub commits: Commits,
     pub flush: FlushControl,
     pub pace: Pace,
     /// `None` if the database is read-only or closed.
@@ -220,7 +220,7 @@ impl Engine {
             empty_ranges: EmptyRanges::default(),
             spare,
             visible: AtomicU64::new(parts.visible),
-            commits: CommitQueue::default(),
+            commits: Commits::default(),
             flush: FlushControl::new(parts.in_background),
             pace: Pace::default(),
             data_file: parts.writer.as_ref().map(|writer| Arc::clone(writer.file())),

@@ -226,7 +226,7 @@ impl Engine {
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {
         let mut guard = self.log.lock();
         let Some(log) = guard.as_mut() else { return };
-        if self.visible() != visible || self.state.load().frozen.is_some() {
+        if log.is_syncing() || self.visible() != visible || self.state.load().frozen.is_some() {
             return;
         }
         // If this fails for lack of space, the next commit tries again.

@@ -51,6 +51,7 @@ mod check;
 mod cleansing;
 mod collecting;
 mod commit;
+mod commit_queue;
 mod database;
 mod database_id;
 mod engine;

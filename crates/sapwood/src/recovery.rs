@@ -379,7 +379,7 @@ fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Resu
 /// Installs the log writer, and notes its generation in the manifest.
 fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
-    *engine.log.lock() = Some(Log { wal, next_seq: engine.visible() + 1 });
+    *engine.log.lock() = Some(Log::new(wal, engine.visible() + 1));
     if engine.state.load().version.wal_high != generation {
         engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())?;
     }
@@ -407,7 +407,7 @@ impl Engine {
     pub fn flush_inline(&self) -> Result<()> {
         // The queue that the replay froze, if it froze one.
         self.flush_now()?;
-        let mut guard = self.log.lock();
+        let mut guard = self.log_at_rest();
         let log = guard.as_mut().ok_or(Error::Closed)?;
         if self.state.load().active.is_empty() {
             return Ok(());
@@ -421,7 +421,7 @@ impl Engine {
     /// from now on.
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
-        *self.log.lock() = None;
+        *self.log_at_rest() = None;
         self.close_writer();
         *self.manifest.lock() = None;
         self.pager.reader.close();
@@ -435,7 +435,7 @@ impl Engine {
             return Ok(());
         }
         self.sync()?;
-        let mut guard = self.log.lock();
+        let mut guard = self.log_at_rest();
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
         self.with_kept_space(|| log.wal.sync_for_rest())?;

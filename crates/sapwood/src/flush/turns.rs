@@ -108,7 +108,7 @@ impl Engine {
         loop {
             let before = self.flush.ask();
             self.wait_after(before, |_| self.state.load().frozen.is_none())?;
-            let guard = self.log.lock();
+            let guard = self.log_at_rest();
             let state = self.state.load();
             if state.frozen.is_some() {
                 continue;

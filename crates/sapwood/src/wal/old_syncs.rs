@@ -1,5 +1,5 @@
-//! Coordinates syncs of log files, which two threads may want at the same time: a durable commit, which holds
-//! the log, and a flush, which does not, so that commits need not wait for it.
+//! Coordinates syncs of log files, which two threads may want at the same time: a durable commit, and a flush. Neither
+//! holds the log meanwhile, so that other commits need not wait for it.
 //!
 //! Invariants:
 //! 1. Only one sync runs at a time. An operating system reports a failed write-back only once: of two concurrent
@@ -90,13 +90,21 @@ impl OldSyncs {
     }
 }
 
-/// A generation that is not durable yet, for a caller that does not hold the log: an older one; or the newest,
-/// which is to begin, and of which only the header must become durable.
+/// What of a generation is to become durable.
+pub(super) enum What {
+    /// All of an older one.
+    All,
+    /// The header of the newest one, which is to begin.
+    Header([u8; HEADER_LEN]),
+    /// The newest one up to this length, and its name if it is to begin. More may be written meanwhile.
+    Written { len: u64, begins: bool },
+}
+
+/// A generation that is not durable yet, for a caller that does not hold the log.
 pub(crate) struct Unsynced {
     pub(super) generation: u64,
     pub(super) file: FileId,
-    /// The header, if the generation is to begin.
-    pub(super) header: Option<[u8; HEADER_LEN]>,
+    pub(super) what: What,
     pub(super) syncs: Arc<OldSyncs>,
     pub(super) volume: Arc<dyn Volume>,
 }
@@ -107,15 +115,16 @@ impl Unsynced {
     }
 
     /// Makes the generation durable, or begins it. All generations before it must be durable. The caller then
-    /// tells the log ([`WalWriter::mark_synced`](super::WalWriter::mark_synced), or
-    /// [`WalWriter::mark_begun`](super::WalWriter::mark_begun)).
+    /// tells the log ([`WalWriter::mark_synced`](super::WalWriter::mark_synced),
+    /// [`WalWriter::mark_begun`](super::WalWriter::mark_begun), or [`WalWriter::synced`](super::WalWriter::synced)).
     ///
     /// # Errors
     /// As [`WalWriter::sync`](super::WalWriter::sync): it is unknown what is on the disk.
     pub fn sync(&self) -> Result<()> {
-        match &self.header {
-            Some(header) => self.syncs.begin_newest(&*self.volume, self.file, header),
-            None => self.syncs.sync(&*self.volume, self.generation, self.file),
+        match &self.what {
+            What::Header(header) => self.syncs.begin_newest(&*self.volume, self.file, header),
+            What::All => self.syncs.sync(&*self.volume, self.generation, self.file),
+            What::Written { begins, .. } => self.syncs.sync_newest(&*self.volume, self.file, *begins),
         }
     }
 }

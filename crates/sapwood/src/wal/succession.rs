@@ -9,7 +9,7 @@
 
 use super::WalWriter;
 use super::generation::{Generation, Old, next_generation, write_file};
-use super::old_syncs::Unsynced;
+use super::old_syncs::{Unsynced, What};
 use super::record::{HEADER_LEN, Header};
 use super::writer::durable;
 use crate::error::Result;
@@ -39,24 +39,51 @@ impl WalWriter {
     /// [`WalWriter::take_below`].
     pub fn unsynced(&self) -> Vec<Unsynced> {
         let unsynced = self.older.iter().filter(|old| !old.is_synced());
-        unsynced.map(|old| self.to_be_synced(old, None)).collect()
+        unsynced.map(|old| self.to_be_synced(old, What::All)).collect()
     }
 
-    fn to_be_synced(&self, generation: &Generation, header: Option<[u8; HEADER_LEN]>) -> Unsynced {
+    fn to_be_synced(&self, generation: &Generation, what: What) -> Unsynced {
         Unsynced {
             generation: generation.number,
             file: generation.file,
-            header,
+            what,
             syncs: Arc::clone(&self.old_syncs),
             volume: Arc::clone(&self.volume),
         }
+    }
+
+    /// What is written of the current generation, if nothing else is to be synced, for a caller that does so without
+    /// blocking commits, and then calls [`WalWriter::synced`]. There must be no other generation before that.
+    pub fn unsynced_current(&self) -> Option<Unsynced> {
+        let (len, begins) = (self.current.len, self.current.unbegun.is_some());
+        let is_alone = self.older.iter().all(Generation::is_synced) && self.failure.is_none();
+        let is_due = is_alone && !self.current.is_synced() && self.pending.is_empty();
+        is_due.then(|| self.to_be_synced(&self.current, What::Written { len, begins }))
+    }
+
+    /// Records what has become of it.
+    ///
+    /// # Errors
+    /// As [`WalWriter::sync`].
+    pub fn synced(&mut self, unsynced: &Unsynced, result: Result<()>) -> Result<()> {
+        result.map_err(|error| self.fail(error))?;
+        if let What::Written { len, begins } = unsynced.what
+            && unsynced.generation == self.current.number
+        {
+            if begins {
+                self.current.has_begun();
+            }
+            self.current.synced = self.current.synced.max(len);
+            self.stored.synced();
+        }
+        Ok(())
     }
 
     /// This generation, if it is the current one and not begun yet, for a caller that begins it without
     /// blocking commits, and then calls [`WalWriter::mark_begun`].
     pub fn unbegun(&self, generation: u64) -> Option<Unsynced> {
         let header = self.current.unbegun.filter(|_| self.current.number == generation);
-        header.map(|header| self.to_be_synced(&self.current, Some(header)))
+        header.map(|header| self.to_be_synced(&self.current, What::Header(header)))
     }
 
     /// Records that another thread has begun a generation.

@@ -4,6 +4,7 @@ mod concurrent;
 mod long_records;
 mod model;
 mod old_formats;
+mod passing;
 mod queues;
 mod record_cache;
 mod small_flush_memory;
