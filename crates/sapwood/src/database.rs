@@ -3,17 +3,14 @@
 
 use crate::batch::Batch;
 use crate::check::Checked;
+use crate::creation::Creation;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
-use crate::operation::KeyspaceId;
 use crate::options::Builder;
-use crate::publish::With;
 use crate::recovery;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
-use crate::store::edit::{Edit, NAME_LEN_MAX};
-use crate::store::version::Tree;
 use parking_lot::Mutex;
 use psync::{Lock, Volume};
 use std::path::Path;
@@ -36,8 +33,7 @@ pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     thread: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<Lock>>,
-    /// Held while a keyspace is created, so that only one is created at a time.
-    creation: Mutex<()>,
+    creation: Creation,
 }
 
 impl Database {
@@ -61,7 +57,7 @@ impl Database {
             engine,
             thread: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
-            creation: Mutex::new(()),
+            creation: Creation::default(),
         });
         if handle.engine.flush.in_background() && !handle.engine.read_only {
             let engine = Arc::clone(&handle.engine);
@@ -75,41 +71,39 @@ impl Database {
     }
 
     /// Returns the keyspace `name`, and creates it if it does not exist. Names have 1 to 255 bytes and no
-    /// control characters.
+    /// control characters. To create many, use [`Database::create_keyspaces`], or several threads.
     ///
     /// # Errors
-    /// [`Error::BadName`]; [`Error::NoKeyspace`] if the keyspace does not exist and the database is open
-    /// read-only; I/O errors.
+    /// [`Error::BadName`](crate::Error::BadName); [`Error::NoKeyspace`](crate::Error::NoKeyspace) if the keyspace does
+    /// not exist and the database is open read-only; I/O errors.
     pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
-        let engine = &self.handle.engine;
-        engine.process.check()?;
-        let _one_at_a_time = self.handle.creation.lock();
-        if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
-            let reason = "names have 1 to 255 bytes and no control characters";
-            return Err(Error::BadName { name: name.into(), reason });
-        }
-        let state = engine.state.load_full();
-        if let Some((id, tree)) = state.version.trees.iter().find(|(_, tree)| *tree.name == *name) {
-            return Ok(Keyspace::new(Arc::clone(&self.handle), *id, Arc::clone(&tree.name)));
-        }
-        if engine.read_only {
-            return Err(Error::NoKeyspace { name: name.into(), existing: self.keyspaces().join(", ") });
-        }
-        let last = state.version.trees.keys().next_back().map_or(0, |last| last.0);
-        if last >= KeyspaceId::LAST.0 {
-            return Err(Error::corrupt(
-                "manifest",
-                0,
-                "id of the last keyspace",
-                "one that another can follow",
-                last,
-            ));
-        }
-        let id = KeyspaceId(last + 1);
-        let tree = Tree { name: name.into(), root: None, height: 0, len: 0, bytes: 0 };
-        let keyspace = Keyspace::new(Arc::clone(&self.handle), id, Arc::clone(&tree.name));
-        engine.publish(Edit { trees: vec![(id, tree)], ..Edit::default() }, With::default())?;
-        Ok(keyspace)
+        let mut found = self.create_keyspaces([name])?;
+        found.pop().ok_or(Error::Closed)
+    }
+
+    /// Returns the keyspaces of these names, in this order, and creates those that do not exist, some thousand with
+    /// one sync.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("tenants.db"))?;
+    /// let tenants = db.create_keyspaces((0..5000).map(|number| format!("tenant {number}")))?;
+    /// tenants[42].insert("name", "the answer")?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::keyspace`]. After an error of the device some may have been created; after others, none.
+    pub fn create_keyspaces<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Keyspace>> {
+        self.handle.engine.process.check()?;
+        let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
+        let found = self.handle.creation.find_or_create(&self.handle.engine, &names)?;
+        let keyspaces = found.into_iter().map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name));
+        Ok(keyspaces.collect())
     }
 
     /// The names of all keyspaces, sorted.

@@ -52,6 +52,7 @@ mod cleansing;
 mod collecting;
 mod commit;
 mod commit_queue;
+mod creation;
 mod database;
 mod database_id;
 mod engine;
