@@ -122,16 +122,23 @@ fn flush_and_compact_give_space_back() {
     place.ships(&text);
     let keys: Vec<String> = (0..19).map(|index| format!("{index:02}")).collect();
     let del: Vec<&str> = ["del", "ships.db"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    // Closing gives back what stands for much.
+    place.run(&del).ends(0);
+    let after = disk_use(&place, "ships.db");
+    assert!(after < 6 << 20, "{after} bytes");
+    // What stands for little waits in the log.
     for command in ["flush", "compact"] {
-        place.ships(&text);
+        let few: Vec<String> = (0..20).map(|index| format!("{index:02}")).collect();
+        let text: String = few.iter().map(|key| format!("{key}\t1\n")).collect();
+        place.feed(&["load", "few.db"], text.as_bytes()).ends(0);
+        let del: Vec<&str> =
+            ["del", "few.db"].into_iter().chain(few[1..].iter().map(String::as_str)).collect();
         place.run(&del).ends(0);
-        let said = place.run(&[command, "ships.db"]).ends(0);
-        let after = disk_use(&place, "ships.db");
-        assert!(said.out.starts_with("ships.db: 19 changes flushed from the log"), "{said:?}");
-        assert!(said.out.contains(" on the disk, ") && said.out.contains("MiB before"), "{said:?}");
-        assert!(after < 6 << 20, "{command}: {after} bytes: {said:?}");
-        assert_eq!(place.run(&["scan", "ships.db", "--count"]).ends(0).out, "1\n");
-        let checked = place.run(&["check", "ships.db"]).ends(0).out;
+        let said = place.run(&[command, "few.db"]).ends(0);
+        assert!(!said.out.starts_with("few.db: 0 ") && said.out.contains("changes flushed"), "{said:?}");
+        assert!(said.out.contains(" on the disk, ") && said.out.contains("iB before"), "{said:?}");
+        assert_eq!(place.run(&["scan", "few.db", "--count"]).ends(0).out, "1\n");
+        let checked = place.run(&["check", "few.db"]).ends(0).out;
         assert!(
             checked.contains(" 0 changes in 0 log pieces") && checked.contains(" 0 changes that"),
             "{checked}"
