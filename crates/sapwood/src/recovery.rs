@@ -34,7 +34,7 @@ use crate::store::version::Version;
 use crate::store::write_behind::WriteBehind;
 use crate::store::writer::Writer;
 use crate::wal::{self, Tail, WalWriter};
-use psync::{Access, Entry, FileId, Lock, LockKind, Read, Volume};
+use psync::{Access, Entry, FileId, Lock, LockKind, Volume};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     // Before there is a file `LOCK` in a directory that is none of ours.
     let entries = volume.list()?;
     if has_current(&entries) {
-        Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
+        Current::read(&*volume)?;
     } else if !options.may_create() || foreign(&entries).is_some() {
         return Err(missing(&*volume, &path)?);
     }
@@ -60,7 +60,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
         }
         create(&volume, &entries, options, &path)?;
     }
-    let current = Current::decode(&read_file(&*volume, current::FILE)?, &path)?;
+    let current = Current::read(&*volume)?;
     let slots: Arc<Slots> = Arc::default();
     let data_len = match volume.open(pager::FILE, Access::default()) {
         Err(psync::Error::NotFound { .. }) => {
@@ -163,20 +163,6 @@ fn foreign(entries: &[Entry]) -> Option<String> {
         others.len(),
         first.name
     ))
-}
-
-fn read_file(volume: &dyn Volume, name: &str) -> Result<Vec<u8>> {
-    let file = volume.open(name, Access::default())?;
-    // CURRENT is tiny. A large file is not ours, and its beginning tells.
-    let result = volume.len(file).and_then(|len| {
-        let mut bytes = vec![0; len.min(4096) as usize];
-        if !bytes.is_empty() {
-            volume.read(&mut [Read { file, offset: 0, buffer: &mut bytes }])?;
-        }
-        Ok(bytes)
-    });
-    volume.close(file)?;
-    Ok(result?)
 }
 
 /// Creates a new database. `CURRENT` comes last: a crash before that leaves only files that the next attempt
