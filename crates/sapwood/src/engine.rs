@@ -23,6 +23,7 @@ use crate::budget::{Budget, Need, Work};
 use crate::commit::{Commits, Log};
 use crate::error::{Error, Result};
 use crate::flush::FlushControl;
+use crate::len_estimate::len_estimate;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq_share::OpqShare;
 use crate::options::Shares;
@@ -278,12 +279,10 @@ impl Engine {
 
     pub fn len_estimate(&self, keyspace: KeyspaceId) -> u64 {
         let state = self.state.load();
-        let queued: u64 = state.queues().map(|queue| queue.count()).sum();
-        // Counts waiting changes as new records. That is right during a bulk load, which is when the estimate
-        // matters.
-        let waiting = queued + state.version.logs.totals().changes;
-        let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
-        if state.version.trees.len() == 1 { in_leaves + waiting } else { in_leaves }
+        len_estimate(&self.pager, &state, keyspace).unwrap_or_else(|error| {
+            tracing::warn!(%error, path = %self.path, "records were counted without changes on their way to the leaves");
+            state.version.trees.get(&keyspace).map_or(0, |tree| tree.len)
+        })
     }
 
     /// Locks the writer for exclusive work, and reserves the memory `need` for it, taken from the cache.

@@ -159,8 +159,12 @@ impl Keyspace {
         self.iter().next_back().transpose()
     }
 
-    /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact);
-    /// otherwise off by at most the number of changes in the operation queues and log areas.
+    /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact), and while no
+    /// more than some hundred changes wait in memory and in log areas.
+    ///
+    /// Otherwise a sample of the waiting changes is looked up, with a few hundred reads that go to the device together,
+    /// to find how many of them insert or remove a record; so it takes as long as a
+    /// [`Keyspace::multi_get`] of some hundred keys. The error is a few percent of the waiting changes.
     pub fn len_estimate(&self) -> u64 {
         self.handle.engine.len_estimate(self.id)
     }

@@ -58,6 +58,7 @@ mod database_id;
 mod engine;
 mod entries;
 mod error;
+mod even_sample;
 mod flush;
 mod foreseen;
 #[cfg(any(fuzzing, test))]
@@ -68,6 +69,7 @@ mod ingest;
 mod iter;
 mod key_bounds;
 mod keyspace;
+mod len_estimate;
 mod naps;
 mod node;
 mod operation;

@@ -12,10 +12,12 @@
 //! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
 
+use crate::even_sample::EvenSample;
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use crate::queue::empty_ranges::Keys;
 use crate::queue::map::{Entry, Map, Passed, Spare};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,6 +46,20 @@ pub(crate) enum Onward {
     End,
 }
 
+/// Changes in the sample of a queue.
+const SAMPLE: usize = 256;
+
+/// A change in the sample of a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampled {
+    pub key: Bytes,
+    pub seq: SeqNo,
+    /// Whether it is no removal.
+    pub is_value: bool,
+    /// How many changes it stands for.
+    pub weight: f64,
+}
+
 /// The operation queue.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]
@@ -52,6 +68,8 @@ pub(crate) struct Opq {
     count: AtomicU64,
     removals: AtomicU64,
     bytes: AtomicU64,
+    /// The keyspace, key and sequence number of changes, and whether they are no removals.
+    sample: Mutex<EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
 }
 
 impl Opq {
@@ -62,6 +80,7 @@ impl Opq {
             count: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            sample: Mutex::default(),
         }
     }
 
@@ -69,13 +88,16 @@ impl Opq {
     /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
     pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
         let (mut seq, mut bytes, mut removals) = (first_seq, 0, 0);
+        let mut sample = self.sample.lock();
         self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
             let place = (keyspace, key, seq);
+            sample.see(|| (keyspace, Bytes::copy_from_slice(key), seq, value.is_some()));
             seq += 1;
             bytes += key.len() + value.map_or(0, <[u8]>::len);
             removals += u64::from(value.is_none());
             (place, value)
         }));
+        drop(sample);
         // There is no other writer, so load and store suffice.
         self.bytes.store(self.bytes() + bytes as u64, Relaxed);
         self.removals.store(self.removals() + removals, Relaxed);
@@ -105,6 +127,19 @@ impl Opq {
     /// Number of changes that are removals.
     pub fn removals(&self) -> u64 {
         self.removals.load(Relaxed)
+    }
+
+    /// The changes of a keyspace in the queue's sample.
+    pub fn sample(&self, keyspace: KeyspaceId) -> Vec<Sampled> {
+        let sample = self.sample.lock();
+        let weight = sample.weight();
+        let of_it = sample.kept().iter().filter(|(of, ..)| *of == keyspace).cloned();
+        of_it.map(|(_, key, seq, is_value)| Sampled { key, seq, is_value, weight }).collect()
+    }
+
+    /// The sequence number of the newest change to a key.
+    pub fn newest_seq(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<SeqNo> {
+        self.entries.get((keyspace, key, SeqNo::MAX)).map(|entry| entry.key().2)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -74,6 +74,16 @@ pub(crate) fn multi_get<K: AsRef<[u8]>>(
     Ok(())
 }
 
+/// Like [`multi_get`], of the records in leaves, whatever log areas say about their keys.
+pub(crate) fn multi_get_in_leaves<K: AsRef<[u8]>>(
+    view: TreeView<'_>,
+    keys: &[K],
+    found: &mut dyn FnMut(usize, Bytes),
+) -> Result<()> {
+    // No area has so many pieces that should have a key.
+    descend_with(view, None, keys, usize::MAX, found).map(drop)
+}
+
 /// One descent with all keys. The first `tried` log pieces that should have a key are known not to have it.
 /// Returns the keys that the next piece did not have either.
 fn descend_with<K: AsRef<[u8]>>(

@@ -107,7 +107,6 @@ impl LogAreas {
     }
 
     /// All areas by block.
-    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<LogArea>)> {
         self.chunks.iter().flat_map(|chunk| chunk.iter().map(|(id, area)| (*id, area)))
     }
