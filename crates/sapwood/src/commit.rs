@@ -27,14 +27,16 @@
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
-use crate::batch::Durability;
-use crate::commit_queue::{Answer, CommitQueue, Lead, Parcel};
-use crate::engine::{Engine, Frozen, Panicked, State};
+pub(crate) mod queue;
+
+use crate::commit::queue::{Answer, CommitQueue, Lead, Parcel};
+use crate::db::batch::Durability;
+use crate::db::engine::{Engine, Frozen, Panicked, State};
+use crate::db::publish::With;
 use crate::error::{Error, Result};
 use crate::operation::{OperationRef, Operations, SeqNo};
-use crate::publish::With;
-use crate::queue::opq::Opq;
-use crate::store::edit::Edit;
+use crate::opq::Opq;
+use crate::version::edit::Edit;
 use crate::wal::WalWriter;
 use crate::watchdog;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -441,7 +443,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::commit_queue::Parcel;
+    use crate::commit::queue::Parcel;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Device, Simulated, Volume};

@@ -3,10 +3,10 @@
 //! or first sealed with the right lengths and checksums, without which a fuzzer would never get past them.
 
 use crate::database_id::DatabaseId;
-use crate::node::Node;
 use crate::operation::Operations;
-use crate::store::current::Current;
-use crate::store::manifest;
+use crate::storage::node::Node;
+use crate::version::current::Current;
+use crate::version::manifest;
 use crate::wal;
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ pub fn node(input: &[u8]) {
     let (sealed, bytes) = split(input);
     let mut bytes = bytes.to_vec();
     if sealed {
-        crate::node::seal(&mut bytes);
+        crate::storage::node::seal(&mut bytes);
     }
     if let Ok(node) = Node::decode(Bytes::from(bytes)) {
         for index in 0..node.count() {
@@ -31,7 +31,7 @@ pub fn node(input: &[u8]) {
             if node.name().is_inner() {
                 node.child(index);
             }
-            if node.level() == crate::node::PIECE {
+            if node.level() == crate::storage::node::PIECE {
                 node.change(index);
             }
         }
@@ -42,7 +42,7 @@ pub fn node(input: &[u8]) {
 pub fn manifest(input: &[u8]) {
     let (sealed, bytes) = split(input);
     let current = Current {
-        format: crate::store::current::FORMAT,
+        format: crate::version::current::FORMAT,
         database: DATABASE,
         manifest: 3,
         span: 1 << 20,

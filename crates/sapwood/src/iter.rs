@@ -12,11 +12,11 @@
 mod merge;
 mod queued;
 
-use crate::database::Handle;
-use crate::engine::State;
+use crate::cache::pager::Holding;
+use crate::db::database::Handle;
+use crate::db::engine::State;
 use crate::error::{Error, Result};
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::store::pager::Holding;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
 use bytes::Bytes;
@@ -258,9 +258,9 @@ fn is_empty(low: &Bound<Bytes>, high: &Bound<Bytes>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::queue::map::pages_of;
-    use crate::store::pager::Keep;
-    use crate::store::scan_lengths::Kind;
+    use crate::cache::pager::Keep;
+    use crate::cache::scan_lengths::Kind;
+    use crate::opq::map::pages_of;
     use crate::tree::range::{Direction, Leaves};
     use crate::tree::view::TreeView;
     use crate::{Database, Keyspace};

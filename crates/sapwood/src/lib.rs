@@ -38,70 +38,42 @@
 //! table holds the address of each node. A search for many keys descends level by level, with one parallel read
 //! per level (MPSearch). Range scans read ahead in parallel.
 
-mod address_space;
-mod advisor;
-#[cfg(test)]
-mod ahead_tests;
-mod backpressure;
-mod batch;
-mod beside;
-mod budget;
+mod background;
 mod bytecode;
-mod check;
-mod cleansing;
-mod collecting;
+mod cache;
 mod commit;
-mod commit_queue;
-mod creation;
-mod database;
 mod database_id;
-mod engine;
-mod entries;
+mod db;
 mod error;
 mod even_sample;
-mod flush;
-mod foreseen;
+mod flow;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod idle;
-mod ingest;
 mod iter;
-mod key_bounds;
-mod keyspace;
-mod len_estimate;
-mod naps;
-mod node;
+mod log_area;
 mod operation;
-mod opq_share;
+mod opq;
 mod options;
-mod publish;
-mod queue;
-mod recovery;
-mod removed;
-mod replay;
-mod rest;
-mod snapshot;
 mod source;
-mod space;
-mod stage_buffers;
+mod spawn;
 mod stats;
-mod store;
+mod storage;
 mod tree;
 mod value;
-mod version_thread;
+mod version;
 mod wal;
 mod watchdog;
 
-pub use batch::{Batch, Durability};
-pub use check::Checked;
-pub use database::Database;
+pub use db::batch::{Batch, Durability};
+pub use db::check::Checked;
+pub use db::database::Database;
+pub use db::key_bounds::KeyBounds;
+pub use db::keyspace::Keyspace;
+pub use db::snapshot::Snapshot;
 pub use error::{Error, Refusal, Result};
 pub use iter::Range;
-pub use key_bounds::KeyBounds;
-pub use keyspace::Keyspace;
 pub use options::Builder;
-pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 

@@ -1,9 +1,9 @@
 //! Options for opening a database. There are few; each has a unit, a range and an effect. What can be measured
 //! is not an option.
 
-use crate::address_space;
-use crate::database::Database;
+use crate::db::database::Database;
 use crate::error::{Error, Result};
+use crate::flow::address_space;
 use crate::tree::bupdate::NodeLen;
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
@@ -38,7 +38,7 @@ pub struct Builder {
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 const MEMORY_MIN: u64 = 4 << 20;
-/// The most bytes at which a queue counts as full. If no two entries share anything (`queue/map/memory.rs`, 64
+/// The most bytes at which a queue counts as full. If no two entries share anything (`opq/map/memory.rs`, 64
 /// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice
 /// as many bytes, which is half of that.
 const QUEUE_MAX: u64 = 2 << 30;
@@ -298,7 +298,7 @@ impl Builder {
     }
 }
 
-/// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::budget`] describes
+/// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::flow::memory`] describes
 /// the parts that are rebalanced at run time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {

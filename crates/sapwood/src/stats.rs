@@ -1,7 +1,8 @@
 //! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
-use crate::engine::Engine;
-use crate::store::manifest::{self, Manifest};
+use crate::db::engine::Engine;
+use crate::version::manifest;
+use crate::version::manifest::Manifest;
 use crate::wal;
 use psync::Counters;
 use serde::Serialize;

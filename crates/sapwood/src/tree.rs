@@ -2,19 +2,19 @@
 //! ids, and the version's mapping table knows the rest.
 
 pub(crate) mod bupdate;
+pub(crate) mod candidates;
+pub(crate) mod change;
+pub(crate) mod change_buffer;
 pub(crate) mod cleanse;
+pub(crate) mod cleansing_cursor;
+pub(crate) mod cleansing_prefetch;
 pub(crate) mod fan;
-pub(crate) mod held;
-pub(crate) mod incoming;
-pub(crate) mod logged;
+pub(crate) mod lookup;
 pub(crate) mod merge;
-pub(crate) mod merge_layers;
+pub(crate) mod merge_runs;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
 pub(crate) mod route;
 pub(crate) mod sample;
-pub(crate) mod search;
-pub(crate) mod sweep;
-pub(crate) mod sweep_ahead;
 pub(crate) mod view;

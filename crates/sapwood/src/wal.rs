@@ -41,23 +41,23 @@
 //! 2. Sequence numbers are consecutive, in the order of [`WalWriter::append`]. Those of retracted records are
 //!    reused.
 
-mod ahead;
 mod chain;
+mod closed_syncs;
 mod generation;
-mod old_syncs;
+mod mmap_appender;
 mod pending;
 mod reader;
 mod record;
-mod reservation;
 mod rewrite;
-mod stored;
-mod succession;
+mod rotation;
+mod tail_space;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod walker;
 mod window;
 mod writer;
+mod zeroing;
 
 pub(crate) use reader::{Tail, replay, replay_direct};
 pub(crate) use record::HEADER_LEN;

@@ -4,7 +4,7 @@
 //! 1. folders are what `FOLDERS` says, single low files what `LOW` says, and everything else in the crate
 //!    is a top-level file, which may use everything, or holds its tests;
 //! 2. a name that `lib.rs` re-exports counts as a use of the module that it comes from;
-//! 3. who may use the engine has tests (`tests.rs`) that may use everything: they open a database.
+//! 3. tests (`tests.rs`, `tests/`) of folders that may use `db` may use everything: they open a database.
 
 use crate::tokens::{self, Token};
 use crate::{File, Tree, Violation};
@@ -13,46 +13,41 @@ use std::collections::BTreeMap;
 const SOURCE: &str = "crates/sapwood/src/";
 
 /// The bottom: files that everyone may use, and that use only one another.
-const LOW: &[&str] = &[
-    "bytecode",
-    "database_id",
-    "entries",
-    "error",
-    "even_sample",
-    "node",
-    "operation",
-    "source",
-    "watchdog",
-];
+const LOW: &[&str] =
+    &["bytecode", "database_id", "error", "even_sample", "operation", "source", "spawn", "value", "watchdog"];
 
 /// What everyone may use besides: a top-level file of plain settings, and limits that `lib.rs` itself defines.
 const OPEN: &[&str] = &["options", "KEY_LEN_MAX"];
 
-/// A folder, and what it may use besides itself and `LOW`. The last ones are work that the engine does: above it, and not above one
-/// another.
+/// A folder, and what it may use besides itself and `LOW`. Each may use those above it in this list; the last ones hold the
+/// work of an open database, and are not above one another.
 const FOLDERS: &[(&str, &[&str])] = &[
-    ("queue", &[]),
+    ("opq", &[]),
     ("wal", &[]),
-    ("store", &[]),
-    ("tree", &["store", "queue"]),
-    ("iter", &["store", "queue", "tree", "engine", "database", "keyspace", "value"]),
-    ("cleansing", &["store", "tree", "budget", "engine", "publish", "space", "stage_buffers"]),
+    ("storage", &[]),
+    ("log_area", &["storage"]),
+    ("cache", &["storage", "log_area"]),
+    ("version", &["storage", "log_area", "cache"]),
+    ("tree", &["storage", "log_area", "cache", "version", "opq"]),
+    ("iter", &["cache", "opq", "tree", "db"]),
+    ("flow", &["storage", "log_area", "cache", "version", "tree", "opq", "commit", "db"]),
+    ("commit", &["version", "opq", "wal", "db"]),
+    ("background", &["storage", "log_area", "cache", "version", "tree", "opq", "commit", "flow", "db"]),
     (
-        "flush",
+        "db",
         &[
-            "store",
-            "queue",
+            "storage",
+            "log_area",
+            "cache",
+            "version",
             "tree",
-            "advisor",
-            "opq_share",
-            "beside",
-            "budget",
+            "iter",
+            "opq",
+            "wal",
             "commit",
-            "engine",
-            "idle",
-            "publish",
-            "space",
-            "stage_buffers",
+            "flow",
+            "background",
+            "stats",
         ],
     ),
 ];
@@ -82,7 +77,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             }
             None => continue,
         };
-        let opens_a_database = path.ends_with("/tests.rs") && above.contains(&"engine");
+        let is_of_tests = path.ends_with("/tests.rs") || path.contains("/tests/");
+        let opens_a_database = is_of_tests && above.contains(&"db");
         let tokens = tokens::of(&file.text);
         for (line, used) in uses(&tokens) {
             let used = origins.get(used).copied().unwrap_or(used);
@@ -160,32 +156,29 @@ mod tests {
 
     #[test]
     fn canary() {
-        let text = "use crate::error::Error;\nuse crate::{store::{A, B},\n  database::C};\n// crate::x\nfn f() { crate::Y }";
-        let found = whats("crates/sapwood/src/store/writer.rs", text);
+        let text = "use crate::error::Error;\nuse crate::{version::{A, B},\n  error::C};\n// crate::x\nfn f() { crate::Y }";
+        let found = whats("crates/sapwood/src/storage/writer.rs", text);
         assert_eq!(
             found,
-            [(3, "store uses crate::database".to_owned()), (5, "store uses crate::Y".to_owned())]
+            [(2, "storage uses crate::version".to_owned()), (5, "storage uses crate::Y".to_owned())]
         );
         let found = whats("crates/sapwood/src/error.rs", "use crate::tree::T;\nuse crate::bytecode::B;");
         assert_eq!(found, [(1, "error uses crate::tree".to_owned())]);
         let found = whats("crates/sapwood/src/wal.rs", "use super::super::x;");
         assert_eq!(found.len(), 1);
         assert_eq!(whats("crates/sapwood/src/new/x.rs", "").len(), 1, "a folder must be in the table");
-        for top in ["database.rs", "database/tests.rs", "database/tests/x.rs"] {
+        for top in ["stats.rs", "stats/tests.rs", "stats/tests/x.rs"] {
             assert_eq!(whats(&format!("crates/sapwood/src/{top}"), "use crate::tree::T;"), []);
         }
         assert_eq!(whats("crates/sapwood/src/wal/tests/x.rs", "use crate::tree::T;").len(), 1);
-        assert_eq!(whats("crates/sapwood/src/flush/tests.rs", "use crate::database::D;"), []);
-        assert_eq!(whats("crates/sapwood/src/store/tests.rs", "use crate::database::D;").len(), 1);
+        assert_eq!(whats("crates/sapwood/src/background/flush/tests.rs", "use crate::db::D;"), []);
+        assert_eq!(whats("crates/sapwood/src/storage/tests.rs", "use crate::db::D;").len(), 1);
         let tree = Tree::of(&[
-            (
-                "crates/sapwood/src/lib.rs",
-                "mod error; pub use error::{Error, Result}; pub use database::Database;",
-            ),
+            ("crates/sapwood/src/lib.rs", "mod error; pub use error::{Error, Result}; pub use db::Database;"),
             ("crates/sapwood/src/wal.rs", "fn f() -> crate::Result<crate::Database> {}"),
         ]);
         let found: Vec<_> = check(&tree).into_iter().map(|found| found.what).collect();
-        assert_eq!(found, ["wal uses crate::database"]);
-        assert_eq!(whats("crates/sapwood/src/tree/view.rs", "use crate::{queue, store::X, tree::Y};"), []);
+        assert_eq!(found, ["wal uses crate::db"]);
+        assert_eq!(whats("crates/sapwood/src/tree/view.rs", "use crate::{opq, version::X, tree::Y};"), []);
     }
 }

@@ -7,9 +7,9 @@ use crate::{Tree, Violation};
 /// the frames of nodes: a fifth less resident memory under many threads (docs/design.md); the tests of both run under Miri. The arena's adapter to LMDB: its bindings call opening a memory map unsafe.
 const ALLOWED: &[&str] = &[
     "crates/psync/src/",
-    "crates/sapwood/src/queue/map",
-    "crates/sapwood/src/store/frames.rs",
-    "crates/sapwood/src/store/frames/lists.rs",
+    "crates/sapwood/src/opq/map",
+    "crates/sapwood/src/storage/frames.rs",
+    "crates/sapwood/src/storage/frames/lists.rs",
     "crates/peers/src/allocator.rs",
     "crates/peers/src/store/lmdb.rs",
 ];

@@ -11,12 +11,12 @@
 //! 2. While a queue has passed over tombstones, each older record is looked up in it before it is returned.
 
 use super::queued::Queued;
-use crate::engine::{Engine, State};
+use crate::cache::pager::Holding;
+use crate::db::engine::{Engine, State};
 use crate::error::Result;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::queue::empty_ranges::successor;
-use crate::queue::opq::Change;
-use crate::store::pager::Holding;
+use crate::opq::Change;
+use crate::opq::empty_ranges::successor;
 use crate::tree::range::{Direction, Leaves, Step};
 use bytes::Bytes;
 use std::cmp::Ordering;

@@ -6,7 +6,7 @@
 //! 2. What is not listed, up to where tombstones are passed over, is not there or removed.
 
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::queue::opq::{Change, Onward, Opq};
+use crate::opq::{Change, Onward, Opq};
 use crate::tree::range::Direction;
 use bytes::Bytes;
 use std::collections::VecDeque;

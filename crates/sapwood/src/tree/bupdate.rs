@@ -26,17 +26,17 @@
 mod leaf;
 mod rise;
 
-use crate::entries::Entries;
+use crate::cache::pager::Gather;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
 use crate::operation::KeyspaceId;
-use crate::store::attempt::Attempt;
-use crate::store::pager::Gather;
-use crate::store::version::Tree;
+use crate::storage::entries::Entries;
+use crate::storage::node::{Node, NodeId};
+use crate::tree::change::Incoming;
 use crate::tree::fan::{Touched, fence_of};
-use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use crate::tree::view::TreeView;
+use crate::version::Tree;
+use crate::version::builder::Attempt;
 use bytes::Bytes;
 use leaf::Leaf;
 use mpsearch::{Visit, mpsearch};

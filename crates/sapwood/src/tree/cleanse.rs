@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The pieces of a few blocks are read and merged before those of the next are asked for. So the nodes read
-//! ahead ([`crate::tree::sweep_ahead`]) are used in the order in which they arrive, pieces and leaves of a
+//! ahead ([`crate::tree::cleansing_prefetch`]) are used in the order in which they arrive, pieces and leaves of a
 //! block together, and memory does not depend on the number of blocks.
 //!
 //! Invariants:
@@ -17,18 +17,18 @@
 //!    empties the areas, or the attempt fails.
 //! 2. A failed read ends the stream early, and is returned before anybody can publish the attempt.
 
+use crate::cache::pager::Gather;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, PIECE};
+use crate::log_area::LogArea;
 use crate::operation::OperationRef;
-use crate::store::attempt::Attempt;
-use crate::store::log_area::LogArea;
-use crate::store::pager::Gather;
+use crate::storage::node::{Node, NodeId, PIECE};
 use crate::tree::bupdate::{NodeLen, bupdate};
-use crate::tree::held::Held;
-use crate::tree::incoming::Incoming;
-use crate::tree::logged::Logged;
+use crate::tree::candidates::Logged;
+use crate::tree::change::Incoming;
+use crate::tree::change_buffer::Held;
 use crate::tree::merge::Merged;
 use crate::tree::view::TreeView;
+use crate::version::builder::Attempt;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;

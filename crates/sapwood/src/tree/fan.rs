@@ -5,7 +5,7 @@
 //! 1. Each key of the batch goes to one child, and children come in key order.
 //! 2. The leaves that a batch will rewrite are counted by the same rule by which they are rewritten.
 
-use crate::node::Node;
+use crate::storage::node::Node;
 use bytes::Bytes;
 use mpsearch::fan_out;
 use std::ops::Range;
@@ -81,9 +81,9 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries::Entries;
-    use crate::node::{Name, NodeId, encode};
     use crate::operation::KeyspaceId;
+    use crate::storage::entries::Entries;
+    use crate::storage::node::{Name, NodeId, encode};
 
     /// A node with children below 0, 10, 20, ...
     fn node(level: u8, children: u8) -> Node {

@@ -4,8 +4,8 @@
 //!
 //! Invariant: each key comes out once, with its change in the newest piece that has it.
 
-use crate::node::Node;
-use crate::tree::incoming::Incoming;
+use crate::storage::node::Node;
+use crate::tree::change::Incoming;
 use std::rc::Rc;
 
 /// Position of a change. Ordered by rank; of equal ranks the newest piece comes first.
@@ -94,9 +94,9 @@ fn rank(key: &[u8], skip: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries::Entries;
-    use crate::node::{Name, NodeId, PIECE, change_payload, encode};
     use crate::operation::KeyspaceId;
+    use crate::storage::entries::Entries;
+    use crate::storage::node::{Name, NodeId, PIECE, change_payload, encode};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@
 //! 2. Its next change is right as long as all pieces that may have a key up to that one have been added. The
 //!    search takes no change that lies beyond the leaves whose pieces were added.
 
-use crate::node::{Node, NodeId};
-use crate::queue::opq::Change;
+use crate::opq::Change;
+use crate::storage::node::{Node, NodeId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};

@@ -7,11 +7,11 @@
 //!    [`FAN_OUT_MIN`] in an inner node, without which a tree of very long separators would never end in one root.
 //! 3. At most a little more than three nodes' worth of entries waits here, however long the stream is.
 
-use crate::entries::Entries;
 use crate::error::Result;
-use crate::node::{ChildPayload, HEADER, Node, NodeId};
 use crate::operation::KeyspaceId;
-use crate::store::attempt::Attempt;
+use crate::storage::entries::Entries;
+use crate::storage::node::{ChildPayload, HEADER, Node, NodeId};
+use crate::version::builder::Attempt;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;

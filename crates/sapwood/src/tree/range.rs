@@ -17,13 +17,13 @@ mod read_ahead;
 
 pub(crate) use path::Direction;
 
+use crate::cache::pager::Pager;
 use crate::error::Result;
-use crate::node::Node;
 use crate::operation::KeyspaceId;
-use crate::store::frames::memory_of;
-use crate::store::pager::Pager;
-use crate::store::version::Version;
+use crate::storage::frames::memory_of;
+use crate::storage::node::Node;
 use crate::tree::overlay::{Overlay, within};
+use crate::version::Version;
 use bytes::Bytes;
 use group::Arrived;
 use path::Course;

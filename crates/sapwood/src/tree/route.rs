@@ -29,26 +29,26 @@
 //! 3. The changes that wait in memory for the leaves exceed the budget by one block at most.
 //! 4. A routing that goes ahead writes nothing but new log pieces.
 
-pub(crate) mod aside;
 pub(super) mod cut;
+pub(crate) mod deferred;
 
+use crate::cache::pager::Gather;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
+use crate::log_area::LAYERS_MAX;
+use crate::log_area::read_cost::price;
 use crate::operation::{KeyspaceId, OperationRef};
-use crate::store::attempt::Attempt;
-use crate::store::log_area::LAYERS_MAX;
-use crate::store::pager::Gather;
-use crate::store::rent::price;
-use crate::store::version::Tree;
+use crate::storage::node::{Node, NodeId};
+use crate::tree::change_buffer::Held;
 use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::tree::cleansing_cursor::{Due, LogBytes, Sweep, Urgency};
 use crate::tree::fan::{Touched, divide, fence_of};
-use crate::tree::held::Held;
 use crate::tree::sample::Sample;
-use crate::tree::sweep::{Due, LogBytes, Sweep, Urgency};
 use crate::tree::view::TreeView;
-use aside::Aside;
+use crate::version::Tree;
+use crate::version::builder::Attempt;
 use bytes::Bytes;
 use cut::{cut, logged_len};
+use deferred::Aside;
 use mpsearch::{Visit, mpsearch};
 use std::iter::Peekable;
 use std::ops::Range;

@@ -5,13 +5,13 @@
 //!
 //! Invariant: keys are copied, so that they keep nothing else in memory.
 
+use crate::cache::pager::Pager;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
 use crate::operation::{KeyspaceId, OperationRef};
-use crate::store::pager::Pager;
-use crate::store::version::Version;
-use crate::tree::search::multi_get;
+use crate::tree::lookup::multi_get;
 use crate::tree::view::TreeView;
+use crate::version::Version;
 use bytes::Bytes;
 
 /// Keys of a sample (count): as many reads, which go to the device together.

@@ -4,13 +4,13 @@
 //! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the
 //! disk says.
 
+use crate::cache::pager::{Coming, Gather, Keep, Pager};
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId, PIECE};
+use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
-use crate::store::log_area::LogArea;
-use crate::store::mapping_table::Address;
-use crate::store::pager::{Coming, Gather, Keep, Pager};
-use crate::store::version::Version;
+use crate::storage::mapping_table::Address;
+use crate::storage::node::{Node, NodeId, PIECE};
+use crate::version::Version;
 use bytes::Bytes;
 use psync::AlignedBuffer;
 use std::sync::Arc;

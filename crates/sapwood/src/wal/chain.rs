@@ -11,7 +11,8 @@
 use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
 use super::walker::Follow;
-use super::window::{self, Open};
+use super::window;
+use super::window::Open;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window};

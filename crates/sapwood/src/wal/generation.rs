@@ -9,8 +9,8 @@
 use super::chain::{holds_no_record, read_header};
 use super::file_name;
 use super::record::{Flaw, HEADER_LEN, Header, Lsn};
-use super::reservation::Reservation;
 use super::window;
+use super::zeroing::Reservation;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
 use psync::{Access, FileId, Volume, Write};

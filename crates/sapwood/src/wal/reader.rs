@@ -7,7 +7,8 @@
 use super::chain::{chain, newest_sound};
 use super::record::{Flaw, HEADER_LEN, Head, Lsn};
 use super::walker::{Follow, Found, Walker};
-use super::window::{self, Open, Witness, missing_file};
+use super::window;
+use super::window::{Open, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@
 //! Invariant: a lone leaf has exactly one record, with the key that the block's node has for it.
 
 use crate::error::Result;
-use crate::node::{Node, NodeId};
+use crate::storage::node::{Node, NodeId};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 

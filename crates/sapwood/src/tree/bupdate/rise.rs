@@ -12,9 +12,9 @@
 
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
-use crate::node::{Node, NodeId};
+use crate::storage::node::{Node, NodeId};
+use crate::tree::change::Incoming;
 use crate::tree::fan;
-use crate::tree::incoming::Incoming;
 use crate::tree::pack::{Child, Packer};
 use bytes::Bytes;
 use std::collections::HashSet;

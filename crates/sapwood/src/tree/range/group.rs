@@ -5,10 +5,10 @@
 //! 1. All pieces that may have a key of a leaf's range are in its group, or in an earlier one.
 //! 2. A search pays for a block's pieces when it looks them up, whether they are in the cache or not.
 
+use crate::cache::pager::Coming;
 use crate::error::Result;
-use crate::node::{Node, NodeId, PIECE};
-use crate::store::node_reader::Leave;
-use crate::store::pager::Coming;
+use crate::storage::node::{Node, NodeId, PIECE};
+use crate::storage::reader::Leave;
 use crate::tree::overlay::Place;
 use crate::tree::range::path::{Course, Path};
 use psync::AlignedBuffer;

@@ -7,7 +7,7 @@
 //! ```
 //! The paper's prange reads PioMax leaves at a time (VLDB 2011, section 3.1.3). A short walk would then pay
 //! for leaves that it does not need. So the size of a group follows from how long walks of this kind have
-//! been ([`ScanLengths`](crate::store::scan_lengths)); if that is unknown, groups double. A group that is
+//! been ([`ScanLengths`](crate::cache::scan_lengths)); if that is unknown, groups double. A group that is
 //! needed now continues into the next block if that is worth reading the pieces there. As long as the walk
 //! finds everything in the cache, a group is what the cache has.
 //!
@@ -19,9 +19,9 @@
 //!    single leaf.
 //! 3. An error behind leaves that were chosen already is returned in place of the next group.
 
+use crate::cache::scan_lengths::BYTES_A_ROUND;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeId};
-use crate::store::scan_lengths::BYTES_A_ROUND;
+use crate::storage::node::{Node, NodeId};
 use crate::tree::range::group::{Group, Pieces};
 use crate::tree::range::path::{Beginning, Course, Path};
 use mpsearch::ReadAhead;

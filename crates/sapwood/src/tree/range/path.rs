@@ -5,16 +5,16 @@
 //! 2. The log pieces that a leaf needs are known before the leaf is returned: those that may have a key up to
 //!    the far end of the leaf's range. A piece that several leaves need is returned for the first of them.
 
+use crate::cache::pager::Pager;
+use crate::cache::scan_lengths::Kind;
 use crate::error::Result;
-use crate::node::{Node, NodeId};
+use crate::log_area::LogArea;
+use crate::log_area::read_cost::{BYTES_A_PIECE, Needed, Next};
 use crate::operation::KeyspaceId;
-use crate::store::log_area::LogArea;
-use crate::store::mapping_table::Position;
-use crate::store::pager::Pager;
-use crate::store::rent::{BYTES_A_PIECE, Needed, Next};
-use crate::store::scan_lengths::Kind;
-use crate::store::version::Version;
+use crate::storage::mapping_table::Position;
+use crate::storage::node::{Node, NodeId};
 use crate::tree::view::TreeView;
+use crate::version::Version;
 use bytes::Bytes;
 use std::ops::{Bound, Range};
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //! Invariants:
 //! 1. Behind the group that is needed now at most [`FLIGHTS`] groups are asked for. No more of them is in
 //!    flight than fits the memory for read buffers that are kept idle (see
-//!    [`NodeReader`](crate::store::node_reader::NodeReader)).
+//!    [`NodeReader`](crate::storage::reader::NodeReader)).
 //! 2. The error of a group is returned when the walk reaches the group: not before, and never if the walk
 //!    ends before.
 //! 3. A walk that rests at a leaf holds no buffers but those of the groups that were begun.

@@ -3,10 +3,10 @@
 //!
 //! Invariant: the pieces hold all changes, in order, and the fence between two pieces divides their keys.
 
-use crate::node::entry_len;
 use crate::operation::OperationRef;
-use crate::store::attempt::Piece;
+use crate::storage::node::entry_len;
 use crate::tree::pack::separator_len;
+use crate::version::builder::Piece;
 
 /// Bytes of a change in a log piece.
 pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {

@@ -4,9 +4,9 @@
 use super::{DATABASE, read};
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
+use crate::wal::mmap_appender::Sizes;
 use crate::wal::record::HEADER_LEN;
-use crate::wal::reservation::Steps;
-use crate::wal::stored::Sizes;
+use crate::wal::zeroing::Steps;
 use crate::wal::{Record, WalWriter, file_name};
 use bytes::Bytes;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};

@@ -6,7 +6,7 @@ use super::edit_file;
 use crate::error::{Error, Result};
 use crate::wal::reader::list;
 use crate::wal::record::{HEAD_LEN, HEADER_LEN};
-use crate::wal::reservation::Steps;
+use crate::wal::zeroing::Steps;
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Volume};

@@ -3,8 +3,8 @@
 
 use super::DATABASE;
 use crate::error::{Error, Result};
-use crate::wal::reservation::Steps;
-use crate::wal::stored::Sizes;
+use crate::wal::mmap_appender::Sizes;
+use crate::wal::zeroing::Steps;
 use crate::wal::{Record, Tail, WalWriter, file_name, replay};
 use bytes::Bytes;
 use psync::{Access, Device, Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};

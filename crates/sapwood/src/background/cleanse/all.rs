@@ -1,0 +1,61 @@
+//! Cleanses all blocks, or those from a given key on: for [`Database::compact`](crate::Database::compact), and
+//! at the start of an ingestion.
+
+use crate::background::garbage_collection::Patience;
+use crate::db::engine::Engine;
+use crate::db::publish::Trees;
+use crate::error::Result;
+use crate::flow::memory::Need;
+use crate::operation::KeyspaceId;
+use crate::storage::writer::Writer;
+use crate::tree::candidates;
+use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
+use crate::tree::view::TreeView;
+use crate::version::builder::Attempt;
+use bytes::Bytes;
+use std::sync::Arc;
+
+impl Engine {
+    /// The maximum memory for cleansing now: no more data is on its way to the leaves than log areas hold.
+    pub fn cleansing_max(&self) -> Need {
+        let logged = self.state.load().version.logs.totals().bytes;
+        self.shares.work(logged.min(ON_THE_WAY), u64::MAX)
+    }
+
+    /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
+    pub fn cleanse_all(&self) -> Result<()> {
+        let _work = self.work(self.cleansing_max());
+        let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
+        for keyspace in keyspaces {
+            let mut from = Some(Bytes::new());
+            while let Some(at) = from.take() {
+                let mut guard = self.writer(Need::default())?;
+                let writer = guard.get()?;
+                from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
+            }
+        }
+        self.flush.notify();
+        Ok(())
+    }
+
+    /// Cleanses some blocks at and above `from`. Returns where to continue.
+    pub fn cleanse_some(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        from: Bytes,
+    ) -> Result<Option<Bytes>> {
+        let base = Arc::clone(&self.state.load().version);
+        let budget = self.cleansing_portion(base.live_bytes());
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
+        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let (blocks, next) = candidates::next(view, from, budget)?;
+        if !blocks.is_empty() {
+            to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
+            self.commit_attempt(attempt, Trees::Same)?;
+            drop(base);
+            self.tidy_up(writer, Patience::AtRest)?;
+        }
+        Ok(next)
+    }
+}

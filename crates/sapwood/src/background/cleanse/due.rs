@@ -1,0 +1,196 @@
+//! Cleanses what a flush found due, after its queue is in the trees. If the next queue is frozen meanwhile, it
+//! is appended ahead on another thread.
+//!
+//! While hardly anyone writes, this takes its time: the next flush is far away, and readers, if any, use the
+//! device too.
+//!
+//! Invariants:
+//! 1. The next frozen queue, once it has been appended ahead as far as possible, and closing wait for at most
+//!    one portion.
+//! 2. Everything that was started beside the cleansing has ended when it ends.
+
+use crate::background::garbage_collection::Patience;
+use crate::background::prefetch_memory::StageBuffers;
+use crate::background::space::{DUE_MAX, PORTION};
+use crate::db::engine::Engine;
+use crate::db::publish::Trees;
+use crate::error::Result;
+use crate::log_area::read_cost::price;
+use crate::storage::writer::Writer;
+use crate::tree::candidates::{Logged, Paid};
+use crate::tree::cleanse::to_leaves;
+use crate::tree::cleansing_cursor::Due;
+use crate::tree::cleansing_prefetch::sweep_ahead;
+use crate::tree::view::{Block, TreeView};
+use crate::version::builder::Attempt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// While hardly anyone writes, but someone reads or writes, rest this many times as long as a portion took
+/// before the next one.
+const RESTS: u32 = 4;
+
+/// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.
+const ALONE: usize = 64;
+
+impl Engine {
+    /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
+    /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the sweep
+    /// finds them due again.
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
+        self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[Due], Writer)>).0
+    }
+
+    /// Like `cleanse_due`. But when the next queue is frozen, it starts `goes_ahead` with a writer of its own
+    /// and the blocks left then, and continues cleansing until that ends. Returns the result of `goes_ahead`,
+    /// if it was started and did not panic, and how long this thread waited for it with nothing left to
+    /// cleanse. Data read ahead into `buffers` is dropped at the end; their memory stays with the owner.
+    pub fn cleanse_due_beside<'e, T: Send>(
+        &'e self,
+        writer: &mut Writer,
+        due: &mut &[Due],
+        buffers: &mut Option<StageBuffers<'e>>,
+        mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
+    ) -> (Result<()>, Option<(T, Duration)>) {
+        // During a flush other work waits, so portions may be large. Other callers have time.
+        let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
+        if !self.flush.in_background() || due.is_empty() {
+            return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
+        }
+        let (stage, limit) = (&self.pager.stage, self.shares.stage);
+        let kept = buffers.get_or_insert_with(|| self.stage_buffers());
+        kept.keep_for(due.iter().map(|due| due.leaves).sum());
+        std::thread::scope(|scope| {
+            let open = stage.open(limit);
+            let version = || Arc::clone(&self.state.load().version);
+            let all = *due;
+            let work = move || sweep_ahead(stage, &self.pager, all, version, limit);
+            // If no thread can be started, nothing is read ahead.
+            let thread = std::thread::Builder::new().name("sapwood-ahead".into());
+            let reader = thread.spawn_scoped(scope, work).ok();
+            let mut begun: Option<ScopedJoinHandle<'_, T>> = None;
+            let result = self.cleanse_in_turn(writer, due, most, |writer, left| {
+                if let Some(goes_ahead) = goes_ahead.take() {
+                    let another = writer.beside();
+                    let thread = std::thread::Builder::new().name("sapwood-append".into());
+                    // If no thread can be started, this is done later.
+                    begun = thread.spawn_scoped(scope, move || goes_ahead(left, another)).ok();
+                }
+                begun.as_ref().is_none_or(ScopedJoinHandle::is_finished)
+            });
+            let began = Instant::now();
+            let end = begun.and_then(|begun| begun.join().ok());
+            let waited = began.elapsed();
+            drop(open);
+            // If the reader panicked, nothing was read ahead.
+            reader.map(ScopedJoinHandle::join);
+            (result, end.map(|end| (end, waited)))
+        })
+    }
+
+    /// Cleanses portion by portion. Once a queue is frozen, asks before each portion whether to stop for it.
+    fn cleanse_in_turn<'d>(
+        &self,
+        writer: &mut Writer,
+        due: &mut &'d [Due],
+        most: u64,
+        mut comes_first: impl FnMut(&Writer, &'d [Due]) -> bool,
+    ) -> Result<()> {
+        self.pace.expect(due.iter().map(|due| due.leaves).sum());
+        // Per portion; less while there is little space.
+        let mut limit = most;
+        // So many are cleansed one by one.
+        let mut alone = 0;
+        let seen = || (self.pager.waited_for(), self.visible());
+        let mut before = seen();
+        while !due.is_empty()
+            && !self.flush.stops()
+            && (self.state.load().frozen.is_none() || !comes_first(writer, due))
+        {
+            self.check_writable()?;
+            let began = Instant::now();
+            let undone = *due;
+            let tried = if alone > 0 { &undone[..1] } else { undone };
+            let cleansed = self.cleanse_portion(writer, tried, limit).map(|left| tried.len() - left.len());
+            *due = match cleansed {
+                // What dies with a small portion makes room for the next.
+                Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
+                    self.make_room();
+                    limit = *PORTION.start();
+                    continue;
+                }
+                // All but the block that cannot be read.
+                Err(error) if error.is_of_reading() && alone == 0 => {
+                    tracing::error!(%error, path = %self.path, "blocks are cleansed one by one");
+                    alone = ALONE;
+                    continue;
+                }
+                Err(error) if error.is_of_reading() => {
+                    tracing::error!(%error, path = %self.path, "a block is not cleansed");
+                    &undone[1..]
+                }
+                done => &undone[done?..],
+            };
+            alone = alone.saturating_sub(1);
+            limit = limit.saturating_mul(2).min(most);
+            if let Some(next) = due.first() {
+                self.pager.stage.pass((next.keyspace, next.low.clone()));
+            }
+            let took = began.elapsed();
+            self.tidy_up(writer, Patience::AtWork)?;
+            let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
+            if self.flush.in_background() && is_somebody_there && !due.is_empty() {
+                self.rest_beside_readers(Self::rest_after(RESTS, took));
+            }
+        }
+        Ok(())
+    }
+
+    /// Cleanses the first of the due blocks, writing at most about `limit` bytes. Returns the blocks that are
+    /// left.
+    pub fn cleanse_portion<'d>(
+        &self,
+        writer: &mut Writer,
+        mut due: &'d [Due],
+        limit: u64,
+    ) -> Result<&'d [Due]> {
+        let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
+        let base = Arc::clone(&self.state.load().version);
+        let budget = self.cleansing_portion_of(base.live_bytes(), limit);
+        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
+        let mut bytes = 0;
+        while let Some((next, rest)) = due.split_first()
+            && next.keyspace == keyspace
+            && bytes < budget
+        {
+            due = rest;
+            // The block may have been cleansed meanwhile.
+            if let Some(Block { id, .. }) = view.block_at(&next.low)?
+                && let Some(area) = view.log(id)
+                && blocks.last().is_none_or(|last| last.block != id)
+            {
+                bytes += next.leaves + area.bytes();
+                let price = price(next.leaves, area.bytes(), area.layer_count());
+                if next.is_wanted && area.rent().has_reached(price) {
+                    paid.push(Paid { area: Arc::clone(area), price });
+                }
+                blocks.push(Logged { block: id, area: Arc::clone(area) });
+            }
+        }
+        let count = blocks.len() as u64;
+        if count == 0 {
+            return Ok(due);
+        }
+        let tell = |bytes| self.pace.wrote(bytes);
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
+        to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
+        self.commit_attempt(attempt, Trees::Same)?;
+        self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
+        self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
+        self.flush.counters.portions.fetch_add(1, Relaxed);
+        Ok(due)
+    }
+}

@@ -1,0 +1,62 @@
+//! Cleanses blocks that scans have paid for, or merges their layers: one portion of the listed blocks.
+//! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is paid.
+
+use crate::background::garbage_collection::Patience;
+use crate::db::engine::Engine;
+use crate::db::publish::Trees;
+use crate::error::Result;
+use crate::storage::mapping_table::Position;
+use crate::storage::node::NodeId;
+use crate::storage::writer::Writer;
+use crate::tree::candidates;
+use crate::tree::candidates::PaidBlocks;
+use crate::tree::cleanse::to_leaves;
+use crate::tree::merge_runs::to_one_layer;
+use crate::tree::view::TreeView;
+use crate::version::builder::Attempt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Engine {
+    /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. See
+    /// [`Engine::or_poison`].
+    pub fn cleanse_listed_or_poison(
+        &self,
+        writer: &mut Writer,
+        listed: &mut impl Iterator<Item = (Position, NodeId)>,
+    ) -> Result<()> {
+        self.or_poison(|| self.cleanse_listed(writer, listed))
+    }
+
+    fn cleanse_listed(
+        &self,
+        writer: &mut Writer,
+        listed: &mut impl Iterator<Item = (Position, NodeId)>,
+    ) -> Result<()> {
+        let base = Arc::clone(&self.state.load().version);
+        let write = self.cleansing_portion(base.live_bytes());
+        let listed = &mut listed.map(|(_, block)| block);
+        let chosen = candidates::paid(&self.pager, &base, listed, write, self.shares.hold)?;
+        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
+        let (mut paid, mut merged) = (Vec::new(), Vec::new());
+        for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
+            let view = TreeView { pager: &self.pager, version: &base, keyspace };
+            if !cleansed.blocks.is_empty() {
+                to_leaves(view, &mut attempt, cleansed.blocks, self.shares.node_len)?;
+            }
+            to_one_layer(view, &mut attempt, &of_tree.blocks)?;
+            paid.extend(cleansed.paid);
+            merged.extend(of_tree.paid);
+        }
+        if !paid.is_empty() || !merged.is_empty() {
+            self.commit_attempt(attempt, Trees::Same)?;
+            let counters = &self.flush.counters;
+            counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
+            counters.cleansed_for_scans(&self.pager.rents, &paid);
+            counters.merged_for_scans(&self.pager.rents, &merged);
+            drop(base);
+            self.tidy_up(writer, Patience::AtWork)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! Collecting: runs the [collector](garbage_collection) in portions, so that dead space stays within its target.
+//!
+//! ```text
+//! flush or cleansing ends ─▶ tidy_up: portion ─▶ portion ─▶ … ─▶ within the target, or writers wait and it is bearable
+//! nobody writes ───────────▶ collect_the_rest: portion ─▶ portion ─▶ … ─▶ within the target, or a flush is due   (crate::background::idle)
+//! ```
+//!
+//! Invariants:
+//! 1. A portion that finds no space is tried again with the poorest segments only: these take the least space, and free
+//!    the most for it.
+//! 2. A segment with a node that cannot be read is left alone for [`LEFT_ALONE`], and everything else goes on.
+
+use crate::background::garbage_collection;
+use crate::background::garbage_collection::{Failed, Patience, Reading, Spared};
+use crate::background::space::{PORTION, portion};
+use crate::db::engine::Engine;
+use crate::db::publish::Trees;
+use crate::error::Result;
+use crate::flow::memory::Need;
+use crate::storage::writer::Writer;
+use crate::version::Version;
+use crate::version::builder::Attempt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Snapshots matter if older versions hold this fraction (1/8) more granules than there are, and a few: some segments of
+/// a small database. Less is what readers hold for a moment.
+const HELD: usize = 8;
+const FEW_GRANULES: usize = 32;
+/// How long a segment is left alone that could not be read. It may have been an outage.
+const LEFT_ALONE: Duration = Duration::from_secs(600);
+
+impl Engine {
+    /// Whether snapshots keep much that has died since, so that copies of nodes free nothing.
+    pub fn is_much_held(&self) -> bool {
+        let granules = self.state.load().version.segments.granules();
+        self.slots.used() > granules + granules / HELD + FEW_GRANULES
+    }
+
+    fn spared(&self) -> Spared {
+        let mut unreadable = self.unreadable.lock();
+        unreadable.retain(|_, found| found.elapsed() < LEFT_ALONE);
+        let unreadable = unreadable.keys().copied().collect();
+        Spared { unreadable, held: self.is_much_held() }
+    }
+
+    /// Whether there is more dead space than `patience` tolerates.
+    pub fn has_to_collect(&self, patience: Patience) -> bool {
+        garbage_collection::excess(&self.state.load().version, patience, &self.spared()) > 0
+    }
+
+    /// The maximum memory that the collector takes.
+    pub fn collecting_max(&self) -> Need {
+        self.shares.work(0, u64::MAX)
+    }
+
+    /// Whether anyone waits for the collector: a writer, or the thread that closes the database.
+    fn is_hurried(&self) -> bool {
+        self.flush.stops() || self.are_writers_pressed()
+    }
+
+    /// Copies live nodes out of some of the segments with the least live data, `most` bytes at most; less if there is no
+    /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
+    /// within its target, or within a looser bound while anyone waits, nor if something could not be read.
+    pub fn collect_some(&self, writer: &mut Writer, patience: Patience, most: &mut u64) -> Result<bool> {
+        let base = Arc::clone(&self.state.load().version);
+        let patience = if self.is_hurried() { Patience::InAHurry } else { patience };
+        loop {
+            let budget = portion(base.live_bytes()).min(self.flush.shortage.limit()).min(*most);
+            let victims = garbage_collection::choose(&base, patience, budget, &self.spared());
+            if victims.is_empty() {
+                return Ok(false);
+            }
+            let emptied = match self.empty(writer, &base, &victims, Reading::Together) {
+                Err(Failed::Reading(..)) => self.empty(writer, &base, &victims, Reading::OneByOne),
+                done => done,
+            };
+            match emptied {
+                Err(Failed::Other(error)) if error.is_disk_full() && budget > *PORTION.start() => {
+                    self.make_room();
+                    *most = *PORTION.start();
+                }
+                Err(Failed::Other(error)) => return Err(error),
+                // If all can be read the next time, it was an outage, which may last.
+                Err(Failed::Reading(segment, error)) => {
+                    tracing::error!(%error, path = %self.path, segment, "dead space is not collected there for now");
+                    self.unreadable.lock().insert(segment, Instant::now());
+                    return Ok(false);
+                }
+                Ok(()) => {
+                    self.reclaim_by_steps(false);
+                    *most = most.saturating_mul(2);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Copies the live nodes of these segments.
+    fn empty(
+        &self,
+        writer: &mut Writer,
+        base: &Arc<Version>,
+        victims: &[u64],
+        reading: Reading,
+    ) -> std::result::Result<(), Failed> {
+        let tell = |bytes| self.pace.copied(bytes);
+        let mut attempt = Attempt::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
+        garbage_collection::evacuate(&mut attempt, victims, reading)?;
+        let bytes = attempt.bytes();
+        self.commit_attempt(attempt, Trees::Same).map_err(Failed::Other)?;
+        self.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
+    /// writers are pressed.
+    pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
+        let mut most = u64::MAX;
+        while self.collect_some(writer, patience, &mut most)? {}
+        self.reclaim_by_steps(false);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::background::cleanse::tests::{cleansed, cleansed_on, damage, with_due};
+    use crate::background::garbage_collection::allowance_of;
+    use crate::cache::pager::Gather;
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
+
+    #[test]
+    fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
+        for (records, is_bearable) in [(80_000, true), (200_000, false)] {
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
+            let engine = &db.handle.engine;
+            // The flushing thread waits for the writer as long as this thread has it.
+            let mut guard = engine.writer(Need::default()).unwrap();
+            let writer = guard.get().unwrap();
+            let mut left = &due[..];
+            while !left.is_empty() {
+                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap();
+            }
+            let is_within = |patience| {
+                let version = &engine.state.load().version;
+                version.used_bytes() <= allowance_of(version, patience)
+            };
+            let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
+            assert!(!is_within(Patience::AtRest));
+            assert_eq!(is_within(Patience::InAHurry), is_bearable);
+            keyspace.insert("key", "value").unwrap();
+            assert!(!engine.are_writers_pressed());
+            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            assert!(engine.are_writers_pressed());
+            let (before, dirty) = (collected(), engine.slots.dirty_count());
+            engine.tidy_up(writer, Patience::AtRest).unwrap();
+            // What is more than bearable is collected nevertheless, and no more.
+            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
+            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtRest));
+            // And the rest when nobody is pressed any more.
+            drop(guard);
+            db.flush().unwrap();
+            assert!(is_within(Patience::AtWork));
+        }
+    }
+
+    #[test]
+    fn who_closes_does_not_wait_for_the_collector_where_the_space_is_bearable() {
+        for stops in [true, false] {
+            let db = cleansed(80_000);
+            let engine = &db.handle.engine;
+            if stops {
+                engine.flush.stop();
+            }
+            let mut guard = engine.writer(Need::default()).unwrap();
+            engine.tidy_up(guard.get().unwrap(), Patience::AtRest).unwrap();
+            drop(guard);
+            assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
+        }
+    }
+
+    /// Readers would have to read it once more only because it lies elsewhere.
+    #[test]
+    fn what_is_cached_stays_so_when_the_collector_moves_it() {
+        let db = cleansed(80_000);
+        let engine = &db.handle.engine;
+        let version = || Arc::clone(&engine.state.load().version);
+        let (before, pager) = (version(), &engine.pager);
+        let mut nodes: Vec<_> = before.table.iter().collect();
+        nodes.sort_unstable_by_key(|(_, address)| address.position);
+        let leaves: Vec<_> = nodes.iter().copied().step_by(20).collect();
+        for ((_, address), leaf) in
+            leaves.iter().zip(pager.fetch(&before.segments, &leaves, Gather::Runs).unwrap())
+        {
+            pager.admit(address.position, leaf);
+        }
+        let is_cached: Vec<_> = nodes.iter().map(|(_, old)| pager.cached(*old).is_some()).collect();
+        let cached = is_cached.iter().filter(|is_cached| **is_cached).count();
+        assert!(cached >= leaves.len() && cached * 2 < nodes.len(), "{cached} of {}", nodes.len());
+        let all: Vec<_> = before.segments.iter().map(|entry| entry.segment.number).collect();
+        let mut guard = engine.writer(Need::default()).unwrap();
+        let bytes = pager.cache.bytes();
+        for succeeds in [false, true] {
+            let mut attempt = Attempt::begin(version(), pager, guard.get().unwrap());
+            garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
+            if succeeds {
+                engine.commit_attempt(attempt, Trees::Same).unwrap();
+            } else {
+                drop(attempt);
+            }
+            assert_eq!(pager.cache.bytes(), bytes);
+        }
+        let after = version();
+        for ((id, old), is_cached) in nodes.into_iter().zip(is_cached) {
+            let new = after.table.address(id).unwrap();
+            assert!(new.position != old.position && pager.cached(old).is_none());
+            assert_eq!(pager.cached(new).is_some(), is_cached);
+        }
+    }
+
+    fn version(db: &Database) -> Arc<Version> {
+        Arc::clone(&db.handle.engine.state.load().version)
+    }
+
+    fn tidy_up(db: &Database) -> Result<()> {
+        let engine = &db.handle.engine;
+        let mut guard = engine.writer(Need::default())?;
+        engine.or_poison(|| engine.tidy_up(guard.get()?, Patience::AtRest))
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_read_is_left_alone_and_all_else_goes_on() {
+        for is_damaged in [true, false] {
+            let volume = Simulated::new(1);
+            let db = cleansed_on(&volume, 80_000);
+            let (engine, base) = (&db.handle.engine, version(&db));
+            let victims = garbage_collection::choose(&base, Patience::AtRest, u64::MAX, &Spared::default());
+            let live = |segment: &u64| base.segments.get(*segment).unwrap().live;
+            let poor = *victims.iter().find(|segment| live(segment) > 0).unwrap();
+            let (_, address) = base.table.iter().find(|(_, at)| at.position.0 / base.span == poor).unwrap();
+            engine.pager.forget(address.position);
+            let reads = Filter::kinds([OperationKind::Read]).file("data");
+            if is_damaged {
+                damage(&volume, &db, address);
+            } else {
+                volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
+            }
+            tidy_up(&db).unwrap();
+            engine.check_writable().unwrap();
+            // What can be read the second time is no damage.
+            assert!(is_damaged || !engine.has_to_collect(Patience::AtRest));
+            tidy_up(&db).unwrap();
+            assert!(!engine.has_to_collect(Patience::AtRest));
+            let left: Vec<_> = engine.unreadable.lock().keys().copied().collect();
+            assert_eq!(left, if is_damaged { vec![poor] } else { vec![] });
+            let after = version(&db);
+            for victim in victims.iter().filter(|victim| !left.contains(victim)) {
+                assert!(after.segments.get(*victim).is_none(), "{victim}");
+            }
+            assert_eq!(after.segments.get(poor).is_some(), is_damaged);
+            db.keyspace("main").unwrap().insert("key", "value").unwrap();
+            db.flush().unwrap();
+            assert_eq!(db.check().is_err(), is_damaged);
+        }
+    }
+
+    /// Each copy would take space and free none.
+    #[test]
+    fn what_a_snapshot_holds_is_copied_only_when_much_of_it_is_dead() {
+        let mut copied = Vec::new();
+        for is_held in [false, true] {
+            let options = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+            let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
+            let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+            keyspace.ingest((0..200_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
+            let snapshot = is_held.then(|| db.snapshot());
+            let update = |rounds: std::ops::Range<u32>| {
+                let before = engine.flush.counters.collected_bytes.load(Relaxed);
+                for round in rounds {
+                    let mut batch = db.batch();
+                    // Whole leaves, here and there.
+                    for leaf in 0..100 {
+                        let first = (round * 100 + leaf) * 7919 % 5000 * 40;
+                        for number in first..first + 40 {
+                            batch.insert(&keyspace, number.to_be_bytes(), [round as u8; 100]);
+                        }
+                    }
+                    batch.commit().unwrap();
+                    db.flush().unwrap();
+                    engine.cleanse_all().unwrap();
+                    tidy_up(&db).unwrap();
+                    let version = version(&db);
+                    // An eighth is not noticed, and half may be dead.
+                    let within = if is_held { 100 + 8 + 13 + 50 } else { 110 };
+                    assert!(version.used_bytes() < version.live_bytes() / 100 * within + (4 << 20));
+                }
+                engine.flush.counters.collected_bytes.load(Relaxed) - before
+            };
+            copied.push([update(0..15), update(15..150)]);
+            if let Some(snapshot) = snapshot {
+                assert_eq!(
+                    snapshot.iter(&keyspace).filter(|item| item.as_ref().unwrap().1[..] == [0; 100]).count(),
+                    200_000
+                );
+                drop(snapshot);
+                tidy_up(&db).unwrap();
+            }
+            assert!(!engine.has_to_collect(Patience::AtRest));
+            let version = version(&db);
+            assert!(
+                version.used_bytes() < version.live_bytes() / 100 * 110 + (2 << 20),
+                "it goes with the snapshot"
+            );
+            db.check().unwrap();
+        }
+        let [[free, free_later], [held, held_later]] = copied[..] else { panic!("{copied:?}") };
+        assert!(held * 3 < free && held_later < free_later * 3 / 2, "{copied:?}");
+    }
+
+    #[test]
+    fn without_space_for_a_portion_it_collects_in_smaller_ones() {
+        let volume = Simulated::new(1);
+        let db = cleansed_on(&volume, 80_000);
+        let engine = &db.handle.engine;
+        engine.reclaim(0);
+        let budget = portion(version(&db).live_bytes());
+        assert!(budget > 4 * PORTION.start(), "{budget}");
+        volume.set_capacity(volume.used() + 2 * PORTION.start());
+        tidy_up(&db).unwrap();
+        assert!(!engine.has_to_collect(Patience::AtRest));
+        db.check().unwrap();
+    }
+}

@@ -1,0 +1,236 @@
+//! The flush: applies the frozen operation queue to the trees, portion by portion, each as an edit of its own;
+//! then keeps the space within its target. One thread flushes at a time: the flush thread, or the thread whose
+//! commit made the flush due.
+//!
+//! ```text
+//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
+//!  turns.rs             │            portions.rs                                                  queue_log.rs       ╰ append_ahead.rs: the next
+//!                       │ disk full: give space back, tell waiting writers, try again later
+//!                       └ any other error in applying the queue, or in writing: poison
+//! ```
+//! This module runs one flush from beginning to end. [`turns`] schedules: what the flush thread does, and how
+//! others wait for it. [`portions`] applies a queue to the trees. [`append_ahead`] applies part of the next
+//! queue beside the end of a flush; [`handed_on`] holds what is kept for it. [`queue_log`] handles the queue's
+//! log. [`shortage`] handles a full disk. [`told`] reports each flush as a trace event. [`control`] is the
+//! state shared by flushes and the threads that wait for them.
+
+mod append_ahead;
+mod batches;
+mod carry_over;
+mod control;
+mod event;
+mod low_space;
+mod queue_log;
+mod thread;
+
+#[cfg(test)]
+pub(crate) use append_ahead::Ahead;
+#[cfg(test)]
+pub(crate) use append_ahead::goes_elsewhere;
+pub(crate) use carry_over::HandedOn;
+pub(crate) use control::FlushControl;
+
+use crate::background::garbage_collection::Patience;
+use crate::background::prefetch_memory::WITH_LOG;
+use crate::db::engine::{Engine, Frozen, WriterAtWork};
+use crate::error::Result;
+use crate::flow::memory::Need;
+use crate::flow::opq_size::Seen;
+use crate::flow::tuning::new_max;
+use crate::operation::OperationRef;
+use crate::opq::Opq;
+use crate::spawn::beside;
+use crate::tree::cleanse::ON_THE_WAY;
+use crate::tree::cleansing_cursor::{Due, Lengths, LogBytes, Sweep};
+use event::Told;
+use queue_log::SyncLog;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+impl Engine {
+    /// Flushes the frozen queue, if there is one, in this thread.
+    pub fn flush_now(&self) -> Result<()> {
+        self.flush_and_hand_on(&mut HandedOn::default())
+    }
+
+    /// Like `flush_now`, but uses what the previous flush has `handed_on`, if it is still valid, and leaves
+    /// there what the next flush can use.
+    pub fn flush_and_hand_on<'e>(&'e self, handed_on: &mut HandedOn<'e>) -> Result<()> {
+        let mut guard = self.writer(Need::default())?;
+        self.flush.begin();
+        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
+        self.pace.end();
+        match &result {
+            Err(error) if error.is_disk_full() => {
+                self.make_room();
+                self.flush.shortage.failed(self.state.load().active.fill());
+            }
+            // Even if it only could not be read: without this flush there is no next.
+            Err(error) => self.poison(error),
+            Ok(()) => {}
+        }
+        self.flush.end(result.as_ref().err());
+        drop(guard);
+        self.flush.notify();
+        result
+    }
+
+    fn flush_frozen<'e>(
+        &'e self,
+        at_work: &mut WriterAtWork<'_>,
+        handed_on: &mut HandedOn<'e>,
+    ) -> Result<()> {
+        let of_this = handed_on.ahead.take();
+        let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
+        let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
+        self.slots.begin_round();
+        let mut told = Told::begin(self);
+        let mut sweep = self.flush.sweep.lock();
+        let lengths = if of_this.is_some() { sweep.lengths() } else { self.begin_sweep(&mut sweep, &frozen) };
+        let wal_low = frozen.wal_low;
+        self.pace.begin(self.newest_bytes(&frozen) + sweep.expected());
+        self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));
+        let before = self.flush.counters.change_bytes.load(Relaxed);
+        let is_whole = frozen.resume.lock().is_none();
+        // In the foreground, everything happens in one deterministic order.
+        let sync = || self.sync_log_below(wal_low);
+        let begin = || self.begin_log(wal_low);
+        let renew = || self.renew_records(&frozen.queue);
+        if self.flush.in_background() {
+            std::thread::scope(|scope| {
+                let is_early = self.is_log_synced_early(wal_low);
+                let sync_log = if is_early {
+                    SyncLog::Begun(beside(scope, "sapwood-sync", sync))
+                } else {
+                    SyncLog::IfNeeded
+                };
+                let begun = beside(scope, "sapwood-begin", begin);
+                let renewed = beside(scope, "sapwood-records", renew);
+                let is_ready = Box::new(move || begun().and(renewed()));
+                self.flush_portions(at_work, &frozen, of_this, &mut sweep, sync_log, is_ready)
+            })?
+        } else {
+            let is_ready = Box::new(|| begin().and_then(|()| renew()));
+            self.flush_portions(at_work, &frozen, of_this, &mut sweep, SyncLog::IfNeeded, is_ready)?
+        };
+        self.flush.counters.flushes.fetch_add(1, Relaxed);
+        let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
+        let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
+        if is_whole {
+            self.flush.newest.store(newest, Relaxed);
+        }
+        told.in_trees();
+        self.choose_opq_share(&frozen);
+        let queue = Arc::downgrade(&frozen.queue);
+        drop(frozen);
+        self.balance_without(queue);
+        // Wake the threads that waited for the queue before the log is removed: on a busy disk, writing its
+        // pages may take long.
+        self.flush.notify();
+        self.shorten_log(wal_low);
+        let due = sweep.take_due();
+        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, handed_on)?;
+        told.end(self, lengths, due.len(), undone);
+        // Readers that held the queue when it came to the trees may be done by now.
+        self.recount_old_queues();
+        let state = self.state.load();
+        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
+        // With a frozen queue, the bytes in the active one come on top of a full capacity.
+        let used = if state.frozen.is_some() { capacity } else { used };
+        self.pace.learn((used, capacity), (undone, due.len()), waited);
+        Ok(())
+    }
+
+    /// After the queue is in the trees: cleanses what is due, and appends the next queue ahead beside it.
+    /// Returns how many blocks are left, and how long the flush was idle, waiting only for the next queue.
+    fn cleanse_and_go_ahead<'e>(
+        &'e self,
+        at_work: &mut WriterAtWork<'_>,
+        sweep: &mut Sweep,
+        due: &[Due],
+        HandedOn { ahead, buffers }: &mut HandedOn<'e>,
+    ) -> Result<(usize, Duration)> {
+        let (writer, work) = at_work.parts()?;
+        work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
+        let mut left = due;
+        let of_next = &mut *sweep;
+        let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
+        let (cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
+            Ok(()) => self.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
+            failed => (failed, None),
+        };
+        sweep.leave(left);
+        let undone = left.len();
+        match cleansed {
+            // The queue is in the trees; the rest of the work can wait.
+            Err(error) if error.is_disk_full() => {
+                self.make_room();
+                self.flush.shortage.eased();
+            }
+            cleansed => {
+                cleansed?;
+                self.flush.shortage.over();
+            }
+        }
+        let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
+        *ahead = match next {
+            // The next flush will find out itself.
+            Err(error) if error.is_of_reading() => None,
+            next => next?,
+        };
+        Ok((undone, waited))
+    }
+
+    /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where
+    /// everything is deterministic: which records the cache lets go of is not.
+    fn choose_opq_share(&self, Frozen { queue, is_full, .. }: &Frozen) {
+        if self.flush.in_background() {
+            let layers = self.flush.counters.blocks_appended.load(Relaxed);
+            let seen = Seen { layers, missed: self.pager.cache.missed_records() };
+            self.opq_share.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
+        }
+    }
+
+    /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
+    fn newest_bytes(&self, frozen: &Frozen) -> u64 {
+        frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed)
+    }
+
+    /// Starts the next round of the sweep, for this queue. Returns the target lengths of log areas.
+    fn begin_sweep(&self, sweep: &mut Sweep, frozen: &Frozen) -> Lengths {
+        let bytes = self.newest_bytes(frozen);
+        let rent = self.pager.rents.unsettled();
+        let new_max = new_max(&self.state.load().version, self.shares.memory);
+        let mut advisor = self.flush.advisor.lock();
+        let lengths = *frozen.lengths.get_or_init(|| advisor.lengths(bytes, rent, new_max));
+        sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
+        lengths
+    }
+
+    /// Memory needed to apply a queue of `bytes` to the trees. A block that overflows its log area has got at
+    /// most as many bytes from this queue as from all earlier ones, or the last flush would have found it due.
+    /// Densely changed leaves are several times as long as their changes.
+    fn flushing(&self, bytes: u64) -> Need {
+        self.shares.work(2 * bytes, 10 * bytes)
+    }
+
+    /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
+    /// collector. Logs have less than four times the bytes of their leaves ([`crate::background::prefetch_memory`]).
+    fn tidying(&self, leaves: u64) -> Need {
+        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { WITH_LOG * leaves };
+        self.shares.work(leaves.min(ON_THE_WAY), written)
+    }
+
+    /// Updates the record cache with everything that comes to the trees, before readers look for it there.
+    fn renew_records(&self, queue: &Opq) -> Result<()> {
+        let records = self.pager.cache.records();
+        records.note_flush();
+        if records.is_used() {
+            for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
+                records.renew(keyspace, key, value, is_asked);
+            }
+        }
+        Ok(())
+    }
+}

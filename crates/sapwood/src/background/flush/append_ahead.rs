@@ -1,0 +1,212 @@
+//! Appending ahead: while the previous flush still cleanses what was due and the device is busy, another thread
+//! with its own writer routes the next frozen queue to its blocks. Changes that only need log pieces, which are
+//! nearly all, are written at once. Changes to blocks claimed by the cleansing, or that go to leaves, follow in
+//! the same attempt when the cleansing has stopped.
+//!
+//! ```text
+//! flush N     … portion │ portion │ portion │ over
+//! queue N+1      ╰ appended to blocks that are not due ╯╰ the rest, sync, publish │ portion …
+//!                                                        flush N+1
+//! ```
+//! Edits published meanwhile and this attempt do not conflict, for two reasons. (1) Ids, slots and segment
+//! numbers come from one place ([`crate::storage::data_file`]). (2) A block's key range does
+//! not shrink as long as nobody rewrites it, and grows only by that of a neighbour that is given up; cleansing
+//! rewrites and gives up only blocks that are due, and perhaps a neighbour. So before the
+//! attempt is continued, it is enough to check that all blocks that got log pieces are still as they were, and
+//! that no skipped change now belongs to one of them. If the check fails, the attempt is discarded and the
+//! flush starts over.
+//!
+//! Invariants:
+//! 1. Work done ahead is invisible, and nothing that it writes gets in the way of others, until the flush of
+//!    its queue publishes it.
+//! 2. Only one queue is appended ahead at a time, and only one of which nothing is in the trees yet.
+
+use crate::db::engine::{Engine, Frozen, Panicked};
+use crate::error::Result;
+use crate::flow::memory::Work;
+use crate::operation::OperationRef;
+use crate::opq::Opq;
+use crate::storage::writer::Writer;
+use crate::tree::cleansing_cursor::{Due, Place, Sweep};
+use crate::tree::route::deferred::{Aside, Part};
+use crate::tree::route::{Budget, Grounds, Routed, route};
+use crate::tree::sample::Sample;
+use crate::tree::view::{Block, TreeView};
+use crate::version::Version;
+use crate::version::builder::Attempt;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Chunks of changes that are routed with the same version (count). While a version is held, it keeps in memory
+/// what others replace meanwhile: a good part of the mapping table with each portion.
+const CHUNKS: usize = 1;
+
+/// Number of changes after which the thread checks whether to give up.
+const LOOKS: u64 = 1024;
+
+/// See the module documentation.
+pub(crate) struct Ahead<'e> {
+    pub frozen: Arc<Frozen>,
+    pub attempt: Attempt<'e>,
+    /// The parts of the queue that were skipped and must still be routed.
+    pub passed: Vec<Part>,
+    pub sample: Sample,
+    /// Changes in log pieces, the bytes of their keys and values, and the number of blocks that got some.
+    pub changes: u64,
+    pub bytes: u64,
+    pub appended: u64,
+    /// Where the sweep was before.
+    pub place: Place,
+    /// The memory reserved for it.
+    pub work: Work<'e>,
+}
+
+impl Engine {
+    /// Routes the next frozen queue, beside a flush that still has the blocks `left` to cleanse. Returns `None`
+    /// if it is better done later. If the reason is lack of space, the flush will find out itself.
+    pub fn append_ahead<'e>(
+        &'e self,
+        sweep: &mut Sweep,
+        left: &[Due],
+        writer: Writer,
+    ) -> Result<Option<Ahead<'e>>> {
+        let state = self.state.load();
+        let (frozen, base) = (state.frozen.clone(), Arc::clone(&state.version));
+        drop(state);
+        let is_short = self.flush.shortage.limit() != u64::MAX || self.flush.shortage.is_careful();
+        let Some(frozen) = frozen.filter(|frozen| frozen.resume.lock().is_none() && !is_short) else {
+            return Ok(None);
+        };
+        // A queue that needs several portions must go to the trees in order; no part of it may come before the
+        // rest.
+        if self.flush.in_portions.load(Relaxed) {
+            return Ok(None);
+        }
+        let _panicked = Panicked::watch(self, "who appends ahead");
+        let before = sweep.place();
+        self.begin_sweep(sweep, &frozen);
+        let place = sweep.place();
+        match self.route_ahead(sweep, left, writer, base, frozen, place) {
+            Ok(Some(ahead)) => Ok(Some(ahead)),
+            failed => {
+                sweep.back_to(before);
+                match failed {
+                    Err(error) if !error.is_disk_full() => Err(error),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    fn route_ahead<'e>(
+        &'e self,
+        sweep: &mut Sweep,
+        left: &[Due],
+        writer: Writer,
+        base: Arc<Version>,
+        frozen: Arc<Frozen>,
+        place: Place,
+    ) -> Result<Option<Ahead<'e>>> {
+        let mut aside = Aside::default();
+        for Due { keyspace, low, .. } in left {
+            let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
+            aside.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
+        }
+        // Nothing is held back for leaves, so no memory is needed for that.
+        let work = self.work(self.shares.work(0, 10 * frozen.queue.bytes()));
+        let mut sample = Sample::default();
+        let mut attempt = Attempt::begin(base, &self.pager, Box::new(writer));
+        let (mut changes, mut bytes, mut appended) = (0, 0, 0);
+        let (mut seen, is_given_up) = (0, Cell::new(false));
+        let goes_on = |_: &OperationRef<'_>| {
+            seen += 1;
+            let looks = seen % LOOKS == 0;
+            is_given_up.set(looks && (self.flush.stops() || self.check_writable().is_err()));
+            !is_given_up.get()
+        };
+        let mut rest = frozen.queue.newest(None).take_while(goes_on).peekable();
+        while let Some(keyspace) = rest.peek().map(|next| next.keyspace) {
+            let limits = Budget {
+                rewrite: u64::MAX,
+                write: u64::MAX,
+                hold: self.shares.hold,
+                nodes: self.nodes_max() as usize,
+            };
+            aside.chunks = CHUNKS;
+            let grounds = Grounds {
+                sweep,
+                sample: &mut sample,
+                fresh: self.flush.advisor.lock().fresh_of(keyspace),
+                leaf_len: self.shares.node_len.leaf,
+                ahead: Some(&mut aside),
+            };
+            let Routed { left, changes: count, bytes: len, appended: blocks, is_tail, .. } =
+                route(&mut attempt, keyspace, &mut rest, grounds, limits)?;
+            changes += count;
+            bytes += len;
+            appended += blocks;
+            if is_tail {
+                while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
+            }
+            let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
+            // It does not fit into one attempt.
+            if left.is_some() || (has_more && aside.chunks > 0) {
+                return Ok(None);
+            }
+            attempt.go_on_at(Arc::clone(&self.state.load().version));
+        }
+        drop(rest);
+        if is_given_up.get() {
+            return Ok(None);
+        }
+        // Done now, so that nobody has to wait for it when everything else is ready.
+        self.begin_log(frozen.wal_low)?;
+        let passed = aside.passed;
+        Ok(Some(Ahead { frozen, attempt, passed, sample, changes, bytes, appended, place, work }))
+    }
+}
+
+impl Ahead<'_> {
+    /// Whether the attempt still fits this version, and the skipped changes go to other blocks.
+    pub fn still_fits(&self, version: &Version) -> Result<bool> {
+        Ok(self.attempt.still_fits(version) && goes_elsewhere(&self.attempt, &self.passed, version)?)
+    }
+}
+
+/// Whether all skipped changes go to blocks that the attempt has not appended to.
+pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &Version) -> Result<bool> {
+    for Part { from: (keyspace, from), to } in passed {
+        let view = TreeView { pager: attempt.pager(), version, keyspace: *keyspace };
+        let mut next = Some(from.clone());
+        while let Some(low) = next.take()
+            && let Some(Block { id, fence }) = view.block_at(&low)?
+        {
+            if attempt.has_appended_to(id) {
+                return Ok(false);
+            }
+            next = fence.filter(|fence| to.as_ref().is_none_or(|to| (*keyspace, fence) < (to.0, &to.1)));
+        }
+    }
+    Ok(true)
+}
+
+/// The newest version of each key in these parts of a queue.
+pub(super) fn changes_in<'q>(queue: &'q Opq, parts: Vec<Part>) -> impl Iterator<Item = OperationRef<'q>> {
+    let follow = |parts: &[Part]| parts[0].to.as_ref().is_some_and(|to| *to <= parts[1].from);
+    debug_assert!(parts.windows(2).all(follow), "no key comes twice: {parts:?}");
+    let mut parts = parts.into_iter().map(|Part { from, to }| (queue.newest(Some(from)), to));
+    let mut part = parts.next();
+    std::iter::from_fn(move || {
+        loop {
+            let (changes, to) = part.as_mut()?;
+            let is_within = |next: &OperationRef<'_>| {
+                to.as_ref().is_none_or(|to| (next.keyspace, next.key) < (to.0, &to.1[..]))
+            };
+            if let Some(next) = changes.next().filter(is_within) {
+                return Some(next);
+            }
+            part = parts.next();
+        }
+    })
+}

@@ -1,0 +1,230 @@
+//! Applies a frozen queue to the trees, portion by portion, each as an edit of its own.
+//!
+//! Portions bound the space that new copies take before the old ones die. A crash needs no undo: a portion is
+//! either published or it never happened, and the log still holds the whole queue.
+//!
+//! Invariant: a portion that is not the whole queue is published only when the queue's log is durable.
+//! Otherwise a power loss could leave one part of a batch in the trees after the log has lost the other part. A
+//! queue applied with a single edit does not need this. If the edit survives a crash, the whole queue does; if
+//! not, the log ends where it ends, as if nothing had been flushed. The log file is then removed, usually
+//! before the operating system has written any of it, so such a load writes each byte once.
+
+use super::append_ahead::{Ahead, changes_in};
+use super::queue_log::SyncLog;
+use crate::background::garbage_collection::Patience;
+use crate::background::space::{flush_portion, portion};
+use crate::db::engine::{Engine, Frozen, WriterAtWork};
+use crate::db::publish::Trees;
+use crate::error::Result;
+use crate::flow::memory::Work;
+use crate::operation::{KeyspaceId, OperationRef};
+use crate::spawn::Wait;
+use crate::storage::node::entry_len;
+use crate::tree::bupdate::bupdate;
+use crate::tree::change::Either;
+use crate::tree::cleansing_cursor::{Place, Sweep};
+use crate::tree::route::deferred::Part;
+use crate::tree::route::{Budget, Grounds, bytes_of, route};
+use crate::tree::sample::Sample;
+use crate::version::builder::Attempt;
+use bytes::Bytes;
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a portion has taken from the queue.
+#[derive(Default)]
+struct Portion {
+    changes: u64,
+    /// Bytes of their keys and values.
+    bytes: u64,
+    /// Blocks whose log areas got some of them, and blocks that were cleansed.
+    appended: u64,
+    cleansed: u64,
+    /// Where the next portion begins; `None` if this was the last one.
+    next: Option<(KeyspaceId, Bytes)>,
+}
+
+impl Engine {
+    /// Applies the queue to the trees. The last portion first waits for `is_ready`.
+    pub(super) fn flush_portions(
+        &self,
+        at_work: &mut WriterAtWork<'_>,
+        frozen: &Frozen,
+        mut ahead: Option<Ahead<'_>>,
+        sweep: &mut Sweep,
+        mut sync_log: SyncLog<'_>,
+        is_ready: Wait<'_>,
+    ) -> Result<()> {
+        let (writer, work) = at_work.parts()?;
+        // An interrupted flush has already published something.
+        self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
+        let mut is_ready = Some(is_ready);
+        // What is not in the trees yet.
+        let from = frozen.resume.lock().clone().unwrap_or_default();
+        let mut left = vec![Part { from, to: None }];
+        loop {
+            let base = Arc::clone(&self.state.load().version);
+            let limit = self.flush.shortage.limit();
+            let (live, is_careful) = (base.live_bytes(), self.flush.shortage.is_careful());
+            let most = if is_careful { portion(live) } else { flush_portion(live) };
+            let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
+            let ahead = match ahead.take() {
+                Some(ahead) if !ahead.still_fits(&base)? => {
+                    sweep.back_to(ahead.place);
+                    None
+                }
+                ahead => ahead,
+            };
+            // If there is no space for a large portion, there may be for a small one.
+            let is_large = budget > portion(live) || ahead.is_some();
+            let place = ahead.as_ref().map_or_else(|| sweep.place(), |ahead| ahead.place.clone());
+            let (attempt, parts, mut sample, begun, _work) = match ahead {
+                Some(Ahead { mut attempt, passed, sample, changes, bytes, appended, work, .. }) => {
+                    attempt.go_on_at(base);
+                    let begun = Portion { changes, bytes, appended, ..Portion::default() };
+                    (attempt, passed, sample, begun, Some(work))
+                }
+                None => {
+                    // Work done ahead may have been discarded; its memory has then been given back.
+                    work.needs(self.flushing(frozen.queue.bytes()));
+                    let attempt = Attempt::begin(base, &self.pager, &mut *writer);
+                    (attempt, left.clone(), Sample::default(), Portion::default(), None)
+                }
+            };
+            let went_ahead = begun.changes;
+            let tell = |bytes| self.pace.wrote(bytes);
+            let mut attempt = attempt.telling(&tell);
+            let mut changes = changes_in(&frozen.queue, parts.clone()).peekable();
+            let filled = self.fill_portion(
+                &mut attempt,
+                work,
+                &mut changes,
+                (begun, sweep, &mut sample),
+                [budget, limit],
+            );
+            drop(changes);
+            let Portion { changes: count, bytes, appended, cleansed, next } = match filled {
+                Err(error) if error.is_disk_full() && is_large => {
+                    drop(attempt);
+                    self.try_smaller_portion(sweep, place);
+                    continue;
+                }
+                filled => filled?,
+            };
+            let base = attempt.base();
+            let base_high = base.wal_high;
+            // Before the next portion is sampled, the trees have this portion's changes, so each portion has a
+            // sample of its own. At the end of the queue a small sample is better than none: there are never
+            // many long records.
+            if (sample.is_enough() || next.is_none())
+                && let Ok(Some(fresh)) = sample.fresh(&self.pager, base)
+            {
+                self.flush.advisor.lock().note_fresh(fresh);
+            }
+            let advisor = self.flush.advisor.lock();
+            attempt.set_fresh(|keyspace| advisor.fresh_of(keyspace));
+            drop(advisor);
+            if next.is_none() {
+                is_ready.take().map_or(Ok(()), |wait| wait())?;
+                let edit = attempt.edit_mut();
+                edit.flushed_seq = Some(frozen.last_seq);
+                edit.wal_low = Some(frozen.wal_low);
+                if base_high < frozen.wal_low {
+                    edit.wal_high = Some(frozen.wal_low);
+                }
+            }
+            if next.is_some() {
+                self.flush.in_portions.store(true, Relaxed);
+            }
+            match std::mem::replace(&mut sync_log, SyncLog::Done) {
+                SyncLog::Begun(wait) => wait()?,
+                SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
+                // A smaller portion may replace this one.
+                SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
+                SyncLog::Done => {}
+            }
+            let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
+            match self.commit_attempt(attempt, trees) {
+                Err(error) if error.is_disk_full() && is_large => {
+                    self.try_smaller_portion(sweep, place);
+                    continue;
+                }
+                committed => committed?,
+            }
+            let counters = &self.flush.counters;
+            counters.portions.fetch_add(1, Relaxed);
+            counters.changes.fetch_add(count, Relaxed);
+            counters.changes_ahead.fetch_add(went_ahead, Relaxed);
+            counters.change_bytes.fetch_add(bytes, Relaxed);
+            counters.blocks_appended.fetch_add(appended, Relaxed);
+            counters.blocks_cleansed.fetch_add(cleansed, Relaxed);
+            let Some(next) = next else { return Ok(()) };
+            left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
+            *frozen.resume.lock() = Some(next);
+            self.flush.shortage.eased();
+            match self.tidy_up(writer, Patience::AtWork) {
+                // There may be space for what is waiting.
+                Err(error) if error.is_disk_full() => self.make_room(),
+                tidied => tidied?,
+            }
+        }
+    }
+
+    /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
+    fn try_smaller_portion(&self, sweep: &mut Sweep, place: Place) {
+        sweep.back_to(place);
+        self.flush.shortage.be_careful();
+        self.make_room();
+    }
+
+    /// Applies changes from the front of the queue, in addition to those already in the begun portion. Stops at
+    /// the budget of rewritten bytes, or at the limit of written bytes.
+    fn fill_portion<'q>(
+        &self,
+        attempt: &mut Attempt<'_>,
+        work: &Work<'_>,
+        changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
+        (mut portion, sweep, sample): (Portion, &mut Sweep, &mut Sample),
+        [budget, limit]: [u64; 2],
+    ) -> Result<Portion> {
+        let nodes = self.nodes_max();
+        let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
+        let mut last_keyspace = None;
+        // An attempt touches each tree only once.
+        while portion.next.is_none()
+            && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
+            && last_keyspace.replace(keyspace) != Some(keyspace)
+        {
+            let fresh = self.flush.advisor.lock().fresh_of(keyspace);
+            let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
+            let leaf_len = self.shares.node_len.leaf;
+            let grounds = Grounds { sweep, sample, fresh, leaf_len, ahead: None };
+            let routed = route(attempt, keyspace, changes, grounds, limits)?;
+            // More than foreseen, if areas of many tiny pieces become full at the same time.
+            work.needs(self.shares.work(routed.rewrite.bytes(), routed.promised));
+            portion.changes += routed.changes;
+            portion.bytes += routed.bytes;
+            rewrite = rewrite.saturating_sub(routed.promised);
+            portion.appended += routed.appended;
+            portion.cleansed += routed.cleansed;
+            portion.next = routed.left.map(|key| (keyspace, key));
+            let tail = std::iter::from_fn(|| {
+                let is_next = |next: &OperationRef<'_>| next.keyspace == keyspace && tail_left > 0;
+                let change = changes.next_if(|next| routed.is_tail && is_next(next))?;
+                let value = change.value.map_or(0, <[u8]>::len);
+                tail_left = tail_left.saturating_sub(entry_len(change.key.len(), value) as u64);
+                portion.changes += 1;
+                portion.bytes += bytes_of(&change);
+                Some(Either::Other(change))
+            });
+            let mut to_leaves = routed.rewrite.into_iter().map(Either::One).chain(tail).peekable();
+            if to_leaves.peek().is_some() {
+                bupdate(attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
+            }
+        }
+        let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
+        portion.next = portion.next.or_else(rest);
+        Ok(portion)
+    }
+}

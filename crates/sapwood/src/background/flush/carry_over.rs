@@ -1,0 +1,21 @@
+//! What a flush hands on to the next one if that follows at once: the part of its queue that is already in log
+//! pieces, and the read-ahead buffers.
+//!
+//! Invariant: the flush thread drops it when there is nothing to flush, or when a flush has failed.
+
+use super::append_ahead::Ahead;
+use crate::background::prefetch_memory::StageBuffers;
+
+/// See the module documentation.
+#[derive(Default)]
+pub(crate) struct HandedOn<'e> {
+    pub ahead: Option<Ahead<'e>>,
+    pub buffers: Option<StageBuffers<'e>>,
+}
+
+impl HandedOn<'_> {
+    /// Whether there is anything to drop.
+    pub fn is_some(&self) -> bool {
+        self.ahead.is_some() || self.buffers.is_some()
+    }
+}

@@ -1,0 +1,250 @@
+//! State shared by flushes and the threads that wait for them: whether a flush is running, how many have ended
+//! or failed, what one flush leaves to the next, and counters.
+//!
+//! Invariant: a thread that changes something another may wait for does so under `inner`, or takes that lock
+//! afterwards to notify ([`FlushControl::notify`]). So no thread sleeps through a change.
+
+use super::low_space::Shortage;
+use crate::error::Error;
+use crate::flow::tuning::Advisor;
+use crate::log_area::read_cost::Rents;
+use crate::tree::candidates::Paid;
+use crate::tree::cleansing_cursor::Sweep;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Wakes the flush thread, and the threads that wait for it.
+pub(crate) struct FlushControl {
+    in_background: bool,
+    pub(super) inner: Mutex<Control>,
+    pub(super) changed: Condvar,
+    /// Which blocks are cleansed next, and when.
+    pub(super) sweep: Mutex<Sweep>,
+    pub(super) advisor: Mutex<Advisor>,
+    /// Whether the last flush had several portions. Then the next one is expected to as well.
+    pub(super) in_portions: AtomicBool,
+    /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
+    /// each key.
+    pub(super) newest: AtomicU64,
+    /// Number of threads that wait for the flush to end, or to write nodes themselves.
+    waiting: AtomicUsize,
+    /// Total nanoseconds that working threads have rested.
+    rested: AtomicU64,
+    pub shortage: Shortage,
+    pub counters: Counters,
+}
+
+/// Registers the current thread as waiting, until dropped.
+pub(crate) struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Control {
+    pub stop: bool,
+    /// A flush was requested, and must not wait for a pause to end.
+    pub asked: bool,
+    /// A flush is running; its queue may already be in the trees.
+    pub at_work: bool,
+    /// Number of attempts to flush that are over, including the cleansing after them: those that have
+    /// succeeded, and those that have failed.
+    pub over: u64,
+    /// The last attempt that failed, counted from one in the order of `over`, and why.
+    failure: Option<(u64, Error)>,
+}
+
+impl Control {
+    /// The attempts that began before now: those that are over, and the running one.
+    pub fn begun(&self) -> u64 {
+        self.over + u64::from(self.at_work)
+    }
+
+    /// The failure of an attempt after so many, if one of these has failed.
+    pub fn failure_after(&self, attempts: u64) -> Option<&Error> {
+        self.failure.as_ref().filter(|(number, _)| *number > attempts).map(|(_, error)| error)
+    }
+}
+
+/// Counters of flushes and cleansing.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub flushes: AtomicU64,
+    pub portions: AtomicU64,
+    pub collected_bytes: AtomicU64,
+    pub changes: AtomicU64,
+    /// The part of `changes` that was appended beside the end of the previous flush.
+    pub changes_ahead: AtomicU64,
+    pub change_bytes: AtomicU64,
+    pub blocks_appended: AtomicU64,
+    pub blocks_cleansed: AtomicU64,
+    pub blocks_cleansed_for_scans: AtomicU64,
+    pub blocks_merged_for_scans: AtomicU64,
+    /// Prices, in bytes that a device could have moved.
+    pub spent_for_scans: AtomicU64,
+}
+
+impl Counters {
+    /// Counts blocks that were cleansed because of the rent paid for them.
+    pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+        self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        self.settle(rents, paid);
+    }
+
+    /// Counts blocks whose layers were merged because of the rent paid for them.
+    pub fn merged_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+        self.blocks_merged_for_scans.fetch_add(paid.len() as u64, Relaxed);
+        self.settle(rents, paid);
+    }
+
+    fn settle(&self, rents: &Rents, paid: &[Paid]) {
+        for Paid { area, price } in paid {
+            self.spent_for_scans.fetch_add(*price, Relaxed);
+            rents.settle(area.rent());
+        }
+    }
+}
+
+impl FlushControl {
+    pub fn new(in_background: bool) -> Self {
+        Self {
+            in_background,
+            inner: Mutex::default(),
+            changed: Condvar::new(),
+            sweep: Mutex::default(),
+            advisor: Mutex::default(),
+            in_portions: AtomicBool::new(false),
+            newest: AtomicU64::new(1000),
+            waiting: AtomicUsize::new(0),
+            rested: AtomicU64::new(0),
+            shortage: Shortage::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn sweep_for_test(&self) -> &Mutex<Sweep> {
+        &self.sweep
+    }
+
+    #[cfg(test)]
+    pub fn advisor_for_test(&self) -> &Mutex<Advisor> {
+        &self.advisor
+    }
+
+    pub fn in_background(&self) -> bool {
+        self.in_background
+    }
+
+    /// Registers the caller as waiting, so that work in progress does not take its time.
+    pub fn waits(&self) -> Waits<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        Waits(&self.waiting)
+    }
+
+    #[cfg(test)]
+    pub fn waiting_for_test(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Whether no thread waits, so that work in progress may take its time.
+    pub fn has_time(&self) -> bool {
+        self.waiting.load(Relaxed) == 0
+    }
+
+    pub fn notify(&self) {
+        let _guard = self.inner.lock();
+        self.changed.notify_all();
+    }
+
+    /// Whether the background thread has been told to stop.
+    pub fn stops(&self) -> bool {
+        self.inner.lock().stop
+    }
+
+    pub fn stop(&self) {
+        self.inner.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps for `time`, or until notified or stopped. Does not sleep if `is_work` returns true. A thread that
+    /// creates work takes the lock afterwards to notify, so no wakeup is lost.
+    pub fn sleep(&self, time: Duration, is_work: impl FnOnce() -> bool) {
+        let mut control = self.inner.lock();
+        if !control.stop && !is_work() {
+            self.changed.wait_for(&mut control, time);
+        }
+    }
+
+    /// A working thread has rested for `time`.
+    pub fn rested(&self, time: Duration) {
+        self.rested.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// The total time rested so far.
+    pub fn time_rested(&self) -> Duration {
+        Duration::from_nanos(self.rested.load(Relaxed))
+    }
+
+    /// Requests a flush, which ends a pause. Returns how many attempts began before: what they found, such as a
+    /// disk that was full then, is no answer to this request.
+    pub(super) fn ask(&self) -> u64 {
+        let mut control = self.inner.lock();
+        control.asked = true;
+        self.changed.notify_all();
+        control.begun()
+    }
+
+    /// A flush begins.
+    pub(super) fn begin(&self) {
+        let mut control = self.inner.lock();
+        control.at_work = true;
+        control.asked = false;
+    }
+
+    /// The flush has ended, or has failed.
+    pub(super) fn end(&self, failure: Option<&Error>) {
+        let mut control = self.inner.lock();
+        control.at_work = false;
+        control.over += 1;
+        if let Some(error) = failure {
+            control.failure = Some((control.over, error.clone()));
+        }
+    }
+
+    /// How many attempts are over, and how many have begun.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let control = self.inner.lock();
+        (control.over, control.begun())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks when there is space again is not told of the disk that was full before.
+    #[test]
+    fn an_attempt_that_began_before_is_no_answer() {
+        let flush = FlushControl::new(true);
+        let full = Error::corrupt("data", 0, "in place of a full disk", "", "");
+        let failed_since = |asked| flush.inner.lock().failure_after(asked).is_some();
+        assert_eq!(flush.ask(), 0);
+        flush.begin();
+        let asked = flush.ask();
+        assert_eq!(asked, 1, "one is running");
+        flush.end(Some(&full));
+        assert!(failed_since(0) && !failed_since(asked));
+        flush.begin();
+        flush.end(None);
+        assert!(!failed_since(asked));
+        flush.begin();
+        flush.end(Some(&full));
+        assert!(failed_since(asked), "this one began after it was asked for");
+        assert_eq!(flush.ask(), 3, "and is over");
+    }
+}

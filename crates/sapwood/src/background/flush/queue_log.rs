@@ -1,0 +1,79 @@
+//! The log of a frozen queue. It becomes durable before a part of the queue does, and is removed when the whole
+//! queue is in the trees. The log generation after it is durably begun before the manifest says that the log
+//! starts there.
+//!
+//! Invariant: after a failed sync, writes are refused, whatever happens to the flush.
+
+use crate::commit::Log;
+use crate::db::engine::Engine;
+use crate::error::{Error, Result};
+use crate::spawn::Wait;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The state of the sync of the frozen queue's log.
+pub(super) enum SyncLog<'a> {
+    /// In progress; must be waited for.
+    Begun(Wait<'a>),
+    /// Needed only before a portion that is not the whole queue.
+    IfNeeded,
+    Done,
+}
+
+impl Engine {
+    /// Whether to sync the frozen queue's log beside the first portion. True if more portions will follow, or
+    /// if commits are durable one by one: the next such commit would have to wait for this sync.
+    pub(super) fn is_log_synced_early(&self, wal_low: u64) -> bool {
+        let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
+        self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
+    }
+
+    /// Makes the log of the frozen queue durable.
+    pub fn sync_log_below(&self, wal_low: u64) -> Result<()> {
+        let unsynced = self.log.lock().as_ref().map(|log| log.wal.unsynced()).unwrap_or_default();
+        // A check may have kept older ones, which are closed when it ends.
+        let needed = self.state.load().version.wal_low..wal_low;
+        for old in unsynced.into_iter().filter(|old| needed.contains(&old.generation())) {
+            // Poison, whatever happens to the flush: no later sync would report this failure again.
+            old.sync().inspect_err(|error| self.poison(error))?;
+            if let Some(log) = self.log.lock().as_mut() {
+                log.wal.mark_synced(old.generation());
+            }
+        }
+        Ok(())
+    }
+
+    /// Durably begins the generation after the frozen queue's log, before the manifest says that the log starts
+    /// there. The thread that froze the queue only wrote the header, because all writers waited for it.
+    pub(super) fn begin_log(&self, generation: u64) -> Result<()> {
+        let guard = self.log.lock();
+        let Some(log) = guard.as_ref() else {
+            // During replay there is no log yet, and every noted generation has begun. But if the database is
+            // being closed, the log has been taken away, and this cannot be known.
+            let is_begun = self.state.load().version.wal_high >= generation;
+            return if is_begun { Ok(()) } else { Err(Error::Closed) };
+        };
+        let unbegun = log.wal.unbegun(generation);
+        drop(guard);
+        let Some(unbegun) = unbegun else { return Ok(()) };
+        unbegun.sync().inspect_err(|error| self.poison(error))?;
+        if let Some(log) = self.log.lock().as_mut() {
+            log.wal.mark_begun(generation);
+        }
+        Ok(())
+    }
+
+    /// Removes log generations that are no longer needed.
+    pub(crate) fn shorten_log(&self, low: u64) {
+        let Some(old) = self.log.lock().as_mut().map(|log| log.wal.take_below(low)) else { return };
+        // Without the log lock: the files may have many unwritten pages, so removing them can take long.
+        let (left, result) = old.remove(&*self.volume);
+        if let Some(log) = self.log.lock().as_mut() {
+            log.wal.put_back(left);
+            self.note_log(log);
+        }
+        self.try_balance_memory();
+        if let Err(error) = result {
+            tracing::warn!(%error, "an old part of the log was not removed; the next open does it");
+        }
+    }
+}

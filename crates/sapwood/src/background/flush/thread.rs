@@ -1,0 +1,136 @@
+//! The flush thread's main loop, and how other threads wait for a flush.
+//!
+//! Invariant: without a background thread, the thread that waits runs the flush itself.
+
+use super::carry_over::HandedOn;
+use super::control::Control;
+use crate::background::idle::Idle;
+use crate::commit::Log;
+use crate::db::engine::{Engine, Panicked};
+use crate::error::{Error, Result};
+use crate::watchdog;
+use parking_lot::MutexGuard;
+use std::time::{Duration, Instant};
+
+impl Engine {
+    /// The main loop of the flush thread. Returns when told to stop.
+    pub fn flush_loop(&self) {
+        let _panicked = Panicked::watch(self, "the flushing thread");
+        let mut idle = Idle::default();
+        let mut handed_on = HandedOn::default();
+        loop {
+            {
+                let mut control = self.flush.inner.lock();
+                while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
+                {
+                    if handed_on.is_some() {
+                        MutexGuard::unlocked(&mut control, || handed_on = HandedOn::default());
+                        continue;
+                    }
+                    // Recomputed after each wakeup, however often the thread is woken.
+                    let left = idle.left(self.keeps_something());
+                    if left.is_zero() {
+                        MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
+                    } else {
+                        self.flush.changed.wait_for(&mut control, left);
+                    }
+                }
+                if control.stop {
+                    return;
+                }
+            }
+            if let Err(error) = self.flush_and_hand_on(&mut handed_on) {
+                handed_on = HandedOn::default();
+                if error.is_disk_full() {
+                    // There may be no next queue until there is space.
+                    self.give_back_spare(Duration::ZERO);
+                    self.pause_for_space();
+                }
+            }
+            idle.flushed(self.visible());
+        }
+    }
+
+    /// Waits after a flush that found the disk full. Ends early if anyone asks for a flush.
+    fn pause_for_space(&self) {
+        let until = Instant::now() + self.flush.shortage.pause();
+        let mut control = self.flush.inner.lock();
+        while !control.stop && !control.asked && Instant::now() < until {
+            self.flush.changed.wait_until(&mut control, until);
+        }
+    }
+
+    /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
+    /// the time the waiter runs, other writers may have filled and frozen another one.
+    pub fn wait_for_a_queue(&self) -> Result<()> {
+        self.wait_until(|_| {
+            let state = self.state.load();
+            state.frozen.is_none() || state.active.fill() < self.queue_max(&state)
+        })
+    }
+
+    /// Waits. Returns an error if an attempt to flush fails meanwhile, also one that is running already.
+    fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
+        let over = self.flush.inner.lock().over;
+        self.wait_after(over, is_done)
+    }
+
+    /// Waits. Returns an error if one of the attempts after so many fails, and not because of earlier ones.
+    fn wait_after(&self, attempts: u64, is_done: impl Fn(&Control) -> bool) -> Result<()> {
+        if !self.flush.in_background() {
+            return self.flush_now();
+        }
+        let _waits = self.flush.waits();
+        let mut control = self.flush.inner.lock();
+        loop {
+            if is_done(&control) {
+                return Ok(());
+            }
+            self.check_writable()?;
+            if control.stop {
+                return Err(Error::Closed);
+            }
+            if let Some(error) = control.failure_after(attempts) {
+                return Err(error.clone());
+            }
+            watchdog::wait(&self.flush.changed, &mut control, "the flush");
+        }
+    }
+
+    /// Waits until the attempt of this number is over. Returns an error if it fails, or another after `earlier`.
+    fn wait_for_attempt(&self, earlier: u64, number: u64) -> Result<()> {
+        self.wait_after(earlier, |now| now.over >= number && now.failure_after(earlier).is_none())
+    }
+
+    /// Applies all commits so far to the trees.
+    pub fn flush_all(&self) -> Result<()> {
+        self.check_writable()?;
+        loop {
+            let before = self.flush.ask();
+            self.wait_after(before, |_| self.state.load().frozen.is_none())?;
+            let guard = self.log_at_rest();
+            let state = self.state.load();
+            if state.frozen.is_some() {
+                continue;
+            }
+            if state.active.is_empty() {
+                drop(guard);
+                let (over, begun) = self.flush.progress();
+                self.wait_for_attempt(over, begun)?;
+                return self.sync();
+            }
+            drop(state);
+            return self.freeze_and_wait(guard);
+        }
+    }
+
+    /// Freezes the active queue, and waits until it is in the trees and what is due has been cleansed.
+    fn freeze_and_wait(&self, mut guard: MutexGuard<'_, Option<Log>>) -> Result<()> {
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        // No queue is frozen, and nobody else can freeze one, so the next flush to begin is that of this queue.
+        let (_, before) = self.flush.progress();
+        self.freeze(log)?;
+        drop(guard);
+        self.wait_for_attempt(before, before + 1)
+    }
+}

@@ -1,0 +1,121 @@
+//! Rests between portions of background work that is not urgent: the readers that the work serves use the same
+//! device.
+//!
+//! Invariant: a frozen queue ends a rest at once, and so does closing the database.
+
+use crate::background::idle::STILL;
+use crate::db::engine::Engine;
+use std::time::{Duration, Instant};
+
+/// The longest rest between two portions of work that readers pay for, however long a portion took.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// How often a resting thread checks whether anyone waits for it.
+const LOOK: Duration = Duration::from_millis(5);
+/// Work is not urgent while the active queue is less than this fraction (1/8) full.
+const HARDLY_ANY: usize = 8;
+
+impl Engine {
+    /// How long to rest after a portion: `times` as long as it took, up to `REST_MAX`.
+    pub fn rest_after(times: u32, took: Duration) -> Duration {
+        (times * took).min(REST_MAX)
+    }
+
+    /// Sleeps for `time`, or until a queue is frozen.
+    pub fn rest(&self, time: Duration) {
+        self.flush.sleep(time, || self.state.load().frozen.is_some());
+    }
+
+    /// Rests for `time` between portions of work that is not urgent, to leave the device to readers. Ends early
+    /// when more than a little has been written since the last flush, or when anyone waits for the running work
+    /// or for the resting thread.
+    pub fn rest_beside_readers(&self, time: Duration) {
+        self.rest_while(time, || {
+            let (fill, most) = self.fill(&self.state.load());
+            fill < most / HARDLY_ANY
+        });
+    }
+
+    /// Like `rest_beside_readers`, but rests while `may` returns true. Returns whether it rested for the whole
+    /// time.
+    pub fn rest_while(&self, time: Duration, may: impl Fn() -> bool) -> bool {
+        let began = Instant::now();
+        loop {
+            let left = time.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            if !may() || !self.nobody_waits() {
+                return false;
+            }
+            let looked = Instant::now();
+            self.rest(left.min(LOOK));
+            self.pace.rested(looked.elapsed());
+            self.flush.rested(looked.elapsed());
+            // The thread may work and rest like this for a long time, and does its idle work only afterwards.
+            self.give_back_spare(STILL);
+        }
+    }
+
+    /// Whether a queue waits to be flushed, or the database is being closed.
+    pub fn is_wanted(&self) -> bool {
+        self.state.load().frozen.is_some() || self.flush.stops()
+    }
+
+    fn nobody_waits(&self) -> bool {
+        let is_short = self.flush.shortage.limit() != u64::MAX;
+        !self.is_wanted() && !is_short && self.flush.has_time() && self.check_writable().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::flow::memory::Need;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    #[test]
+    fn it_rests_as_long_as_nobody_writes_or_waits() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        let rests = |time| {
+            let began = Instant::now();
+            engine.rest_beside_readers(time);
+            began.elapsed()
+        };
+        const LONG: Duration = Duration::from_secs(20);
+        let short = Duration::from_millis(30);
+        keyspace.insert("one", "record").unwrap();
+        assert!((short..LONG).contains(&rests(short)));
+        // Nobody takes that for work.
+        engine.pace.begin(0);
+        rests(short);
+        assert!(engine.pace.elapsed_for_test().unwrap() < short);
+        engine.pace.end();
+        let waits = engine.flush.waits();
+        assert!(rests(LONG) < LONG / 2, "somebody waits");
+        drop(waits);
+        // Who comes while it rests, and wants to write nodes himself.
+        std::thread::scope(|scope| {
+            let held = engine.writer(Need::default()).unwrap();
+            scope.spawn(|| drop(engine.writer(Need::default())));
+            assert!(rests(LONG) < LONG / 2);
+            drop(held);
+        });
+        engine.poison(&crate::Error::Closed);
+        assert!(rests(LONG) < LONG / 2, "nothing is written any more");
+    }
+
+    #[test]
+    fn who_writes_ends_a_rest() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("much", vec![1; 1 << 20]).unwrap();
+        let began = Instant::now();
+        engine.rest_beside_readers(Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}

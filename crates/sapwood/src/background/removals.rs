@@ -1,0 +1,139 @@
+//! What waits in the queue although it would free space: removals. Their records stay in the trees until the queue is
+//! flushed, and a queue of a few removals is far from full. So when nobody writes, and when the database is closed, a queue
+//! is flushed that stands for much space.
+//!
+//! How much that is, is known without reading a leaf: the node above a long record says how long it is, and short records
+//! are taken for as long as those of their keyspace are on the average.
+
+use crate::db::engine::Engine;
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::opq::Opq;
+use crate::tree::view::TreeView;
+use crate::version::{Tree, Version};
+use std::ops::Bound;
+
+/// So many bytes of removed records are worth a flush, or this fraction (1/64) of the database if that is more.
+const WORTH: u64 = 1 << 20;
+const SHARE: u64 = 64;
+/// So many changes of a queue are looked at; the others are taken to be like them.
+const SAMPLE: usize = 1000;
+
+impl Engine {
+    /// Whether a flush of the active queue would free much space for what is removed in it.
+    pub fn waits_for_space(&self) -> bool {
+        let state = self.state.load();
+        let version = &state.version;
+        let worth = WORTH.max(version.live_bytes() / SHARE);
+        state.active.removals() > 0 && self.removed_bytes(&state.active, version) >= worth
+    }
+
+    /// About how many bytes of records the removals in a queue stand for.
+    fn removed_bytes(&self, queue: &Opq, version: &Version) -> u64 {
+        let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
+        for keyspace in version.trees.keys() {
+            changes.clear();
+            queue.chunk(*keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
+            for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
+                seen += 1;
+                bytes += self.record_bytes(version, *keyspace, key);
+            }
+            if seen == SAMPLE {
+                break;
+            }
+        }
+        bytes * queue.removals() / (seen as u64).max(1)
+    }
+
+    /// Bytes of the record that the key may have in the trees. What cannot be read now has none.
+    fn record_bytes(&self, version: &Version, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        let average = || version.trees.get(&keyspace).map_or(0, Tree::record_bytes);
+        let view = TreeView { pager: &self.pager, version, keyspace };
+        let node = view.block_at(key).and_then(|block| block.map(|block| view.node(block.id, 1)).transpose());
+        match node {
+            Ok(Some(node)) => {
+                let child = node.child_for(key);
+                match node.is_lone(child) {
+                    true if node.lacks(child, key) => 0,
+                    true => view.len_of(node.child(child)),
+                    false => average(),
+                }
+            }
+            Ok(None) => average(),
+            Err(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Durability};
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    const LONG: usize = 900 << 10;
+
+    /// A database with 30 long records and many short ones, of which the long ones are removed, and what it took before.
+    fn removed(volume: &Simulated, threads: usize) -> (Database, u64) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(32 << 20).background_threads(threads).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..100_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();
+        let keys = (0..30u32).map(|number| (number * 3000).to_be_bytes());
+        for key in keys.clone() {
+            keyspace.insert(key, vec![8; LONG]).unwrap();
+        }
+        db.flush().unwrap();
+        let used = volume.used();
+        let mut batch = db.batch();
+        for key in keys {
+            batch.remove(&keyspace, key);
+        }
+        batch.durability(Durability::Immediate).commit().unwrap();
+        (db, used)
+    }
+
+    fn holds_the_rest(db: &Database) {
+        assert_eq!(db.keyspace("main").unwrap().iter().filter(Result::is_ok).count(), 100_000 - 30);
+        db.check().unwrap();
+    }
+
+    #[test]
+    fn space_of_removed_records_goes_back_when_the_database_is_closed() {
+        let volume = Simulated::new(1);
+        let (db, used) = removed(&volume, 0);
+        assert!(db.handle.engine.waits_for_space());
+        db.close().unwrap();
+        assert!(volume.used() + (25 * LONG as u64) < used, "{} of {used}", volume.used());
+        let db = Database::builder().memory(32 << 20).open_on(Arc::new(volume)).unwrap();
+        holds_the_rest(&db);
+    }
+
+    #[test]
+    fn space_of_removed_records_goes_back_when_nobody_writes() {
+        let volume = Simulated::new(1);
+        let (db, used) = removed(&volume, 1);
+        let began = Instant::now();
+        while volume.used() + (25 * LONG as u64) > used {
+            assert!(began.elapsed() < Duration::from_secs(30), "{} of {used}", volume.used());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        holds_the_rest(&db);
+    }
+
+    /// A few short ones are not worth a flush each time.
+    #[test]
+    fn what_little_is_removed_waits_for_more() {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume);
+        let db = Database::builder().memory(32 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..100_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();
+        keyspace.remove(7u32.to_be_bytes()).unwrap();
+        assert!(!db.handle.engine.waits_for_space());
+        for number in 0..50_000u32 {
+            keyspace.remove(number.to_be_bytes()).unwrap();
+        }
+        assert!(db.handle.engine.waits_for_space());
+    }
+}

@@ -1,0 +1,344 @@
+//! The pager: fetches nodes from the cache, or nodes read ahead from the stage, and has the others read from
+//! the device, many with one parallel read ([`NodeReader`]). It decides which nodes are offered to the cache.
+//!
+//! Invariant: only checked nodes, and records of checked nodes, come into the cache.
+
+use crate::cache::Cache;
+use crate::cache::prefetch_buffer::{Claim, Stage};
+use crate::cache::scan_lengths::ScanLengths;
+use crate::error::Result;
+use crate::log_area::read_cost::Rents;
+use crate::operation::KeyspaceId;
+use crate::storage::frames::Frames;
+use crate::storage::mapping_table::{Address, Position};
+use crate::storage::node::{Node, NodeId};
+use crate::storage::reader::{Begun, Leave, NodeReader, Plan};
+use crate::storage::segment::Segments;
+use crate::storage::striped::Striped;
+use bytes::Bytes;
+use psync::{AlignedBuffer, FileId, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+pub(crate) use crate::storage::reader::{FILE, Keep};
+
+/// How a set of nodes is read, and what happens to the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gather {
+    /// Each node with its own request, whatever lies beside it, to look something up in it. Each is offered to the
+    /// cache.
+    Single,
+    /// As `Single`, for a writer: these reads do not count as ones that a reader waits for.
+    Inner,
+    /// Neighbours on the device with one request, and not offered to the cache. For scans, which put the
+    /// nodes that they need there themselves.
+    Runs,
+    /// As `Runs`, but takes nodes from the stage if they are there. For writers: flush, cleansing, collector.
+    Staged,
+    /// As `Runs`, to fill the stage.
+    Ahead,
+    /// As `Runs`, but bypasses the cache to read what is on the device. For a check.
+    Verify,
+}
+
+impl Gather {
+    fn keep(self) -> Keep {
+        if self == Self::Single { Keep::Briefly } else { Keep::Long }
+    }
+}
+
+/// Memory of a pager, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub cache: u64,
+    /// Read buffers that are kept idle.
+    pub buffers: usize,
+    /// Frames that are kept idle, however many are in use.
+    pub frames: usize,
+}
+
+/// See the module.
+pub(crate) struct Pager {
+    pub reader: NodeReader,
+    pub cache: Cache,
+    /// Bytes that iterators hold ([`Holding`]).
+    held: AtomicUsize,
+    /// Nodes read ahead of the flush.
+    pub stage: Stage,
+    /// What range searches pay for log pieces.
+    pub rents: Rents,
+    /// How long range searches have been.
+    pub lengths: ScanLengths,
+    pub counters: Striped<PagerCounters>,
+}
+
+/// Counters since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct PagerCounters {
+    /// Records found in the cache.
+    pub record_hits: AtomicU64,
+    /// Nodes found in the cache, and nodes not found.
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    /// Of the misses, leaves and log pieces that readers asked for, and whatever a `multi_get` had to read.
+    pub waited_for: AtomicU64,
+    /// Nodes that a flush took from the stage.
+    pub ahead: AtomicU64,
+}
+
+impl Pager {
+    pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: Room) -> Self {
+        let frames = Frames::new(room.frames);
+        Self {
+            cache: Cache::new(room.cache, Arc::clone(&frames)),
+            reader: NodeReader::new(volume, file, span, pio_max, room.buffers, frames),
+            held: AtomicUsize::new(0),
+            stage: Stage::default(),
+            rents: Rents::default(),
+            lengths: ScanLengths::default(),
+            counters: Striped::default(),
+        }
+    }
+
+    /// Bytes that iterators hold.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// PioMax: the most nodes to ask for at once.
+    pub fn pio_max(&self) -> usize {
+        self.reader.pio_max()
+    }
+
+    /// Leaves and log pieces that readers asked for and that were not in the cache, since the database was
+    /// opened.
+    pub fn waited_for(&self) -> u64 {
+        self.counters.total(|counters| &counters.waited_for)
+    }
+
+    /// The node, if it is in the cache.
+    pub fn cached(&self, address: Address) -> Option<Node> {
+        self.cache.get(address.position)
+    }
+
+    /// Puts a node into the cache.
+    pub fn admit(&self, position: Position, node: Node) {
+        self.cache.insert(position, node);
+    }
+
+    /// Removes a node from the cache, because it was replaced or its writing was aborted. Returns whether it
+    /// was there.
+    pub fn forget(&self, position: Position) -> bool {
+        self.cache.remove(position)
+    }
+
+    /// The record of a key in the trees, if it is cached, for a reader of the state with this number.
+    pub fn record(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
+        let found = self.cache.record(number, keyspace, key);
+        if found.is_some() {
+            self.counters.mine().record_hits.fetch_add(1, Relaxed);
+        }
+        found
+    }
+
+    /// As [`Pager::cached`], and counted as a hit: for callers that need the node.
+    pub fn look_up(&self, address: Address) -> Option<Node> {
+        let node = self.cached(address);
+        if node.is_some() {
+            self.counters.mine().hits.fetch_add(1, Relaxed);
+        }
+        node
+    }
+
+    /// One node, as [`Pager::fetch`] with [`Gather::Single`], without its lists: a get reads one node.
+    pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
+        if let Some(node) = self.look_up(address) {
+            return Ok(node);
+        }
+        let counters = self.counters.mine();
+        counters.misses.fetch_add(1, Relaxed);
+        let node = self.reader.read_one(segments, id, address, keep)?;
+        // Only readers fetch a single leaf or log piece here: writers fetch several, or inner nodes.
+        if !node.name().is_inner() {
+            counters.waited_for.fetch_add(1, Relaxed);
+        }
+        self.cache.offer(address.position, &node, keep);
+        Ok(node)
+    }
+
+    /// Nodes by id and address, in the order asked, with one parallel read of those that are not in the cache.
+    pub fn fetch(
+        &self,
+        segments: &Segments,
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+    ) -> Result<Vec<Node>> {
+        let mut nodes: Vec<Option<Node>> = wanted
+            .iter()
+            .map(|(_, address)| if gather == Gather::Verify { None } else { self.cached(*address) })
+            .collect();
+        let mut missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
+        self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        let mut coming = Vec::new();
+        if gather == Gather::Staged {
+            let claims = self.stage.claim(missing.iter().map(|index| wanted[*index].1.position));
+            let needed = missing.len();
+            let mut claims = claims.into_iter();
+            missing.retain(|index| match claims.next() {
+                Some(Claim::Here(node)) => {
+                    nodes[*index] = Some(node);
+                    false
+                }
+                Some(Claim::Coming) => {
+                    coming.push(*index);
+                    false
+                }
+                Some(Claim::Absent) | None => true,
+            });
+            self.counters.mine().ahead.fetch_add((needed - missing.len()) as u64, Relaxed);
+        }
+        self.read(segments, missing, wanted, gather, &mut nodes)?;
+        let mut failed = Vec::new();
+        for index in coming {
+            match self.stage.wait(wanted[index].1.position) {
+                Some(node) => nodes[index] = Some(node),
+                None => failed.push(index),
+            }
+        }
+        self.read(segments, failed, wanted, gather, &mut nodes)?;
+        Ok(nodes.into_iter().flatten().collect())
+    }
+
+    /// Reads the missing ones of the wanted nodes.
+    fn read(
+        &self,
+        segments: &Segments,
+        missing: Vec<usize>,
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+        nodes: &mut [Option<Node>],
+    ) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let plan = self.plan(segments, missing, wanted, gather)?;
+        self.reader.carry_out(&plan, wanted, gather.keep(), self.take_in(wanted, gather, nodes))
+    }
+
+    /// Plans the requests for the missing nodes.
+    fn plan(
+        &self,
+        segments: &Segments,
+        missing: Vec<usize>,
+        wanted: &[(NodeId, Address)],
+        gather: Gather,
+    ) -> Result<Plan> {
+        self.counters.mine().misses.fetch_add(missing.len() as u64, Relaxed);
+        if matches!(gather, Gather::Single | Gather::Runs) {
+            self.counters.mine().waited_for.fetch_add(missing.len() as u64, Relaxed);
+        }
+        self.reader.plan(segments, wanted, missing, !matches!(gather, Gather::Single | Gather::Inner))
+    }
+
+    /// What is done with each node that was read, as `gather` says.
+    fn take_in<'a>(
+        &'a self,
+        wanted: &'a [(NodeId, Address)],
+        gather: Gather,
+        nodes: &'a mut [Option<Node>],
+    ) -> impl FnMut(usize, Node) {
+        move |index, node| {
+            let position = wanted[index].1.position;
+            match gather {
+                Gather::Single | Gather::Inner => self.cache.offer(position, &node, gather.keep()),
+                // The search decides whether it is cached.
+                Gather::Runs => drop(self.cache.missed(position)),
+                Gather::Staged | Gather::Ahead | Gather::Verify => {}
+            }
+            nodes[index] = Some(node);
+        }
+    }
+
+    /// As [`Pager::fetch`], but does not read yet, and takes nothing from the stage.
+    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, gather: Gather) -> Result<Coming> {
+        let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
+        let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
+        self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
+        let plan = self.plan(segments, missing, &wanted, gather)?;
+        Ok(Coming { wanted, nodes, plan, gather, begun: None })
+    }
+
+    /// Has the device begin to read the missing nodes, into spare buffers if there are any, unless too much
+    /// was begun already. Returns whether the reads are in flight, or there is nothing to read: then the
+    /// caller has reason to begin more.
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> bool {
+        if coming.begun.is_none() {
+            coming.begun = self.reader.begin(&coming.plan, spare, leave);
+        }
+        coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
+    }
+
+    /// Completes a [`Pager::ask`]: returns the nodes in the order asked. Reads what was not begun; the
+    /// buffers of begun reads become spare.
+    pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
+        let Coming { wanted, mut nodes, plan, gather, begun } = coming;
+        let take_in = self.take_in(&wanted, gather, &mut nodes);
+        match begun {
+            Some(begun) if gather == Gather::Ahead => {
+                self.reader.finish_in_place(begun, &plan, &wanted, take_in)?;
+            }
+            Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
+            None => self.reader.carry_out(&plan, &wanted, gather.keep(), take_in)?,
+        }
+        Ok(nodes.into_iter().flatten().collect())
+    }
+}
+
+/// What an iterator holds between two steps, counted as long as this lives.
+pub(crate) struct Holding {
+    pager: Arc<Pager>,
+    bytes: usize,
+}
+
+impl Holding {
+    pub fn new(pager: Arc<Pager>) -> Self {
+        Self { pager, bytes: 0 }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// From now on so many bytes. Returns whether that is another number.
+    #[inline]
+    pub fn set(&mut self, bytes: usize) -> bool {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if bytes != before {
+            self.pager.held.fetch_add(bytes.wrapping_sub(before), Relaxed);
+        }
+        bytes != before
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// Nodes that were asked for: cached ones are here, the others still to be read or in flight. See
+/// [`Pager::ask`].
+pub(crate) struct Coming {
+    wanted: Vec<(NodeId, Address)>,
+    nodes: Vec<Option<Node>>,
+    plan: Plan,
+    gather: Gather,
+    begun: Option<Begun>,
+}
+
+impl Coming {
+    /// Bytes of memory in flight.
+    pub fn aloft(&self) -> usize {
+        self.begun.as_ref().map_or(0, Begun::bytes)
+    }
+}

@@ -1,0 +1,557 @@
+//! The record cache: caches single records that were asked for, where the pager's cache holds whole leaves.
+//! If hot records lie among many cold ones, it holds twenty to thirty times as many of them in the same
+//! memory.
+//!
+//! It is a hash table of buckets that grows and shrinks by one bucket at a time (linear hashing: Litwin, VLDB 1980):
+//!
+//! ```text
+//! buckets  0 … s-1 │ s … 2^k-1 │ 2^k … n-1      n = 2^k + s:  the first s are split, each with its twin at the end
+//! grow:    bucket s hands half of its records to a new bucket n
+//! shrink:  bucket n-1 gives its records back to its twin, or lets them go if they do not fit
+//! memory:  chunks of 64 buckets, taken from the operating system and given back whole
+//! ```
+//!
+//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the
+//! queues. A tree's answer for a key changes only when a frozen queue with that key is flushed, or records
+//! are ingested. States are numbered: a new number begins when a queue is frozen, when it has been flushed,
+//! and with an ingestion, whose keys are in no cache (but for one whose removal the active queue has: that queue
+//! answers it, and its flush renews it). The cache serves the readers of one number at a time,
+//! and checks the number under the lock of the key's chunk:
+//!
+//! ```text
+//! state n   { active Q }            a reader that misses in Q as of its time may put the tree's answer here
+//! state n+1 { active R, frozen Q }  Q answers its keys. The flush updates the cached records of these keys, and adds those
+//!                                   that a reader has asked Q for: the cache would have answered it
+//! state n+2 { active R }            all of Q is in the trees, and the cache agrees with them
+//! ```
+//! A reader that still has state n (a snapshot) when n+1 is served bypasses the cache: it can neither put an
+//! old value here after the flush has passed that key, nor see a value that is too new for it.
+//!
+//! Invariants:
+//! 1. A cached record is what the tree says to every reader of a state with the number that is served.
+//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only of buckets that ever held records:
+//!    no other is touched.
+
+use crate::cache::bucket::{BUCKET, Bucket, Name, fits};
+use crate::operation::KeyspaceId;
+use bytes::Bytes;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use foldhash::quality::RandomState;
+use memmap2::MmapMut;
+use parking_lot::Mutex;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// As many as a word has bits.
+const BUCKETS_A_CHUNK: usize = 64;
+/// Buckets added or removed while readers wait.
+const STEP: usize = 32;
+/// How long readers that wait have to come in between two such steps: it takes as long to wake one. The lock has no
+/// queue, and they would mostly find it taken again, until the last step.
+const LET_IN: Duration = Duration::from_micros(100);
+
+/// The cache is idle when flushes have gone on for this long without any reader wanting a record.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// What happened to a record that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Yes,
+    /// Kept, and it had been evicted a moment ago.
+    Again,
+    TooLong,
+    /// Not kept: the reader's state is not served, or there is no memory.
+    No,
+}
+
+/// See the module.
+pub(crate) struct RecordCache {
+    hasher: RandomState,
+    /// The number of the states that are served.
+    serves: AtomicU64,
+    is_used: AtomicBool,
+    /// Whether a reader has found or put a record here since the last flush.
+    is_asked: AtomicBool,
+    /// When one last had before that, as of the flush that noticed it, in milliseconds since `epoch`; 0:
+    /// never.
+    asked_at: AtomicU64,
+    epoch: Instant,
+    /// Sharded, so that readers do not get in each other's way; see [`crate::storage::striped`].
+    buckets: ShardedLock<Buckets>,
+    /// Readers that wait for this lock.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Buckets {
+    chunks: Vec<Mutex<Chunk>>,
+    count: usize,
+}
+
+struct Chunk {
+    memory: MmapMut,
+    /// A bit for each bucket that has records.
+    filled: u64,
+}
+
+impl Chunk {
+    fn has(&self, index: usize) -> bool {
+        self.filled & (1 << (index % BUCKETS_A_CHUNK)) != 0
+    }
+
+    fn bucket(&mut self, index: usize) -> Bucket<'_> {
+        let start = index % BUCKETS_A_CHUNK * BUCKET;
+        Bucket(&mut self.memory[start..start + BUCKET])
+    }
+
+    fn insert(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
+        self.filled |= 1 << (index % BUCKETS_A_CHUNK);
+        self.bucket(index).insert(name, value, asked);
+    }
+}
+
+/// Index of the bucket for a hash, of `count` buckets.
+fn index(hash: u64, count: usize) -> usize {
+    let mask = count.next_power_of_two() - 1;
+    let index = hash as usize & mask;
+    if index < count { index } else { index & (mask >> 1) }
+}
+
+/// The bucket that was split when there were `count`.
+fn twin(count: usize) -> usize {
+    count - (1 << count.ilog2())
+}
+
+fn tag(hash: u64) -> u16 {
+    (hash >> 48) as u16
+}
+
+impl Buckets {
+    /// Takes the bucket's records out, if it has any, and leaves it empty.
+    fn take(&mut self, index: usize) -> Option<Vec<u8>> {
+        let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
+        if !chunk.has(index) {
+            return None;
+        }
+        let mut bucket = chunk.bucket(index);
+        let taken = bucket.0.to_vec();
+        bucket.clear();
+        chunk.filled &= !(1 << (index % BUCKETS_A_CHUNK));
+        Some(taken)
+    }
+
+    /// Whether the bucket has room for the records of another one.
+    fn have_room(&mut self, index: usize, others: &mut [u8]) -> bool {
+        let chunk = self.chunks[index / BUCKETS_A_CHUNK].get_mut();
+        !chunk.has(index) || chunk.bucket(index).has_room_for(&Bucket(others))
+    }
+
+    fn put(&mut self, index: usize, name: Name<'_>, value: &[u8], asked: bool) {
+        self.chunks[index / BUCKETS_A_CHUNK].get_mut().insert(index, name, value, asked);
+    }
+
+    /// Adds a bucket. Returns whether there was memory for it.
+    fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
+        if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
+            match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
+                Ok(memory) => self.chunks.push(Mutex::new(Chunk { memory, filled: 0 })),
+                Err(_) => return false,
+            }
+        }
+        self.count += 1;
+        if self.count > 1
+            && let Some(mut taken) = self.take(twin(self.count - 1))
+        {
+            for (name, value, asked) in Bucket(&mut taken).records() {
+                self.put(index(hash(name.keyspace, name.key), self.count), name, value, asked);
+            }
+        }
+        true
+    }
+
+    fn shrink(&mut self) {
+        let taken = self.take(self.count - 1);
+        self.count -= 1;
+        // If both do not fit into one, half of the records go anyway: those of the moved ones go that nobody has
+        // asked for again.
+        if self.count > 0
+            && let Some(mut taken) = taken
+        {
+            let fit = self.have_room(twin(self.count), &mut taken);
+            for (name, value, asked) in Bucket(&mut taken).records().filter(|(.., asked)| fit || *asked) {
+                self.put(twin(self.count), name, value, asked);
+            }
+        }
+        self.chunks.truncate(self.count.div_ceil(BUCKETS_A_CHUNK));
+    }
+}
+
+impl Default for RecordCache {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            serves: AtomicU64::new(0),
+            is_used: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
+            asked_at: AtomicU64::new(0),
+            epoch: Instant::now(),
+            buckets: ShardedLock::default(),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl RecordCache {
+    fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(keyspace.0);
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    /// Nobody panics between two changes that belong together.
+    fn read(&self) -> ShardedLockReadGuard<'_, Buckets> {
+        match self.buckets.try_read() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let guard = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        guard
+    }
+
+    /// Gives readers that wait for the lock time to take it.
+    fn let_readers_in(&self) {
+        let began = Instant::now();
+        while self.waiting.load(Ordering::SeqCst) > 0 && began.elapsed() < LET_IN {
+            std::thread::yield_now();
+        }
+    }
+
+    fn write(&self) -> ShardedLockWriteGuard<'_, Buckets> {
+        self.buckets.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that the cache may hold.
+    pub fn capacity(&self) -> u64 {
+        (self.read().count * BUCKET) as u64
+    }
+
+    /// Changes how many bytes the cache may hold.
+    pub fn set_capacity(&self, bytes: u64) {
+        let wanted = (bytes / BUCKET as u64) as usize;
+        loop {
+            let mut buckets = self.write();
+            for _ in 0..STEP {
+                if buckets.count == wanted {
+                    return;
+                }
+                if buckets.count > wanted {
+                    buckets.shrink();
+                } else if !buckets.grow(|keyspace, key| self.hash(keyspace, key)) {
+                    return;
+                }
+            }
+            drop(buckets);
+            self.let_readers_in();
+        }
+    }
+
+    /// From now on serves readers of states with this number, unless it serves later ones already.
+    pub fn serve(&self, number: u64) {
+        self.serves.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Calls `work` with the chunk of a key's bucket, under the chunk's lock, if there is any bucket.
+    fn with<T>(
+        &self,
+        name: (KeyspaceId, &[u8]),
+        work: impl FnOnce(&mut Chunk, usize, Name<'_>) -> T,
+    ) -> Option<T> {
+        let hash = self.hash(name.0, name.1);
+        let buckets = self.read();
+        if buckets.count == 0 {
+            return None;
+        }
+        let index = index(hash, buckets.count);
+        let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
+        Some(work(&mut chunk, index, Name { tag: tag(hash), keyspace: name.0, key: name.1 }))
+    }
+
+    /// The value of a key, for a reader of the state with this number.
+    pub fn get(&self, number: u64, keyspace: KeyspaceId, key: &[u8]) -> Option<Bytes> {
+        self.with((keyspace, key), |chunk, index, name| {
+            let served = self.serves.load(Ordering::SeqCst) == number && chunk.has(index);
+            if !served {
+                return None;
+            }
+            let mut bucket = chunk.bucket(index);
+            let place = bucket.find(name)?;
+            Some(Bytes::copy_from_slice(bucket.ask(place)))
+        })
+        .flatten()
+        .inspect(|_| self.note_asked())
+    }
+
+    /// Keeps a record that a reader of the state with this number has found in a tree.
+    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> Kept {
+        if !fits(key, value) {
+            return Kept::TooLong;
+        }
+        self.with((keyspace, key), |chunk, index, name| {
+            // Set before checking the number: a thread that has changed the number and then sees an unused
+            // cache finds nothing in it to renew.
+            if !self.is_used.load(Ordering::Acquire) {
+                self.is_used.store(true, Ordering::SeqCst);
+            }
+            self.note_asked();
+            if self.serves.load(Ordering::SeqCst) != number {
+                return Kept::No;
+            }
+            let mut kept = Kept::Yes;
+            if chunk.has(index) {
+                let mut bucket = chunk.bucket(index);
+                if bucket.find(name).is_some() {
+                    return kept;
+                }
+                if bucket.take_ghost(name.tag) {
+                    kept = Kept::Again;
+                }
+            }
+            chunk.insert(index, name, value, false);
+            kept
+        })
+        .unwrap_or(Kept::No)
+    }
+
+    /// Whether any reader ever tried to put a record here.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a reader wants records. Many readers share the flag, so it is written only if it is not
+    /// set.
+    fn note_asked(&self) {
+        if !self.is_asked.load(Ordering::Relaxed) {
+            self.is_asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a flush.
+    pub fn note_flush(&self) {
+        if self.is_asked.swap(false, Ordering::Relaxed) {
+            self.asked_at.store(self.epoch.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether flushes have long gone on without any reader wanting a record, or none ever did.
+    pub fn is_idle(&self) -> bool {
+        self.is_idle_at(self.epoch.elapsed())
+    }
+
+    pub(crate) fn is_idle_at(&self, now: Duration) -> bool {
+        let asked_at = self.asked_at.load(Ordering::Relaxed);
+        !self.is_asked.load(Ordering::Relaxed)
+            && (asked_at == 0 || now >= Duration::from_millis(asked_at) + IDLE)
+    }
+
+    /// Announces a change that a flush is about to bring to the trees: a cached record becomes what the trees
+    /// will say, and an uncached one is added if a reader has asked for it meanwhile. Called while the frozen
+    /// queue with that change answers all readers that are served.
+    pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>, is_asked: bool) {
+        let value = value.filter(|value| fits(key, value));
+        self.with((keyspace, key), |chunk, index, name| {
+            let place = if chunk.has(index) { chunk.bucket(index).find(name) } else { None };
+            match (value, place) {
+                (Some(value), Some(place)) => {
+                    let mut bucket = chunk.bucket(index);
+                    if is_asked {
+                        self.note_asked();
+                        bucket.ask(place);
+                    }
+                    if !bucket.overwrite(place, value) {
+                        bucket.remove(place);
+                        bucket.insert(name, value, is_asked);
+                    }
+                }
+                (Some(value), None) if is_asked => {
+                    self.note_asked();
+                    chunk.insert(index, name, value, false);
+                }
+                (None, Some(place)) => chunk.bucket(index).remove(place),
+                (_, None) => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const KS: KeyspaceId = KeyspaceId(7);
+
+    fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    fn here(value: &[u8]) -> Option<Bytes> {
+        Some(Bytes::copy_from_slice(value))
+    }
+
+    #[test]
+    fn growing_loses_nothing_and_shrinking_little_more_than_it_must() {
+        let cache = RecordCache::default();
+        assert_eq!(cache.get(0, KS, &key(1)), None);
+        assert!(!cache.is_used());
+        cache.set_capacity(3 * BUCKET as u64);
+        // Few enough that no bucket overflows however they are hashed, which is another way each time.
+        let count = 40;
+        for number in 0..count {
+            assert_eq!(cache.put(0, KS, &key(number), &[number as u8; 100]), Kept::Yes);
+        }
+        for buckets in [4, 5, 64, 65, 200, 1000, 999, 512, 130, 128, 33, 4] {
+            cache.set_capacity(buckets * BUCKET as u64 + 17);
+            assert_eq!(cache.capacity(), buckets * BUCKET as u64);
+            let found = (0..count).filter(|number| match cache.get(0, KS, &key(*number)) {
+                Some(value) => {
+                    assert_eq!(value, [*number as u8; 100][..]);
+                    true
+                }
+                None => false,
+            });
+            assert_eq!(found.count(), count as usize, "with {buckets} buckets");
+        }
+        cache.set_capacity(BUCKET as u64);
+        let left = (0..count).filter(|number| cache.get(0, KS, &key(*number)).is_some()).count();
+        assert!((8..=36).contains(&left), "{left} are left, of what fits into one bucket");
+        cache.set_capacity(0);
+        assert_eq!((cache.get(0, KS, &key(1)), cache.capacity()), (None, 0));
+    }
+
+    #[test]
+    fn memory_is_filled() {
+        let cache = RecordCache::default();
+        cache.set_capacity(96 * BUCKET as u64);
+        (0..20_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        let here = (0..20_000).filter(|number| cache.get(0, KS, &key(*number)).is_some());
+        let bytes = here.count() * 104;
+        assert!(bytes > 96 * BUCKET * 85 / 100, "{bytes} bytes of keys and values");
+    }
+
+    /// The lock was taken again each time before they were awake, for 20 changes one after the other.
+    #[test]
+    fn readers_come_in_while_the_capacity_changes() {
+        let cache = RecordCache::default();
+        let sizes = [64 << 20, 32 << 20];
+        cache.set_capacity(sizes[1]);
+        (0..200_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        let shares: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in (0..200_000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let began = Instant::now();
+                    cache.get(0, KS, &key(number));
+                    longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                }
+            });
+            let changes = (0..40).map(|round| {
+                longest.store(0, Ordering::Relaxed);
+                let began = Instant::now();
+                cache.set_capacity(sizes[round % 2]);
+                100 * longest.load(Ordering::Relaxed) / began.elapsed().as_micros() as u64
+            });
+            let shares = changes.collect();
+            is_over.store(true, Ordering::Relaxed);
+            shares
+        });
+        assert!(shares.iter().all(|share| *share < 200), "percent of a change: {shares:?}");
+    }
+
+    #[test]
+    fn who_has_another_state_is_let_past() {
+        let cache = RecordCache::default();
+        cache.set_capacity(1 << 20);
+        assert_eq!(cache.put(0, KS, &key(1), b"one"), Kept::Yes);
+        cache.serve(1);
+        assert_eq!(cache.get(0, KS, &key(1)), None, "a reader from before");
+        assert_eq!(cache.get(1, KS, &key(1)), here(b"one"));
+        assert_eq!(cache.put(0, KS, &key(2), b"old"), Kept::No);
+        assert_eq!(cache.get(1, KS, &key(2)), None, "what he found may be old");
+        cache.renew(KS, &key(1), Some(b"a longer one"), false);
+        assert_eq!(cache.get(1, KS, &key(1)), here(b"a longer one"));
+        cache.serve(3);
+        cache.serve(2);
+        assert_eq!(cache.get(3, KS, &key(1)), here(b"a longer one"), "numbers do not go back");
+        assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), None);
+        cache.renew(KS, &key(1), None, true);
+        assert_eq!(cache.get(3, KS, &key(1)), None);
+        assert_eq!(cache.put(3, KS, &key(1), &[0; 4096]), Kept::TooLong);
+    }
+
+    #[test]
+    fn what_the_queue_was_asked_for_is_here_when_it_has_gone() {
+        let cache = RecordCache::default();
+        cache.set_capacity(1 << 20);
+        cache.renew(KS, &key(1), Some(b"asked for"), true);
+        cache.renew(KS, &key(2), Some(b"not asked for"), false);
+        cache.renew(KS, &key(3), None, true);
+        cache.renew(KS, &key(4), Some(&[0; 4096]), true);
+        let found: Vec<_> = (1..5).map(|number| cache.get(0, KS, &key(number))).collect();
+        assert_eq!(found, [here(b"asked for"), None, None, None]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+
+        /// One reader, and one writer that flushes now and then, as the engine does; the reader's state is at
+        /// times an older one.
+        #[test]
+        fn nobody_finds_what_his_trees_do_not_say(
+            steps in prop::collection::vec((0u32..40, 0u8..10, 0usize..300), 1..600), buckets in 1u64..4)
+        {
+            let cache = RecordCache::default();
+            cache.set_capacity(buckets * BUCKET as u64);
+            // The trees, as each state of the last ones sees them.
+            let mut trees: Vec<BTreeMap<u32, Vec<u8>>> = vec![BTreeMap::new()];
+            let mut queue: BTreeMap<u32, (Option<Vec<u8>>, bool)> = BTreeMap::new();
+            for (number, what, len) in steps {
+                let now = trees.len() as u64 - 1;
+                match what {
+                    0 => {
+                        // Frozen; the flush brings up to date what is here; flushed.
+                        cache.serve(now + 1);
+                        let mut next = trees[now as usize].clone();
+                        trees.push(next.clone());
+                        for (number, (change, is_asked)) in std::mem::take(&mut queue) {
+                            cache.renew(KS, &key(number), change.as_deref(), is_asked);
+                            match change {
+                                Some(value) => next.insert(number, value),
+                                None => next.remove(&number),
+                            };
+                        }
+                        trees.push(next);
+                        cache.serve(now + 2);
+                    }
+                    1 => drop(queue.insert(number, (None, len % 2 == 0))),
+                    2 | 3 => drop(queue.insert(number, (Some(vec![len as u8; len]), what == 2))),
+                    4 => cache.set_capacity((1 + len as u64 % 5) * BUCKET as u64),
+                    _ => {
+                        let state = if what == 5 { now.saturating_sub(len as u64 % 3) } else { now };
+                        let said = trees[state as usize].get(&number);
+                        match cache.get(state, KS, &key(number)) {
+                            Some(found) => prop_assert_eq!(Some(&found[..]), said.map(|value| &value[..])),
+                            None => drop(said.map(|value| cache.put(state, KS, &key(number), value))),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

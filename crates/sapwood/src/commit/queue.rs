@@ -1,0 +1,159 @@
+//! Batches that wait to be committed by a leader, and how the lead is handed on.
+//!
+//! Invariants:
+//! 1. There is one leader at a time, as long as anybody waits.
+//! 2. Whoever waits is answered, whatever happens to the leader.
+
+use crate::db::batch::Durability;
+use crate::error::{Error, Result};
+use crate::watchdog;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::time::{Duration, Instant};
+
+/// How long who waits first for another's commit looks for the answer before it sleeps.
+const SPIN: Duration = Duration::from_micros(3);
+/// The maximum bytes of batches in one group, unless a single batch is larger.
+const GROUP_MAX: usize = 4 << 20;
+
+/// A submitted batch.
+pub(crate) struct Parcel {
+    pub body: Vec<u8>,
+    pub count: u32,
+    pub durability: Durability,
+}
+
+impl Parcel {
+    pub fn is_durable(&self) -> bool {
+        self.durability == Durability::Immediate
+    }
+
+    /// No batch: all before it is to be durable.
+    pub fn is_sync(&self) -> bool {
+        self.body.is_empty() && self.is_durable()
+    }
+}
+
+/// A waiting batch.
+pub(crate) struct Ticket {
+    pub parcel: Parcel,
+    /// Whether it was the only one when it came.
+    is_first: bool,
+    has_answer: AtomicBool,
+    answer: Mutex<Option<Answer>>,
+    answered: Condvar,
+}
+
+pub(crate) enum Answer {
+    Done(Result<()>),
+    /// The previous leader has finished; this thread is the leader now.
+    Lead,
+}
+
+impl Ticket {
+    fn give(&self, answer: Answer) {
+        let mut place = self.answer.lock();
+        *place = Some(answer);
+        self.has_answer.store(true, Release);
+        drop(place);
+        self.answered.notify_one();
+    }
+
+    pub fn wait(&self) -> Answer {
+        // A leader that writes to memory only is done sooner than this thread would be asleep. And if it was woken to
+        // lead, nobody would commit until it is awake.
+        if self.is_first && self.parcel.durability < Durability::Immediate {
+            let began = Instant::now();
+            while !self.has_answer.load(Acquire) && began.elapsed() < SPIN {
+                std::hint::spin_loop();
+            }
+        }
+        let mut answer = self.answer.lock();
+        loop {
+            if let Some(answer) = answer.take() {
+                self.has_answer.store(false, Relaxed);
+                return answer;
+            }
+            watchdog::wait(&self.answered, &mut answer, "the leader of the group commit");
+        }
+    }
+}
+
+/// The queue of batches that wait for the leader.
+#[derive(Default)]
+pub(crate) struct CommitQueue {
+    pub inner: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub tickets: Vec<Arc<Ticket>>,
+    pub has_leader: bool,
+}
+
+/// The leadership, and the group that the leader commits. On drop, leadership is handed on and the whole group
+/// is answered, whatever happens to the leader. Otherwise all other threads would sleep forever behind a leader
+/// that panicked.
+pub(crate) struct Lead<'e> {
+    queue: &'e CommitQueue,
+    pub group: Vec<Arc<Ticket>>,
+    pub result: Result<()>,
+}
+
+impl<'e> Lead<'e> {
+    pub fn new(queue: &'e CommitQueue, group: Vec<Arc<Ticket>>) -> Self {
+        let cause = "the leader of a group of commits panicked".into();
+        Self { queue, group, result: Err(Error::Poisoned { cause }) }
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.queue.hand_on();
+        for ticket in &self.group {
+            ticket.give(Answer::Done(self.result.clone()));
+        }
+    }
+}
+
+impl CommitQueue {
+    /// Returns a ticket if another thread leads. Otherwise the caller becomes the leader, and gets its batch
+    /// back.
+    pub fn wait_or_lead(&self, parcel: Parcel) -> std::result::Result<Arc<Ticket>, Parcel> {
+        let mut waiting = self.inner.lock();
+        if !std::mem::replace(&mut waiting.has_leader, true) {
+            return Err(parcel);
+        }
+        let is_first = waiting.tickets.is_empty();
+        let (has_answer, answer) = (AtomicBool::new(false), Mutex::new(None));
+        let ticket = Arc::new(Ticket { parcel, is_first, has_answer, answer, answered: Condvar::new() });
+        waiting.tickets.push(Arc::clone(&ticket));
+        Ok(ticket)
+    }
+
+    pub fn take_group(&self) -> Vec<Arc<Ticket>> {
+        let mut waiting = self.inner.lock();
+        let mut bytes = 0;
+        let end = waiting
+            .tickets
+            .iter()
+            .position(|ticket| {
+                bytes += ticket.parcel.body.len();
+                bytes > GROUP_MAX
+            })
+            .unwrap_or(waiting.tickets.len())
+            .max(1)
+            .min(waiting.tickets.len());
+        waiting.tickets.drain(..end).collect()
+    }
+
+    /// Hands the lead on. The next leader starts while this one still answers its group.
+    fn hand_on(&self) {
+        let mut waiting = self.inner.lock();
+        match waiting.tickets.first() {
+            Some(next) => next.give(Answer::Lead),
+            None => waiting.has_leader = false,
+        }
+    }
+}

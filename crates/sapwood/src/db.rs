@@ -1,0 +1,21 @@
+//! A database as its users hold it: handles, batches, snapshots and iteration begin here. [`open`] builds the
+//! [`engine`], which joins the parts of all folders below, and [`publish`] makes each change of the trees durable and then
+//! visible.
+//!
+//! Invariants:
+//! 1. A user's call that returns `Ok` has done what its documentation says; what is refused has changed nothing.
+//! 2. Readers never wait for writers: a reader holds a state, and no state is ever changed.
+
+pub(crate) mod batch;
+pub(crate) mod check;
+pub(crate) mod create_keyspaces;
+pub(crate) mod database;
+pub(crate) mod engine;
+pub(crate) mod ingest;
+pub(crate) mod key_bounds;
+pub(crate) mod keyspace;
+pub(crate) mod len_estimate;
+pub(crate) mod open;
+pub(crate) mod publish;
+pub(crate) mod replay;
+pub(crate) mod snapshot;

@@ -1,0 +1,213 @@
+//! Atomic batches: changes to any keyspaces of one database that take effect together or not at all.
+
+use crate::db::database::Handle;
+use crate::db::keyspace::Keyspace;
+use crate::error::{Error, Result};
+use crate::operation::{put_insert, put_remove};
+use std::sync::Arc;
+
+/// How durable a commit is when it returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// In memory only. A crash of the process loses the commit, unless a commit with stronger durability, a
+    /// [`sync`](crate::Database::sync), or 64 KiB of further commits followed it.
+    None,
+    /// Handed to the operating system. Survives a crash of the process, but not a power failure.
+    Buffered,
+    /// On the device. Survives a power failure. Concurrent commits share one sync (group commit).
+    #[default]
+    Immediate,
+}
+
+/// Collects changes for one atomic commit. Made by [`Database::batch`](crate::Database::batch). A batch has no
+/// effect until [`Batch::commit`].
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// let (ships, log) = (db.keyspace("ships")?, db.keyspace("log")?);
+/// let mut batch = db.batch();
+/// batch.insert(&ships, "fram", "1892").remove(&ships, "beagle");
+/// batch.insert(&log, "1893-06-24", "fram leaves Christiania");
+/// batch.durability(sapwood::Durability::Buffered).commit()?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a batch does nothing until it is committed"]
+pub struct Batch {
+    handle: Arc<Handle>,
+    body: Vec<u8>,
+    /// Bytes of changes that are not in `body`, since it is too large already.
+    left_out: usize,
+    count: usize,
+    durability: Durability,
+    error: Option<Error>,
+}
+
+impl Batch {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        Self {
+            handle,
+            body: Vec::new(),
+            left_out: 0,
+            count: 0,
+            durability: Durability::default(),
+            error: None,
+        }
+    }
+
+    /// Sets `key` (1 to 65,536 bytes) to `value`.
+    ///
+    /// Values have up to 16 MiB, but no more than a quarter of a segment (`Builder::segment_span`), and no more
+    /// than a batch can hold: a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.
+    /// Errors in the key or value are returned by [`Batch::commit`].
+    pub fn insert(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let checked = self.check(keyspace, key).and_then(|()| self.check_value(value));
+        match checked {
+            Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, value)),
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+        self
+    }
+
+    /// Removes `key`. Has no effect if the key does not exist.
+    pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
+        let key = key.as_ref();
+        match self.check(keyspace, key) {
+            Ok(()) => self.put(|body| put_remove(body, keyspace.id(), key)),
+            Err(error) => self.error = self.error.take().or(Some(error)),
+        }
+        self
+    }
+
+    /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
+    fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.body.len();
+        change(&mut self.body);
+        self.count += 1;
+        if before > self.handle.engine.shares.batch {
+            self.left_out += self.body.len() - before;
+            self.body.truncate(before);
+        }
+    }
+
+    fn check(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        if !Arc::ptr_eq(keyspace.handle(), &self.handle) {
+            return Err(Error::Foreign { what: "keyspace" });
+        }
+        check_key(key)
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<()> {
+        let max = self.handle.engine.shares.value;
+        if value.len() > max {
+            return Err(Error::ValueTooLong { len: value.len(), max });
+        }
+        Ok(())
+    }
+
+    /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The number of changes in the batch.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the batch has no changes.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The size of the batch in the log, in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.body.len() + self.left_out
+    }
+
+    /// Commits all changes atomically. Returns once they are as durable as requested.
+    ///
+    /// # Errors
+    /// The first error in a key, value or keyspace of the batch; [`Error::BatchTooLarge`]; [`Error::DiskFull`]
+    /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch
+    /// took effect shows only when the database is reopened).
+    pub fn commit(self) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        if self.count == 0 {
+            return Ok(());
+        }
+        let max = self.handle.engine.shares.batch;
+        // So many changes are longer than a batch may be. Nothing may rest on that: with a count that wraps, a batch without
+        // effect would be told to be durable.
+        let (len, count) = (self.byte_len(), u32::try_from(self.count).ok());
+        let Some(count) = count.filter(|_| len <= max) else {
+            return Err(Error::BatchTooLarge { len, max });
+        };
+        self.handle.engine.commit(self.body, count, self.durability)
+    }
+}
+
+/// Returns an error if the key's length is out of range.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::KeyEmpty);
+    }
+    if key.len() > crate::KEY_LEN_MAX {
+        return Err(Error::KeyTooLong { len: key.len(), max: crate::KEY_LEN_MAX });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Error, Keyspace};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    fn open() -> (Database, Keyspace) {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (db, keyspace)
+    }
+
+    /// The count wrapped: at 2^32 operations `commit` did nothing and said that all was durable.
+    #[test]
+    fn a_batch_of_more_operations_than_a_record_counts_is_refused() {
+        let (db, keyspace) = open();
+        for (more, len) in [(1, 1 << 32), (2, (1 << 32) + 1)] {
+            let mut batch = db.batch();
+            batch.count = u32::MAX as usize;
+            (0..more).for_each(|number| _ = batch.insert(&keyspace, [number], [1]));
+            assert!(batch.len() == len && !batch.is_empty());
+            assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { .. })));
+        }
+        assert!(keyspace.iter().next().is_none());
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_grows_no_further() {
+        let (db, keyspace) = open();
+        let mut batch = db.batch();
+        for number in 0..300_000u32 {
+            batch.insert(&keyspace, number.to_be_bytes(), [1; 20]);
+        }
+        assert!(batch.len() == 300_000 && batch.byte_len() > 300_000 * 24);
+        assert!(batch.body.capacity() <= 4 << 20, "{} bytes", batch.body.capacity());
+        let expected = batch.byte_len();
+        assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { len, .. }) if len == expected));
+        keyspace.insert("key", "value").unwrap();
+        assert_eq!(keyspace.iter().count(), 1);
+    }
+}

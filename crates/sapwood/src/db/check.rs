@@ -1,0 +1,652 @@
+//! Check: reads the whole database from the device, bypassing the cache, and verifies it: bytes against
+//! checksums, nodes against their place in the tree, trees against the mapping table, and segments against
+//! their counts. Tests, the command-line program and users run the same check.
+//!
+//! The check works on one version, so it can run while other threads write.
+
+use crate::cache::pager::{FILE, Gather};
+use crate::db::engine::Engine;
+use crate::db::replay::check_record;
+use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
+use crate::storage::node::{Node, NodeId, PIECE};
+use crate::version::Version;
+use crate::version::current::Current;
+use crate::version::manifest;
+use crate::wal;
+use crate::wal::Record;
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a check read and found to be sound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Keyspaces (count).
+    pub keyspaces: u64,
+    /// Records in the leaves (count).
+    pub records: u64,
+    /// Log pieces of blocks (count).
+    pub log_pieces: u64,
+    /// Changes in the log pieces that are not yet in the leaves (count).
+    pub logged_changes: u64,
+    /// Leaves (count).
+    pub leaves: u64,
+    /// Inner nodes (count).
+    pub inner_nodes: u64,
+    /// Bytes of nodes read, log pieces included.
+    pub bytes: u64,
+    /// Average fill of the leaves, in percent of the target leaf size. Can exceed 100 when values are large.
+    pub leaf_fill_percent: f64,
+    /// Records of the log's files that are still needed (count). Each is a commit, or several.
+    pub log_records: u64,
+    /// Changes in them that are not yet in the trees (count).
+    pub log_changes: u64,
+}
+
+impl std::fmt::Display for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "sound: {} records of {} keyspace(s) in {} leaves ({:.1} % full) and {} inner nodes, {} changes in {} log pieces, {:.1} MiB; {} log records with {} changes that are not in the trees yet",
+            self.records,
+            self.keyspaces,
+            self.leaves,
+            self.leaf_fill_percent,
+            self.inner_nodes,
+            self.logged_changes,
+            self.log_pieces,
+            self.bytes as f64 / (1 << 20) as f64,
+            self.log_records,
+            self.log_changes
+        )
+    }
+}
+
+/// At most this many places of damage are listed.
+const DAMAGE_MAX: usize = 1000;
+
+struct Check<'a> {
+    engine: &'a Engine,
+    version: &'a Version,
+    damage: Vec<Error>,
+    seen: Vec<u64>,
+    live: HashMap<u64, u64>,
+    /// Log areas found.
+    areas: u64,
+    /// Bytes of the leaves found.
+    leaf_bytes: u64,
+    checked: Checked,
+}
+
+impl Engine {
+    pub fn check(&self) -> Result<Checked> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let (state, _) = self.view();
+        let version = Arc::clone(&state.version);
+        let mut check = Check {
+            engine: self,
+            version: &version,
+            damage: Vec::new(),
+            seen: Vec::new(),
+            live: HashMap::new(),
+            areas: 0,
+            leaf_bytes: 0,
+            checked: Checked {
+                keyspaces: version.trees.len() as u64,
+                records: 0,
+                log_pieces: 0,
+                logged_changes: 0,
+                leaves: 0,
+                inner_nodes: 0,
+                bytes: 0,
+                leaf_fill_percent: 0.0,
+                log_records: 0,
+                log_changes: 0,
+            },
+        };
+        check.trees()?;
+        check.mapping_table();
+        check.segments();
+        check.manifest()?;
+        check.log()?;
+        let Check { damage, mut checked, .. } = check;
+        if !damage.is_empty() {
+            return Err(Error::Damaged { damage });
+        }
+        if checked.leaves > 0 {
+            checked.leaf_fill_percent /= checked.leaves as f64;
+        }
+        Ok(checked)
+    }
+}
+
+impl Check<'_> {
+    /// Records damage. Any other error ends the check.
+    fn note(&mut self, error: Error) -> Result<()> {
+        if let Error::Damaged { damage } = error {
+            return damage.into_iter().try_for_each(|error| self.note(error));
+        }
+        if !error.is_damage() {
+            return Err(error);
+        }
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(error);
+        }
+        Ok(())
+    }
+
+    fn wrong(&mut self, what: String, expected: impl ToString, found: impl ToString) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(Error::corrupt(FILE, 0, what, expected, found));
+        }
+    }
+
+    fn trees(&mut self) -> Result<()> {
+        let version = self.version;
+        for (keyspace, tree) in &version.trees {
+            let before = (self.checked.records, self.leaf_bytes, self.damage.len());
+            if let Some(root) = tree.root {
+                let nodes = self.read(&[root])?;
+                for node in nodes.into_iter().flatten() {
+                    self.subtree(*keyspace, tree.height, node, (None, None))?;
+                }
+            }
+            let totals = [
+                ("number of records", tree.len, self.checked.records - before.0),
+                ("bytes of the leaves", tree.bytes, self.leaf_bytes - before.1),
+            ];
+            let is_whole = self.damage.len() == before.2;
+            for (what, expected, found) in totals {
+                if found != expected && is_whole {
+                    self.wrong(format!("{what} in keyspace {:?}", tree.name), expected, found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads nodes from the device, in this order. Returns `None` for each damaged node, and for each that the
+    /// mapping table does not have.
+    fn read(&mut self, ids: &[NodeId]) -> Result<Vec<Option<Node>>> {
+        let (mut wanted, mut places) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
+        for (place, id) in ids.iter().enumerate() {
+            match self.version.table.address(*id) {
+                Some(address) => {
+                    wanted.push((*id, address));
+                    places.push(place);
+                }
+                None => self.wrong(format!("the mapping table has no {id}"), "an address", "none"),
+            }
+        }
+        let (pager, segments) = (&self.engine.pager, &self.version.segments);
+        let mut nodes = vec![None; ids.len()];
+        if let Ok(all) = pager.fetch(segments, &wanted, Gather::Verify) {
+            places.into_iter().zip(all).for_each(|(place, node)| nodes[place] = Some(node));
+            return Ok(nodes);
+        }
+        // At least one node is damaged: read them one by one to find out which.
+        for (place, one) in places.into_iter().zip(&wanted) {
+            match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
+                Ok(mut node) => nodes[place] = node.pop(),
+                Err(error) => {
+                    self.note(error)?;
+                    self.mark(one.0);
+                }
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Records that a tree refers to this node. Returns whether this is the first reference.
+    fn mark(&mut self, id: NodeId) -> bool {
+        let (word, bit) = (id.0 as usize / 64, 1u64 << (id.0 % 64));
+        if self.seen.len() <= word {
+            self.seen.resize(word + 1, 0);
+        }
+        let first = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        if first && let Some(address) = self.version.table.address(id) {
+            *self.live.entry(address.position.0 / self.version.span).or_default() += u64::from(address.len);
+        }
+        first
+    }
+
+    /// Checks a node, whose keys must lie in `low..high`, and its whole subtree.
+    fn subtree(
+        &mut self,
+        keyspace: KeyspaceId,
+        level: u8,
+        node: Node,
+        (low, high): (Option<Bytes>, Option<Bytes>),
+    ) -> Result<()> {
+        let name = node.name();
+        if !self.mark(name.id) {
+            self.wrong(format!("{} hangs in the trees", name.id), "once", "twice");
+            return Ok(());
+        }
+        self.checked.bytes += node.bytes().len() as u64;
+        if name.level != level || name.keyspace != keyspace {
+            let expected = format!("level {level}, keyspace {}", keyspace.0);
+            self.wrong(
+                format!("place of {}", name.id),
+                expected,
+                format!("level {}, keyspace {}", name.level, name.keyspace.0),
+            );
+            return Ok(());
+        }
+        let first = usize::from(level > 0);
+        let below = low.as_ref().is_some_and(|low| node.count() > first && node.key(first) < &low[..]);
+        let above = high.as_ref().is_some_and(|high| node.key(node.count() - 1) >= &high[..]);
+        if below || above {
+            self.wrong(
+                format!("keys of {}", name.id),
+                "keys within the parent's separators",
+                "keys outside of them",
+            );
+        }
+        if level == 0 {
+            self.checked.leaves += 1;
+            self.checked.records += node.count() as u64;
+            self.leaf_bytes += node.bytes().len() as u64;
+            self.checked.leaf_fill_percent +=
+                100.0 * node.bytes().len() as f64 / self.engine.shares.node_len.leaf as f64;
+            return Ok(());
+        }
+        self.checked.inner_nodes += 1;
+        if level == 1 {
+            self.log_area(keyspace, name.id, (low.as_ref(), high.as_ref()))?;
+        }
+        let mut next = 0;
+        while next < node.count() {
+            let children = next..next + self.group(&node, next);
+            next = children.end;
+            let ids: Vec<_> = children.clone().map(|index| node.child(index)).collect();
+            let nodes = self.read(&ids)?;
+            for (index, child) in children.zip(nodes) {
+                let fence = |index: usize| (index < node.count()).then(|| node.key_bytes(index));
+                let child_low = if index == 0 { low.clone() } else { fence(index) };
+                let child_high = fence(index + 1).or_else(|| high.clone());
+                if let Some(child) = child {
+                    if node.is_lone(index) && (child.count() != 1 || child.key(0) != node.key(index)) {
+                        let what = format!("what {} says of {}", node.name().id, child.name().id);
+                        self.wrong(what, "one record, with the key of the separator", "others");
+                    }
+                    self.subtree(keyspace, level - 1, child, (child_low, child_high))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many children of a node, from this one on, are read together: as many as may be in memory.
+    fn group(&self, node: &Node, from: usize) -> usize {
+        let most = (node.count() - from).min(self.engine.pager.pio_max());
+        let len = |index| self.version.table.address(node.child(index)).map_or(0, |at| at.len as usize);
+        self.engine.pager.reader.fits((from..from + most).map(len))
+    }
+
+    /// Checks the log pieces of a block, whose keys must lie in `low..high`.
+    fn log_area(
+        &mut self,
+        keyspace: KeyspaceId,
+        block: NodeId,
+        (low, high): (Option<&Bytes>, Option<&Bytes>),
+    ) -> Result<()> {
+        let version = self.version;
+        let Some(area) = version.logs.get(block) else { return Ok(()) };
+        let ids: Vec<_> = area.pieces().collect();
+        let pieces = self.read(&ids)?;
+        self.areas += 1;
+        let pieces: Vec<_> = pieces.into_iter().flatten().collect();
+        if pieces.len() == ids.len() {
+            let what = || format!("what the manifest says about the keys in the log area of {block}");
+            if !area.agrees_with(&pieces) {
+                self.wrong(what(), "their hashes", "others");
+            }
+            let mut rest = &pieces[..];
+            let holds = area.rows().all(|row| {
+                let (of_layer, others) = rest.split_at(row.pieces.len());
+                rest = others;
+                row.holds(of_layer)
+            });
+            if !holds {
+                self.wrong(what(), "keys of log pieces between their fences", "keys outside of them");
+            }
+        }
+        for piece in pieces {
+            let name = piece.name();
+            if !self.mark(name.id) {
+                self.wrong(format!("log piece {} belongs to the trees", name.id), "once", "twice");
+            }
+            self.checked.bytes += piece.bytes().len() as u64;
+            self.checked.log_pieces += 1;
+            self.checked.logged_changes += piece.count() as u64;
+            if name.level != PIECE || name.keyspace != keyspace {
+                self.wrong(
+                    format!("{} in the log area of {block}", name.id),
+                    format!("a log piece of keyspace {}", keyspace.0),
+                    format!("level {}, keyspace {}", name.level, name.keyspace.0),
+                );
+            }
+            let below = low.is_some_and(|low| piece.key(0) < &low[..]);
+            let above = high.is_some_and(|high| piece.key(piece.count() - 1) >= &high[..]);
+            if below || above {
+                let what = format!("keys of {} in the log area of {block}", name.id);
+                self.wrong(what, "keys within the block's separators", "keys outside of them");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every address in the mapping table belongs to a node of a tree. Skipped after damage, which
+    /// may hide nodes.
+    fn mapping_table(&mut self) {
+        if !self.damage.is_empty() {
+            return;
+        }
+        let version = self.version;
+        let lost = version.table.iter().filter(|(id, _)| {
+            let word = self.seen.get(id.0 as usize / 64).copied().unwrap_or(0);
+            word & (1 << (id.0 % 64)) == 0
+        });
+        let lost = lost.count();
+        if lost > 0 {
+            self.wrong("nodes that no tree needs".into(), 0, lost);
+        }
+        let (areas, found) = (version.logs.totals().areas, self.areas);
+        if areas != found {
+            self.wrong("log areas of blocks in the trees".into(), areas, found);
+        }
+    }
+
+    fn segments(&mut self) {
+        if !self.damage.is_empty() {
+            return;
+        }
+        let version = self.version;
+        for entry in version.segments.iter() {
+            let live = self.live.get(&entry.segment.number).copied().unwrap_or(0);
+            if live != entry.live {
+                self.wrong(format!("live bytes of segment {}", entry.segment.number), entry.live, live);
+            }
+        }
+    }
+
+    /// Checks that the manifest on disk replays to the engine's current version, which is at least as new as
+    /// the one checked.
+    fn manifest(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let volume = &*engine.volume;
+        let read = {
+            let manifest = engine.manifest.lock();
+            let on_disk = Current::read(volume);
+            let content = manifest.as_ref().map(|manifest| manifest.content(volume));
+            // Nobody writes to a database that is open read-only.
+            let content = content.unwrap_or_else(|| {
+                let current = on_disk.clone()?;
+                Ok((current, manifest::source_direct(volume, &current)?))
+            });
+            on_disk.and(content).map(|content| (content, engine.state.load().version.epoch))
+        };
+        let ((current, source), epoch) = match read {
+            Ok(read) => read,
+            Err(error) => return self.note(error),
+        };
+        // Read without the lock, since flushes wait for that.
+        let data_len = volume.len(engine.data)?;
+        match manifest::decode(source, &current, data_len, &Arc::default()) {
+            Ok(replayed) if replayed.version.epoch == epoch => {}
+            Ok(replayed) => {
+                self.wrong("epoch that the manifest leads to".into(), epoch, replayed.version.epoch);
+            }
+            Err(error) => self.note(error)?,
+        }
+        Ok(())
+    }
+
+    fn log(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let kept = {
+            let mut log = engine.log.lock();
+            log.as_mut().map(|log| log.wal.keep(engine.state.load().version.wal_low))
+        };
+        let _kept = kept.is_some().then_some(Keeping(engine));
+        // After `kept`, so that it has the keyspaces of all that is kept.
+        let version = Arc::clone(&engine.state.load().version);
+        let (mut records, mut changes) = (0, 0);
+        let mut each = |record: &Record| {
+            records += 1;
+            let last = record.first_seq + u64::from(record.count) - 1;
+            changes += last.saturating_sub(version.flushed_seq.max(record.first_seq - 1));
+            check_record(&version, record)
+        };
+        // Read without the lock, since commits wait for that.
+        let verified = match kept {
+            Some(kept) => kept.verify(&mut each),
+            // Open read-only: nobody writes to the log, which is read as it is for opening.
+            None => Current::read(&*engine.volume).and_then(|current| {
+                let (low, high) = (version.wal_low, version.wal_high);
+                wal::replay_direct(&*engine.volume, current.database, low, high, &mut |record| each(&record))
+                    .map(drop)
+            }),
+        };
+        (self.checked.log_records, self.checked.log_changes) = (records, changes);
+        verified.or_else(|error| self.note(error))
+    }
+}
+
+/// Keeps the files of the log as long as it lives.
+struct Keeping<'a>(&'a Engine);
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0.log.lock().as_mut() {
+            log.wal.let_go();
+        }
+        self.0.shorten_log(self.0.state.load().version.wal_low);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::db::engine::State;
+    use crate::log_area::maplet::KeyHash;
+    use crate::log_area::{Fences, Layer, LogArea, Size};
+    use crate::storage::node::NodeId;
+    use crate::{Database, Durability, Error, Keyspace};
+    use parking_lot::Mutex;
+    use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Read, Repeat, Simulated, Volume};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+    use std::time::Duration;
+
+    type Meeting = (SyncSender<()>, Receiver<()>);
+
+    /// Whoever reads a file that is open for reading only, but for its header, waits until somebody else has done his
+    /// work.
+    struct Meets {
+        inner: Simulated,
+        meeting: Mutex<Option<Meeting>>,
+        files: Mutex<Vec<FileId>>,
+    }
+
+    impl PassThrough for Meets {
+        fn inner(&self) -> &dyn Volume {
+            &self.inner
+        }
+
+        fn open(&self, name: &str, access: Access) -> psync::Result<FileId> {
+            let file = self.inner().open(name, access)?;
+            if !access.write {
+                self.files.lock().push(file);
+            }
+            Ok(file)
+        }
+
+        fn read(&self, set: &mut [Read<'_>]) -> psync::Result<()> {
+            if set[0].buffer.len() > 100
+                && self.files.lock().contains(&set[0].file)
+                && let Some((begins, done)) = &*self.meeting.lock()
+            {
+                begins.send(()).expect("somebody who waits");
+                done.recv_timeout(Duration::from_secs(60)).expect("somebody who need not wait");
+            }
+            self.inner().read(set)
+        }
+    }
+
+    #[test]
+    fn commits_and_flushes_do_not_wait_for_a_check_nor_take_its_log_away() {
+        let volume = Meets { inner: Simulated::new(1), meeting: Mutex::default(), files: Mutex::default() };
+        let volume = Arc::new(volume);
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(volume.clone() as Arc<dyn Volume>).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        let log_files = || {
+            let entries = PassThrough::list(&*volume).unwrap();
+            entries.iter().filter(|entry| entry.name.starts_with("wal-")).count()
+        };
+        // Zeros are written ahead of durable commits, and cut off when the next file begins.
+        let insert = |key: &str| {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, key, "green");
+            batch.durability(Durability::Immediate).commit().unwrap();
+        };
+        insert("cress");
+        let (begins, begun) = sync_channel(0);
+        let (done, is_done) = channel();
+        *volume.meeting.lock() = Some((begins, is_done));
+        let checked = std::thread::scope(|scope| {
+            let check = scope.spawn(|| db.check());
+            while begun.recv_timeout(Duration::from_millis(500)).is_ok() {
+                insert("kale");
+                db.flush().unwrap();
+                insert("cress");
+                done.send(()).unwrap();
+            }
+            check.join().unwrap()
+        });
+        *volume.meeting.lock() = None;
+        assert!(checked.unwrap().log_records > 0);
+        assert_eq!(log_files(), 1, "nothing is kept for longer than it is needed");
+    }
+
+    /// A database with log areas, of which layers have several pieces.
+    fn logged() -> Database {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
+        let db = builder.open_on(volume).expect("opens");
+        let keyspace = db.keyspace("main").expect("a keyspace");
+        for step in [1, 40, 41, 20] {
+            let mut batch = db.batch();
+            (0..9000u64).step_by(step).for_each(|number| {
+                batch.insert(&keyspace, number.to_be_bytes(), [7; 50]);
+            });
+            batch.commit().expect("commits");
+            db.flush().expect("flushes");
+        }
+        db.check().expect("sound");
+        db
+    }
+
+    /// What a check says when an area of several pieces is made anew with these hashes and fences.
+    fn with_layers(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
+        let engine = &db.handle.engine;
+        let before = Arc::clone(&engine.state.load().version);
+        let mut version = (*before).clone();
+        let has_fences = |area: &LogArea| area.rows().any(|row| row.pieces.len() > 1);
+        let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
+        version.logs.remove(block);
+        for (row, mut hashes) in area.rows().zip(area.hashes()) {
+            let pieces: Vec<_> = row.pieces.iter().collect();
+            let mut fences = row.fences.0.to_vec();
+            if pieces.len() > 1 {
+                change(&mut hashes, &mut fences);
+            }
+            let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
+            let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
+            let layer = Layer { pieces: &pieces, fences, removals: row.removals };
+            version.logs.push(block, layer, Size { bytes: len, fresh: 0 }, &hashes);
+        }
+        let version = Arc::new(version);
+        engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });
+        let found = db.check();
+        engine.state.rcu(|state| State { version: Arc::clone(&before), ..State::clone(state) });
+        match found {
+            Ok(_) => String::new(),
+            Err(Error::Damaged { damage }) => {
+                assert_eq!(damage.len(), 1, "{damage:?}");
+                damage[0].to_string()
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn opened() -> (Simulated, Database, Keyspace) {
+        let volume = Simulated::new(1);
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(shared).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (volume, db, keyspace)
+    }
+
+    /// The record of an edit that nobody knows of was told as damage.
+    #[test]
+    fn a_manifest_that_could_not_be_synced_is_no_damage() {
+        let (volume, db, keyspace) = opened();
+        keyspace.insert("key", "value").unwrap();
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
+        db.flush().unwrap_err();
+        assert_eq!(volume.fired(), 1);
+        db.check().unwrap();
+        drop((keyspace, db));
+        Database::builder().memory(4 << 20).open_on(Arc::new(volume)).unwrap().check().unwrap();
+    }
+
+    /// They are closed when the check ends, and a sync of a closed file is a failed sync.
+    #[test]
+    fn what_only_a_check_keeps_of_the_log_is_not_synced() {
+        let (volume, db, keyspace) = opened();
+        let engine = &db.handle.engine;
+        let low = || engine.state.load().version.wal_low;
+        let kept = engine.log.lock().as_mut().unwrap().wal.keep(low());
+        let keeping = super::Keeping(engine);
+        for _ in 0..3 {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, "key", "value");
+            batch.durability(Durability::Buffered).commit().unwrap();
+            db.flush().unwrap();
+        }
+        let unsynced = engine.log.lock().as_ref().unwrap().wal.unsynced();
+        assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
+        volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
+        engine.sync_log_below(low()).unwrap();
+        engine.check_writable().unwrap();
+        volume.clear_faults();
+        kept.verify(&mut |_| Ok(())).unwrap();
+        drop(keeping);
+        db.check().unwrap();
+    }
+
+    /// A wrong one would have a get look past the newest change of a key.
+    #[test]
+    fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
+        let db = logged();
+        assert_eq!(with_layers(&db, |_, _| ()), "");
+        let told = with_layers(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
+        assert!(told.contains("hashes"), "{told}");
+        // Fences lie between two keys: a little more is above one, a little less below the other.
+        for (by, is_sound) in [(0u8, true), (255, false), (1, false)] {
+            let told = with_layers(&db, |_, fences| {
+                let last = fences.last_mut().expect("a fence");
+                *last = last.wrapping_add(by.wrapping_mul(45));
+            });
+            assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
+        }
+    }
+}

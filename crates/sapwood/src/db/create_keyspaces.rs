@@ -1,0 +1,180 @@
+//! The creation of keyspaces. Each needs a durable edit of the manifest, and the version that this makes has a table of
+//! all keyspaces. So who creates some does so for all who wait: one edit for all of them.
+//!
+//! Invariants:
+//! 1. A name that is found was durable before.
+//! 2. Of several threads that create the same name, one does, and all get the same keyspace.
+
+use crate::db::engine::Engine;
+use crate::db::publish::With;
+use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
+use crate::version::edit::{Edit, NAME_LEN_MAX};
+use crate::version::{Tree, Version};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Keyspaces of one edit.
+const TOGETHER: usize = 4096;
+
+/// A keyspace's id, and its name.
+pub(crate) type Named = (KeyspaceId, Arc<str>);
+
+/// See the module documentation.
+#[derive(Default)]
+pub(crate) struct Creation {
+    ids: RwLock<HashMap<Arc<str>, KeyspaceId>>,
+    /// Names that somebody waits for.
+    wanted: Mutex<Vec<Arc<str>>>,
+    turn: Mutex<()>,
+}
+
+/// Returns an error if there can be no keyspace of this name.
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
+        let reason = "names have 1 to 255 bytes and no control characters";
+        return Err(Error::BadName { name: name.into(), reason });
+    }
+    Ok(())
+}
+
+impl Creation {
+    /// The keyspaces of these names, in this order. Those that do not exist are created.
+    pub fn find_or_create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<Vec<Named>> {
+        names.iter().try_for_each(|name| check_name(name))?;
+        if let Some(found) = self.find(names) {
+            return Ok(found);
+        }
+        if !engine.read_only {
+            self.wanted.lock().extend(names.iter().cloned());
+        }
+        let _turn = self.turn.lock();
+        // Perhaps by somebody else, who was before this thread.
+        if let Some(found) = self.find(names) {
+            return Ok(found);
+        }
+        self.learn(&engine.state.load().version);
+        if let Some(found) = self.find(names) {
+            return Ok(found);
+        }
+        if engine.read_only {
+            let version = Arc::clone(&engine.state.load().version);
+            let mut existing: Vec<_> = version.trees.values().map(|tree| tree.name.to_string()).collect();
+            existing.sort_unstable();
+            let missing = names.iter().find(|name| self.find(std::slice::from_ref(name)).is_none());
+            let name = missing.map_or_else(String::new, |name| name.to_string());
+            return Err(Error::NoKeyspace { name, existing: existing.join(", ") });
+        }
+        let mut wanted = std::mem::take(&mut *self.wanted.lock());
+        // Another thread may have taken these, and failed.
+        wanted.extend(names.iter().cloned());
+        for some in wanted.chunks(TOGETHER) {
+            self.create(engine, some)?;
+        }
+        self.find(names).ok_or(Error::Closed)
+    }
+
+    fn find(&self, names: &[Arc<str>]) -> Option<Vec<Named>> {
+        let ids = self.ids.read();
+        names.iter().map(|name| ids.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))).collect()
+    }
+
+    /// Learns of the keyspaces that there are.
+    fn learn(&self, version: &Version) {
+        let mut ids = self.ids.write();
+        if ids.len() != version.trees.len() {
+            *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), *id)).collect();
+        }
+    }
+
+    /// Creates those that do not exist. The caller has the turn.
+    fn create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
+        let version = Arc::clone(&engine.state.load().version);
+        let mut last = version.trees.keys().next_back().map_or(0, |last| last.0);
+        let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();
+        let mut trees = Vec::new();
+        for name in names {
+            if made.contains_key(name) || self.ids.read().contains_key(name) {
+                continue;
+            }
+            if last >= KeyspaceId::LAST.0 {
+                let expected = "one that another can follow";
+                return Err(Error::corrupt("manifest", 0, "id of the last keyspace", expected, last));
+            }
+            last += 1;
+            made.insert(Arc::clone(name), KeyspaceId(last));
+            let tree = Tree { name: Arc::clone(name), root: None, height: 0, len: 0, bytes: 0 };
+            trees.push((KeyspaceId(last), tree));
+        }
+        if !trees.is_empty() {
+            engine.publish(Edit { trees, ..Edit::default() }, With::default())?;
+            self.ids.write().extend(made);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Error};
+    use psync::{Device, Simulated, Volume};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    fn open(volume: &Simulated) -> Database {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+    }
+
+    /// Each took a walk through all that there were, and an edit of its own.
+    #[test]
+    fn many_keyspaces_take_few_edits() {
+        const COUNT: usize = 10_000;
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let one = db.keyspace("one").unwrap();
+        let names: Vec<_> = (0..COUNT).map(|number| format!("keyspace {number}")).collect();
+        let syncs = volume.counters().syncs;
+        let again = names.iter().map(String::as_str).chain(["one", "keyspace 7"]);
+        let made = db.create_keyspaces(again).unwrap();
+        assert!(volume.counters().syncs - syncs < 20, "{} syncs", volume.counters().syncs - syncs);
+        assert_eq!(made.len(), COUNT + 2);
+        assert!(made.iter().zip(&names).all(|(keyspace, name)| keyspace.name() == name));
+        made[7].insert("key", "7").unwrap();
+        one.insert("key", "one").unwrap();
+        assert_eq!(made[COUNT].get("key").unwrap().unwrap()[..], b"one"[..]);
+        assert_eq!(made[COUNT + 1].get("key").unwrap().unwrap()[..], b"7"[..]);
+        assert!(matches!(db.create_keyspaces(["new", ""]), Err(Error::BadName { .. })));
+        assert!(!db.keyspaces().contains(&"new".into()));
+        for seed in 0..5 {
+            let db = open(&volume.power_loss(seed));
+            assert_eq!(db.keyspaces().len(), COUNT + 1);
+            assert_eq!(db.keyspace("keyspace 7").unwrap().get("key").unwrap().unwrap()[..], b"7"[..]);
+        }
+    }
+
+    #[test]
+    fn threads_that_create_the_same_keyspaces_get_the_same() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let ids: Vec<Vec<_>> = std::thread::scope(|scope| {
+            let threads = [1, 3, 7, 9].map(|factor| {
+                let db = &db;
+                scope.spawn(move || {
+                    let numbers = (0..200).map(|number| number * factor % 200);
+                    let mut made: Vec<_> = numbers
+                        .map(|number| (number, db.keyspace(&format!("{number}")).unwrap().id()))
+                        .collect();
+                    made.sort_unstable();
+                    made
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(ids.iter().all(|made| *made == ids[0]));
+        assert_eq!(ids[0].iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().len(), 200);
+        assert_eq!(db.keyspaces().len(), 200);
+        db.check().unwrap();
+    }
+}

@@ -1,0 +1,313 @@
+//! The public database handle: opens the database, runs its flush thread, and closes it. The engine does all
+//! other work.
+
+use crate::db::batch::Batch;
+use crate::db::check::Checked;
+use crate::db::create_keyspaces::Creation;
+use crate::db::engine::Engine;
+use crate::db::keyspace::Keyspace;
+use crate::db::open;
+use crate::db::snapshot::Snapshot;
+use crate::error::{Error, Result};
+use crate::options::Builder;
+use crate::stats::Stats;
+use parking_lot::Mutex;
+use psync::{Lock, Volume};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// An open database: a directory with any number of [keyspaces](Keyspace).
+///
+/// Cloning is cheap, and every thread may use a clone. The database closes when the last clone, keyspace,
+/// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: in the
+/// child, calls return [`Error::Forked`], and dropping its copy does nothing. (The child's copies of the
+/// descriptors keep the lock if the parent ends without closing the database.)
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) handle: Arc<Handle>,
+}
+
+/// State shared by all clones.
+pub(crate) struct Handle {
+    pub engine: Arc<Engine>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    lock: Mutex<Option<Lock>>,
+    creation: Creation,
+}
+
+impl Database {
+    /// Opens the database in the directory `path` with default options. Creates it if it does not exist.
+    ///
+    /// # Errors
+    /// See [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open(path)
+    }
+
+    /// Returns a builder, to open a database with options other than the defaults.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn open_with(volume: Arc<dyn Volume>, options: &Builder) -> Result<Self> {
+        let (engine, lock) = open::open(volume, options)?;
+        let engine = Arc::new(engine);
+        let handle = Arc::new(Handle {
+            engine,
+            thread: Mutex::new(None),
+            lock: Mutex::new(Some(lock)),
+            creation: Creation::default(),
+        });
+        if handle.engine.flush.in_background() && !handle.engine.read_only {
+            let engine = Arc::clone(&handle.engine);
+            let thread = std::thread::Builder::new()
+                .name("sapwood-flush".into())
+                .spawn(move || engine.flush_loop())
+                .map_err(|error| psync::Error::from_io("start", "the flushing thread", None, error))?;
+            *handle.thread.lock() = Some(thread);
+        }
+        Ok(Self { handle })
+    }
+
+    /// Returns the keyspace `name`, and creates it if it does not exist. Names have 1 to 255 bytes and no
+    /// control characters. To create many, use [`Database::create_keyspaces`], or several threads.
+    ///
+    /// # Errors
+    /// [`Error::BadName`](crate::Error::BadName); [`Error::NoKeyspace`](crate::Error::NoKeyspace) if the keyspace does
+    /// not exist and the database is open read-only; I/O errors.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let mut found = self.create_keyspaces([name])?;
+        found.pop().ok_or(Error::Closed)
+    }
+
+    /// Returns the keyspaces of these names, in this order, and creates those that do not exist, some thousand with
+    /// one sync.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("tenants.db"))?;
+    /// let tenants = db.create_keyspaces((0..5000).map(|number| format!("tenant {number}")))?;
+    /// tenants[42].insert("name", "the answer")?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::keyspace`]. After an error of the device some may have been created; after others, none.
+    pub fn create_keyspaces<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<Keyspace>> {
+        self.handle.engine.process.check()?;
+        let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
+        let found = self.handle.creation.find_or_create(&self.handle.engine, &names)?;
+        let keyspaces = found.into_iter().map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name));
+        Ok(keyspaces.collect())
+    }
+
+    /// The names of all keyspaces, sorted.
+    pub fn keyspaces(&self) -> Vec<String> {
+        let state = self.handle.engine.state.load_full();
+        let mut names: Vec<_> = state.version.trees.values().map(|tree| tree.name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Creates an empty batch.
+    pub fn batch(&self) -> Batch {
+        Batch::new(Arc::clone(&self.handle))
+    }
+
+    /// Takes a snapshot: the database as it is now. Reading from it does not block writers, nor do they block
+    /// it.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.handle))
+    }
+
+    /// Applies all commits so far to the trees, and returns once the trees are durable.
+    ///
+    /// Commits do not need this to be durable ([`sync`](Self::sync) is enough). A flush makes the next open
+    /// faster and frees the space of the log.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
+    pub fn flush(&self) -> Result<()> {
+        self.handle.engine.flush_all()
+    }
+
+    /// Flushes, then cleanses all log areas: moves every change that they hold into the leaves.
+    ///
+    /// Use it before a read-heavy phase, after removing much data, or before archiving the database. It
+    /// rewrites the leaves of every block that has a log area, so it is too expensive for routine use. Other
+    /// threads can read and write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Database::flush`].
+    pub fn compact(&self) -> Result<()> {
+        self.handle.engine.flush_all()?;
+        self.handle.engine.cleanse_all()
+    }
+
+    /// Makes all commits so far durable, including those with a weaker [`Durability`](crate::Durability).
+    ///
+    /// # Errors
+    /// As [`Database::flush`].
+    pub fn sync(&self) -> Result<()> {
+        self.handle.engine.sync()
+    }
+
+    /// Counters, and memory and disk use.
+    pub fn stats(&self) -> Stats {
+        self.handle.engine.stats()
+    }
+
+    /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile. Log
+    /// files that are no longer needed stay until it ends.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], which lists the damage found; I/O errors.
+    pub fn check(&self) -> Result<Checked> {
+        self.handle.engine.process.check()?;
+        self.handle.engine.check()
+    }
+
+    /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the
+    /// device, is refused from then on. Dropping the last handle does the same, but cannot return an error.
+    ///
+    /// # Errors
+    /// As [`Database::sync`].
+    pub fn close(self) -> Result<()> {
+        self.handle.close()
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<()> {
+        self.engine.process.check()?;
+        // Held until the end: of two that close at the same time, the second must not let others open the
+        // database while the first still gives space back that they would take.
+        let mut lock = self.lock.lock();
+        self.engine.flush.stop();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of the flush thread was reported when it happened. The log holds whatever it left undone.
+            let _ = thread.join();
+        }
+        // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
+        // if any.
+        let _ = self.engine.sync();
+        // If this fails, the log has it all the same.
+        if self.engine.check_writable().is_ok() && self.engine.waits_for_space() {
+            let _ = self.engine.flush_inline();
+        }
+        // Give back all space that can be spared: nobody does so later.
+        self.engine.reclaim(self.engine.granules_to_keep(true));
+        let result = self.engine.close();
+        *lock = None;
+        result
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.engine.process.is_forked() {
+            // Threads, rings and locks are the parent's.
+            std::mem::forget((
+                Arc::clone(&self.engine),
+                self.thread.get_mut().take(),
+                self.lock.get_mut().take(),
+            ));
+            return;
+        }
+        if let Err(error) = self.close() {
+            tracing::error!(%error, path = %self.engine.path, "closing the database failed; call close() to handle this");
+        }
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({})", self.handle.engine.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::storage::segment::Place;
+    use crate::{Database, Error};
+    use psync::{FileId, PassThrough, Simulated, Volume};
+    use std::ops::Range;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+    use std::time::Duration;
+
+    /// Takes its time to give space back.
+    struct Slow {
+        inner: Simulated,
+        is_closing: Arc<AtomicBool>,
+        releasing: Arc<AtomicUsize>,
+    }
+
+    impl PassThrough for Slow {
+        fn inner(&self) -> &dyn Volume {
+            &self.inner
+        }
+
+        fn release(&self, file: FileId, range: Range<u64>) -> psync::Result<()> {
+            self.releasing.fetch_add(1, SeqCst);
+            if self.is_closing.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let released = self.inner().release(file, range);
+            self.releasing.fetch_sub(1, SeqCst);
+            released
+        }
+    }
+
+    /// Others may have written there.
+    #[test]
+    fn when_it_is_closed_nothing_is_read_any_more() {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes(), [0; 90]))).unwrap();
+        let (snapshot, mut walk) = (db.snapshot(), keyspace.iter());
+        walk.next().unwrap().unwrap();
+        db.close().unwrap();
+        let key = 10_000u32.to_be_bytes();
+        assert!(matches!(keyspace.get(key), Err(Error::Closed)));
+        assert!(matches!(snapshot.multi_get(&keyspace, [key]), Err(Error::Closed)));
+        assert!(matches!(walk.find(Result::is_err), Some(Err(Error::Closed))));
+    }
+
+    /// Another process could open the database then, and write to what the first gives back.
+    #[test]
+    fn nobody_has_closed_it_while_another_still_gives_space_back() {
+        let (is_closing, releasing) = (Arc::default(), Arc::default());
+        let inner = Simulated::new(1);
+        let volume = Slow { inner, is_closing: Arc::clone(&is_closing), releasing: Arc::clone(&releasing) };
+        let builder = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+        let db = builder.open_on(Arc::new(volume)).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for round in 0..3u8 {
+            for number in 0..20_000u32 {
+                keyspace.insert(number.to_be_bytes(), [round; 100]).unwrap();
+            }
+            db.compact().unwrap();
+        }
+        db.handle.engine.slots.still_dirty(vec![Place { start: 10_000, len: 8 }]);
+        drop(keyspace);
+        is_closing.store(true, SeqCst);
+        let closers: Vec<_> = (0..2)
+            .map(|_| {
+                let (db, releasing) = (db.clone(), Arc::clone(&releasing));
+                std::thread::spawn(move || {
+                    let _ = db.close();
+                    releasing.load(SeqCst)
+                })
+            })
+            .collect();
+        let releasing: Vec<_> = closers.into_iter().map(|closer| closer.join().unwrap()).collect();
+        assert_eq!(releasing, [0, 0]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Bulk ingestion: appends sorted records directly to the right edge of a tree, in full leaves, with one
+//! attempt and one edit. Records bypass the log and the queue, so they are written only once. (CB-tree: no leaf
+//! is split while keys ascend.)
+//!
+//! Invariants:
+//! 1. All records become visible and durable in one step, or none do.
+//! 2. Memory: one run of leaves in the packer, and the list of new leaves (100 to 300 bytes each).
+
+use crate::db::batch::check_key;
+use crate::db::engine::Engine;
+use crate::db::publish::Trees;
+use crate::error::{Error, Result};
+use crate::operation::KeyspaceId;
+use crate::storage::writer::Writer;
+use crate::tree::bupdate::bupdate;
+use crate::version::builder::Attempt;
+use crate::version::manifest::EDIT_MAX;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The maximum bytes of keys and values per call.
+const MAX: u64 = 8 << 30;
+
+fn too_large(len: u64, max: u64) -> Error {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Error::BatchTooLarge { len: bytes(len), max: bytes(max) }
+}
+
+impl Engine {
+    /// Ingests records whose keys ascend and are greater than `last`, the keyspace's last key. `last` is called
+    /// once the writer lock is held, when nothing else can be flushed. Returns the number of records.
+    pub fn ingest(
+        &self,
+        keyspace: KeyspaceId,
+        last: impl FnOnce() -> Result<Option<Bytes>>,
+        records: impl Iterator<Item = (Bytes, Bytes)>,
+    ) -> Result<u64> {
+        self.flush_all()?;
+        let mut guard = self.writer(self.shares.work(u64::MAX, u64::MAX))?;
+        let writer = guard.get()?;
+        self.check_writable()?;
+        let mut sorted =
+            Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
+        let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);
+        // Errors in the records themselves do not concern other users of the database.
+        let ingested = ingested.inspect_err(|error| {
+            let is_ours = matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. });
+            if is_ours && !error.is_of_reading() {
+                self.yield_to(error);
+            } else {
+                // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait
+                // meanwhile.
+                self.reclaim_by_steps(true);
+            }
+        });
+        // Wakes the background thread, which gives the freed space back once nobody writes.
+        self.flush.notify();
+        ingested
+    }
+
+    fn ingest_sorted(
+        &self,
+        writer: &mut Writer,
+        keyspace: KeyspaceId,
+        sorted: &mut Sorted,
+        records: impl Iterator<Item = (Bytes, Bytes)>,
+    ) -> Result<u64> {
+        // Leaves that are about to be rewritten must have no log area above them: the last leaf, and leaves
+        // whose records behind it were removed.
+        let mut from = Some(sorted.last.clone().unwrap_or_default());
+        while let Some(at) = from.take() {
+            from = self.cleanse_some(writer, keyspace, at)?;
+        }
+        let base = Arc::clone(&self.state.load().version);
+        let mut attempt = Attempt::begin(base, &self.pager, writer);
+        let records = records.map_while(|(key, value)| sorted.check(key, value));
+        let mut records = records.fuse().peekable();
+        if records.peek().is_some() {
+            bupdate(&mut attempt, keyspace, &mut records, self.shares.node_len)?;
+        }
+        drop(records);
+        if let Some(error) = sorted.failed.take() {
+            return Err(error);
+        }
+        let list = attempt.edit_mut().nodes_len();
+        if list > EDIT_MAX as u64 {
+            return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
+        }
+        if sorted.count > 0 {
+            self.commit_attempt(attempt, Trees::Grown)?;
+        }
+        Ok(sorted.count)
+    }
+}
+
+/// Checks the records: key order, lengths and total size.
+struct Sorted {
+    last: Option<Bytes>,
+    count: u64,
+    bytes: u64,
+    value_max: usize,
+    failed: Option<Error>,
+}
+
+impl Sorted {
+    /// Returns the record, or `None` if it is invalid; `failed` then holds the error.
+    fn check(&mut self, key: Bytes, value: Bytes) -> Option<(Bytes, Bytes)> {
+        self.bytes += (key.len() + value.len()) as u64;
+        let checked = if let Err(error) = check_key(&key) {
+            Err(error)
+        } else if value.len() > self.value_max {
+            Err(Error::ValueTooLong { len: value.len(), max: self.value_max })
+        } else if self.last.as_ref().is_some_and(|last| *last >= key) {
+            Err(Error::NotSorted { record: self.count })
+        } else if self.bytes > MAX {
+            Err(too_large(self.bytes, MAX))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = checked {
+            self.failed = Some(error);
+            return None;
+        }
+        self.count += 1;
+        self.last = Some(key.clone());
+        Some((key, value))
+    }
+}

@@ -1,0 +1,214 @@
+//! A keyspace: a named, ordered map from keys to values, with a tree of its own.
+
+use crate::db::batch::{Batch, check_key};
+use crate::db::database::Handle;
+use crate::db::key_bounds::KeyBounds;
+use crate::db::snapshot::Snapshot;
+use crate::error::Result;
+use crate::iter::Range;
+use crate::operation::KeyspaceId;
+use crate::value::{Key, Value};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A handle to one keyspace. It keeps the database open. Cloning is cheap, and every thread may use a clone.
+#[derive(Clone)]
+pub struct Keyspace {
+    handle: Arc<Handle>,
+    id: KeyspaceId,
+    name: Arc<str>,
+}
+
+impl Keyspace {
+    pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
+        Self { handle, id, name }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(crate) fn id(&self) -> KeyspaceId {
+        self.id
+    }
+
+    /// The keyspace's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(Arc::clone(&self.handle))
+    }
+
+    /// Sets `key` to `value`, durably ([`Durability::Immediate`](crate::Durability)). To write many records,
+    /// use a [`Batch`]: it needs only one sync.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = Batch::new(Arc::clone(&self.handle));
+        batch.insert(self, key, value);
+        batch.commit()
+    }
+
+    /// Removes `key` durably. Succeeds if the key does not exist.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = Batch::new(Arc::clone(&self.handle));
+        batch.remove(self, key);
+        batch.commit()
+    }
+
+    /// Bulk-loads sorted records. Keys must ascend, and all of them must be greater than every key in the
+    /// keyspace. Returns the number of records.
+    ///
+    /// The load is atomic: when this returns, all records are visible and durable; on an error, none are.
+    /// Records are written once and bypass the log, so this is the fastest way to load sorted data.
+    ///
+    /// It first flushes earlier commits. Commits that run meanwhile count as later ones. A commit that fills
+    /// the operation queue, so that a flush is due, waits until the load ends; so `records` must neither wait
+    /// for such a commit nor flush. Takes 100 to 300 bytes of memory per 4 KiB leaf. The limit is 8 GiB of keys
+    /// and values.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("squares.db"))?;
+    /// let squares = db.keyspace("squares")?;
+    /// let records = (0..100_000u32).map(|n| (n.to_be_bytes(), (u64::from(n) * u64::from(n)).to_le_bytes()));
+    /// assert_eq!(squares.ingest(records)?, 100_000);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotSorted`](crate::Error::NotSorted), and as [`Batch::commit`]. After an error, nothing has
+    /// been ingested.
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<u64> {
+        let copy = Bytes::copy_from_slice;
+        let records = records.into_iter().map(|(key, value)| (copy(key.as_ref()), copy(value.as_ref())));
+        let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
+        self.handle.engine.ingest(self.id, last, records)
+    }
+
+    /// Returns the value of `key`. Needs one read from the device at most if the inner nodes are cached; now and then
+    /// another one, where a log piece was taken to have the key and has not.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
+    /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let key = key.as_ref();
+        check_key(key)?;
+        self.handle.engine.get(self.id, key)
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.get(key).map(|value| value.is_some())
+    }
+
+    /// Returns the values of many keys, in the order of `keys`, all as of the same moment.
+    ///
+    /// The keys descend the tree together, and each level is read with parallel requests (MPSearch). On an SSD
+    /// this is several times faster than one `get` per key.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.snapshot().multi_get(self, keys)
+    }
+
+    /// The records whose keys lie within `bounds`, in key order, all as of the same moment. Use `.rev()` for
+    /// descending order.
+    pub fn range(&self, bounds: impl KeyBounds) -> Range {
+        self.snapshot().range(self, bounds)
+    }
+
+    /// The records whose keys start with `prefix`, in key order.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.snapshot().prefix(self, prefix)
+    }
+
+    /// All records, in key order.
+    pub fn iter(&self) -> Range {
+        self.snapshot().iter(self)
+    }
+
+    /// The record with the smallest key, or `None` if the keyspace is empty.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The record with the largest key, or `None` if the keyspace is empty.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact), and while no
+    /// more than some hundred changes wait in memory and in log areas.
+    ///
+    /// Otherwise a sample of the waiting changes is looked up, with a few hundred reads that go to the device together,
+    /// to find how many of them insert or remove a record; so it takes as long as a
+    /// [`Keyspace::multi_get`] of some hundred keys. The error is a few percent of the waiting changes.
+    pub fn len_estimate(&self) -> u64 {
+        self.handle.engine.len_estimate(self.id)
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyspace({:?})", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Database, Result};
+    use psync::Simulated;
+    use std::sync::Arc;
+
+    /// Users may keep values for as long as they like: neither the nodes of short ones nor the buffers
+    /// that these nodes were read into are kept with them, however they were found.
+    #[test]
+    fn values_that_users_keep_hold_no_nodes_and_no_buffers() -> Result<()> {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)))?;
+        let keyspace = db.keyspace("main")?;
+        let (count, key) = (200_000_u32, |number: u32| number.to_be_bytes());
+        keyspace.ingest((0..count).map(|number| (key(number), [1; 100])))?;
+        let mut batch = db.batch();
+        (0..count).step_by(64).for_each(|number| _ = batch.insert(&keyspace, key(number), [2; 100]));
+        batch.commit()?;
+        db.flush()?;
+        assert!(db.stats().space.log_pieces > 0, "some are to be in log pieces");
+
+        let pager = &db.handle.engine.pager;
+        let wanted: Vec<_> = (0..count).step_by(32).map(key).collect();
+        let mut kept = wanted.iter().map(|key| keyspace.get(key)).collect::<Result<Vec<_>>>()?;
+        for keys in wanted.chunks(64) {
+            kept.extend(keyspace.multi_get(keys)?);
+        }
+        assert!(kept.iter().all(Option::is_some));
+        let (used, _) = pager.reader.frames().pages();
+        let (nodes, _) = pager.cache.bytes();
+        assert!(used as u64 * 4096 <= nodes + (1 << 20), "{used} pages are in use, {nodes} bytes cached");
+        let (idle, idle_max) = (pager.reader.buffers().idle_bytes() as u64, pager.reader.buffers_max());
+        assert!(idle > idle_max / 2, "{idle} bytes of buffers came back, {idle_max} may be idle");
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Estimates how many records a keyspace has. The leaves' records are counted exactly; of the changes in the queues and
+//! in log areas a sample is looked up beneath them, to find how many records each change adds or takes away.
+//!
+//! Invariants:
+//! 1. At most [`PIECES`] log pieces are read, and a leaf for each sampled change; those of one kind go to the device
+//!    together.
+//! 2. The estimate is exact where all waiting changes are in the samples.
+
+use crate::cache::pager::{Gather, Pager};
+use crate::db::engine::State;
+use crate::error::Result;
+use crate::even_sample::EvenSample;
+use crate::operation::KeyspaceId;
+use crate::storage::node::PIECE;
+use crate::tree::lookup::{multi_get, multi_get_in_leaves};
+use crate::tree::view::TreeView;
+use bytes::Bytes;
+
+/// Log pieces in a sample.
+const PIECES: usize = 64;
+/// Changes that are looked up of each sampled piece.
+const OF_A_PIECE: usize = 8;
+
+/// The newest change to a key in the place where it waits.
+struct Waiting {
+    key: Bytes,
+    /// Whether it is no removal.
+    is_value: bool,
+    /// How many changes it stands for.
+    weight: f64,
+}
+
+/// The number of records that the changes add to those beneath them; `exist` tells for which keys there are some.
+fn added(waiting: &[Waiting], exist: &[bool]) -> f64 {
+    let effect = |(change, exists): (&Waiting, &bool)| match (change.is_value, *exists) {
+        (true, false) => change.weight,
+        (false, true) => -change.weight,
+        _ => 0.0,
+    };
+    waiting.iter().zip(exist).map(effect).sum()
+}
+
+/// The estimated number of records in `keyspace`.
+pub(crate) fn len_estimate(pager: &Pager, state: &State, keyspace: KeyspaceId) -> Result<u64> {
+    let view = TreeView { pager, version: &state.version, keyspace };
+    let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
+    let added = added_in_log_areas(view)? + added_in_queues(view, state)?;
+    Ok((in_leaves as f64 + added).round().max(0.0) as u64)
+}
+
+fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
+    let newest = |key: &[u8]| state.queues().find_map(|queue| queue.newest_seq(view.keyspace, key));
+    let sampled = state.queues().flat_map(|queue| queue.sample(view.keyspace));
+    // A key's older changes count for nothing: each change is in the sample with the same probability.
+    let mut waiting: Vec<_> = sampled
+        .filter(|change| newest(&change.key) == Some(change.seq))
+        .map(|change| Waiting { key: change.key, is_value: change.is_value, weight: change.weight })
+        .collect();
+    waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let mut exist = vec![false; waiting.len()];
+    let keys: Vec<_> = waiting.iter().map(|change| &change.key).collect();
+    multi_get(view, None, &keys, &mut |index, _| exist[index] = true)?;
+    Ok(added(&waiting, &exist))
+}
+
+fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
+    let mut sample = EvenSample::<_, PIECES>::default();
+    for (block, area) in view.version.logs.iter() {
+        area.pieces().for_each(|piece| sample.see(|| (block, piece)));
+    }
+    let address = |id| view.version.table.address(id).map(|address| (id, address));
+    let wanted: Vec<_> = sample.kept().iter().filter_map(|(_, piece)| address(*piece)).collect();
+    // Nothing tells which keyspace a log area belongs to before a piece of it is read.
+    let pieces = view.pager.fetch(&view.version.segments, &wanted, Gather::Runs)?;
+    let mut waiting = Vec::new();
+    for (block, id, piece) in sample.kept().iter().zip(&pieces).map(|((block, id), piece)| (block, id, piece))
+    {
+        if piece.name().keyspace != view.keyspace || piece.level() != PIECE {
+            continue;
+        }
+        let Some(area) = view.log(*block) else { continue };
+        let mut changes = EvenSample::<usize, OF_A_PIECE>::default();
+        (0..piece.count()).for_each(|index| changes.see(|| index));
+        let weight = sample.weight() * changes.weight();
+        let newest = |key: &[u8]| area.candidates(key).next() == Some(*id);
+        let of_it = changes.kept().iter().filter(|index| newest(piece.key(**index)));
+        waiting.extend(of_it.map(|index| Waiting {
+            key: Bytes::copy_from_slice(piece.key(*index)),
+            is_value: piece.logged_value(*index).is_some(),
+            weight,
+        }));
+    }
+    waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    waiting.dedup_by(|a, b| a.key == b.key);
+    let mut exist = vec![false; waiting.len()];
+    let keys: Vec<_> = waiting.iter().map(|change| &change.key).collect();
+    multi_get_in_leaves(view, &keys, &mut |index, _| exist[index] = true)?;
+    Ok(added(&waiting, &exist))
+}

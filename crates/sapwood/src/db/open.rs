@@ -1,0 +1,449 @@
+//! Opens a database: identifies it, reads the manifest, replays the log. Also closes it.
+//!
+//! ```text
+//! directory ─▶ CURRENT ─▶ manifest ─▶ version ─┐
+//!                                              ├─▶ log (from wal_low on) ─▶ OPQs (`replay`) ─▶ open
+//! nothing ──▶ create: data, wal, manifest, and CURRENT last
+//! ```
+//!
+//! Invariants:
+//! 1. Nothing in the directory is changed before everything needed has been read and found sound.
+//! 2. A directory that holds anything other than a database is refused and left alone.
+//! 3. After a crash at any point of opening or creating, the database can be opened: to write, as soon as there is space
+//!    for a copy of the manifest and a log file.
+
+#[cfg(test)]
+mod tests;
+
+use crate::cache::pager;
+use crate::cache::pager::{Pager, Room};
+use crate::commit::Log;
+use crate::database_id::DatabaseId;
+use crate::db::engine::{Engine, Parts};
+use crate::db::publish::With;
+use crate::db::replay::{Overflow, Replay, replay};
+use crate::error::{Error, Result};
+use crate::options::Builder;
+use crate::spawn::beside;
+use crate::storage::data_file::DataFile;
+use crate::storage::segment::{GRANULE, Slots, granules};
+use crate::storage::unused::unused;
+use crate::storage::write_behind::WriteBehind;
+use crate::storage::writer::Writer;
+use crate::version::Version;
+use crate::version::current;
+use crate::version::current::Current;
+use crate::version::edit::Edit;
+use crate::version::manifest;
+use crate::version::manifest::{Manifest, Replayed};
+use crate::wal;
+use crate::wal::{Tail, WalWriter};
+use psync::{Access, Entry, FileId, Lock, LockKind, Volume};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// With more log generations than this, opening flushes, so that many short sessions do not accumulate them.
+const GENERATIONS_MAX: u64 = 4;
+
+/// Opens the database on `volume`, or creates it.
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
+    let path = volume.describe();
+    // Before there is a file `LOCK` in a directory that is none of ours.
+    let entries = volume.list()?;
+    if has_current(&entries) {
+        Current::read(&*volume)?;
+    } else if !options.may_create() || foreign(&entries).is_some() {
+        return Err(missing(&*volume, &path)?);
+    }
+    let kind = if options.is_read_only() { LockKind::Shared } else { LockKind::Exclusive };
+    let lock = lock(&*volume, kind, options)?;
+    let entries = volume.list()?;
+    if !has_current(&entries) {
+        if !options.may_create() {
+            return Err(missing(&*volume, &path)?);
+        }
+        create(&volume, &entries, options, &path)?;
+    }
+    let current = Current::read(&*volume)?;
+    let slots: Arc<Slots> = Arc::default();
+    let data_len = match volume.open(pager::FILE, Access::default()) {
+        Err(psync::Error::NotFound { .. }) => {
+            return Err(Error::corrupt(pager::FILE, 0, "the data file is missing", "a file", "none"));
+        }
+        opened => {
+            let data = opened?;
+            let len = volume.len(data);
+            volume.close(data)?;
+            len?
+        }
+    };
+    let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
+    let engine = start(&volume, current, replayed, slots, options, path)?;
+    engine.balance_memory();
+    Ok((engine, lock))
+}
+
+/// Takes the lock.
+fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> {
+    match volume.lock(kind, &options.holder_text()) {
+        Err(psync::Error::NoLocks { volume, source }) if !options.requires_lock() => {
+            tracing::warn!(%source, path = volume, "opened without a lock: nobody else may have it open");
+            Ok(Lock::new(()))
+        }
+        taken => taken.map_err(|error| Error::of_opening(error, &volume.describe())),
+    }
+}
+
+fn has_current(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| entry.name == current::FILE)
+}
+
+/// The error that tells why there is nothing to open.
+fn missing(volume: &dyn Volume, path: &str) -> Result<Error> {
+    let entries = volume.list()?;
+    Ok(match foreign(&entries) {
+        Some(reason) => Error::NotADatabase { path: path.into(), reason },
+        None => lost_current(&entries).unwrap_or_else(|| Error::Missing { path: path.into() }),
+    })
+}
+
+/// Returns damage if the directory without a `CURRENT` was once a database, rather than an interrupted
+/// creation, which leaves only the first files, and these small.
+fn lost_current(entries: &[Entry]) -> Option<Error> {
+    let was_used = |Entry { name, len }: &&Entry| {
+        let most = if name == pager::FILE { 0 } else { LEFTOVER_MAX };
+        let most = wal::generation_of(name).map_or(most, |_| wal::HEADER_LEN as u64);
+        let is_first = |number: Option<u64>| number.is_none_or(|number| number == 1);
+        let is_first = is_first(wal::generation_of(name)) && is_first(manifest::number_of(name));
+        name != "LOCK" && (*len > most || !is_first)
+    };
+    let found = entries.iter().filter(|entry| is_ours(&entry.name)).find(was_used)?;
+    let what = format!("it is missing, but {:?} with {} bytes is here", found.name, found.len);
+    Some(Error::corrupt(current::FILE, 0, what, "a file", "none"))
+}
+
+/// Whether a file of this name can be left by an interrupted creation.
+fn is_ours(name: &str) -> bool {
+    name == "LOCK"
+        || name == pager::FILE
+        || name == current::TEMPORARY
+        || manifest::number_of(name).is_some()
+        || wal::generation_of(name).is_some()
+        || wal::is_copy(name)
+}
+
+/// Whether this is what file managers, file servers and version control leave in directories that are empty for
+/// people.
+fn is_litter(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        ".DS_Store",
+        ".directory",
+        ".gitattributes",
+        ".gitignore",
+        ".gitkeep",
+        ".hidden",
+        ".keep",
+        ".localized",
+        ".nobackup",
+        ".placeholder",
+        "CACHEDIR.TAG",
+        "Thumbs.db",
+        "desktop.ini",
+        "lost+found",
+    ];
+    // macOS on other file systems; removed, but still open: on NFS, in FUSE, on CIFS.
+    const BEGINNINGS: &[&str] = &["._", ".nfs", ".fuse_hidden", ".smb", ".__afs"];
+    NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// The evidence that the directory holds something else, if it does.
+fn foreign(entries: &[Entry]) -> Option<String> {
+    let others: Vec<_> =
+        entries.iter().filter(|entry| !is_ours(&entry.name) && !is_litter(&entry.name)).collect();
+    let first = others.first()?;
+    Some(format!(
+        "it has no file {}, but {} other file(s), such as {:?}",
+        current::FILE,
+        others.len(),
+        first.name
+    ))
+}
+
+/// Creates a new database. `CURRENT` comes last: a crash before that leaves only files that the next attempt
+/// removes.
+fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: &str) -> Result<()> {
+    if let Some(reason) = foreign(entries) {
+        return Err(Error::NotADatabase { path: path.into(), reason });
+    }
+    if let Some(damage) = lost_current(entries) {
+        return Err(damage);
+    }
+    for entry in entries.iter().filter(|entry| entry.name != "LOCK" && is_ours(&entry.name)) {
+        volume.remove(&entry.name)?;
+    }
+    let access = Access { write: true, create: true, ..Access::default() };
+    let data = volume.open(pager::FILE, access)?;
+    volume.sync(data)?;
+    volume.close(data)?;
+    let database = DatabaseId::random();
+    let wal = WalWriter::create(Arc::clone(volume), database, &Tail::none())?;
+    let version = Version { wal_high: wal.generation(), ..Version::empty(options.span()) };
+    let current =
+        Current { format: current::FORMAT, database, manifest: 1, span: options.span(), manifest_len: 0 };
+    Manifest::create(Arc::clone(volume), current, &version)?;
+    Ok(())
+}
+
+/// The maximum size of a file left by an interrupted creation, in bytes.
+const LEFTOVER_MAX: u64 = 256;
+
+/// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.
+fn start(
+    volume: &Arc<dyn Volume>,
+    current: Current,
+    replayed: Replayed,
+    slots: Arc<Slots>,
+    options: &Builder,
+    path: String,
+) -> Result<Engine> {
+    let read_only = options.is_read_only();
+    let version = Arc::new(replayed.version.clone());
+    let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
+    // Before anything is written.
+    volume.identify_by(data)?;
+    check_data_len(&**volume, data, &version)?;
+    let shares = options.shares(current.span);
+    let room = Room {
+        cache: shares.cache(&version, 0, 0),
+        buffers: shares.read_buffers,
+        frames: shares.spare_frames(),
+    };
+    let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
+    let mut engine = Engine::new(Parts {
+        path,
+        volume: Arc::clone(volume),
+        data,
+        shares,
+        slots: Arc::clone(&slots),
+        pager: Arc::new(pager),
+        version: Arc::clone(&version),
+        visible: version.flushed_seq,
+        writer: None,
+        manifest: None,
+        read_only,
+        in_background: options.has_background_thread(),
+    });
+    let is_sealed = !replayed.torn && replayed.len == current.manifest_len;
+    // First everything is read.
+    let (low, high) = (version.wal_low, version.wal_high);
+    if read_only {
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
+        return Ok(engine);
+    }
+    // Only a log that does not fit into memory is flushed later, by another replay.
+    let open =
+        version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
+    let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
+    let alignment = volume.limits().alignment;
+    let newest = version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment);
+    let file = Arc::new(DataFile::new(newest, &version.table, slots));
+    engine.set_writer(Writer::new(output, alignment, file, current.span, shares.writer, open));
+    let Replay { tail, is_whole } =
+        replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
+    let manifest = || {
+        if is_sealed && current.format == current::FORMAT {
+            return Manifest::resume(Arc::clone(volume), current, &replayed);
+        }
+        // The database was not closed properly. The last edit may be cut off, and others may not be durable
+        // although they can be read (see `wal/rewrite.rs`). A fresh file mends both.
+        remove_if_there(&**volume, &manifest::file_name(current.manifest + 1))?;
+        // Of an older format this is the end.
+        let format = current::FORMAT;
+        let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
+        with_leftovers_given_back(&engine, || Manifest::create(Arc::clone(volume), next, &version))
+    };
+    let rewritten = || {
+        let mut tail = tail.clone();
+        with_leftovers_given_back(&engine, || wal::rewrite_unsynced(&**volume, current.database, &mut tail))?;
+        Ok(tail)
+    };
+    // They are independent, and both wait for the disk most of the time.
+    let (rewritten, manifest) = if options.has_background_thread() {
+        std::thread::scope(|scope| {
+            let rewritten = beside(scope, "sapwood-rewrite", rewritten);
+            let manifest = manifest();
+            (rewritten(), manifest)
+        })
+    } else {
+        (Ok(rewritten()?), manifest())
+    };
+    let tail = rewritten?;
+    let manifest = manifest?;
+    let data_len = volume.len(data)?;
+    if !is_sealed && !volume.limits().direct {
+        for range in unused(&version.segments, data_len) {
+            volume.release(data, range)?;
+        }
+    }
+    engine.slots.reach(granules(data_len));
+    *engine.manifest.get_mut() = Some(manifest);
+    if !is_whole {
+        // What was rewritten is begun, and the flush needs the manifest to say so.
+        let newest = Some(tail.ends_in).filter(|newest| *newest > high);
+        if newest.is_some() {
+            engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+        }
+        let generations = [low, tail.ends_in.max(high)];
+        replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
+    }
+    // Only now: the log's next file declares everything before it durable, including what only an unsynced edit
+    // had made unnecessary.
+    let wal = next_log(volume, current.database, &tail)?;
+    begin_log(&engine, wal)?;
+    remove_leftovers(&engine, volume, low);
+    if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
+        match engine.flush_inline() {
+            // It can wait.
+            Err(error) if error.is_refusal() => {
+                tracing::warn!(%error, path = %engine.path, "the log was not shortened");
+            }
+            flushed => flushed?,
+        }
+    }
+    Ok(engine)
+}
+
+/// Runs work of opening that needs space. If the disk is full, gives back what an attempt has left in the data file
+/// that came to no end, and tries again. No manifest that may still come to count leads there.
+fn with_leftovers_given_back<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    match work() {
+        Err(error) if error.is_disk_full() => {
+            let left = u64::from(engine.slots.next()) * GRANULE..engine.volume.len(engine.data)?;
+            if left.is_empty() {
+                return Err(error);
+            }
+            engine.volume.release(engine.data, left)?;
+            work()
+        }
+        done => done,
+    }
+}
+
+/// Checks that the data file reaches as far as the segments say.
+fn check_data_len(volume: &dyn Volume, data: FileId, version: &Version) -> Result<()> {
+    let needed = version
+        .segments
+        .iter()
+        .filter(|entry| entry.used > 0)
+        .map(|entry| entry.segment.offset() + entry.used)
+        .max()
+        .unwrap_or(0);
+    let len = volume.len(data)?;
+    if len < needed {
+        return Err(Error::corrupt(
+            pager::FILE,
+            len,
+            "length of the data file",
+            format!("at least {needed} bytes"),
+            len,
+        ));
+    }
+    Ok(())
+}
+
+fn remove_if_there(volume: &dyn Volume, name: &str) -> Result<()> {
+    match volume.remove(name) {
+        Ok(()) | Err(psync::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Starts a durable generation after what was found in the log.
+fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Result<WalWriter> {
+    match WalWriter::resume(Arc::clone(volume), database, tail)? {
+        Some(wal) => Ok(wal),
+        // Generations that are not continued are void from here on, and are removed with the next flush.
+        None => WalWriter::create(Arc::clone(volume), database, tail),
+    }
+}
+
+/// Installs the log writer, and notes its generation in the manifest.
+fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
+    let generation = wal.generation();
+    *engine.log.lock() = Some(Log::new(wal, engine.visible() + 1));
+    if engine.state.load().version.wal_high != generation {
+        engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())?;
+    }
+    Ok(())
+}
+
+/// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
+fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
+    let Ok(entries) = volume.list() else { return };
+    let manifest = engine.manifest.lock();
+    let is_needed = |number| manifest.as_ref().is_some_and(|manifest| manifest.needs(number));
+    for entry in entries {
+        let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
+            || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
+            || wal::is_copy(&entry.name)
+            || entry.name == current::TEMPORARY;
+        if outdated && let Err(error) = volume.remove(&entry.name) {
+            tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
+        }
+    }
+}
+
+impl Engine {
+    /// Flushes everything in this thread.
+    pub fn flush_inline(&self) -> Result<()> {
+        // The queue that the replay froze, if it froze one.
+        self.flush_now()?;
+        let mut guard = self.log_at_rest();
+        let log = guard.as_mut().ok_or(Error::Closed)?;
+        if self.state.load().active.is_empty() {
+            return Ok(());
+        }
+        self.freeze(log)?;
+        drop(guard);
+        self.flush_now()
+    }
+
+    /// Makes all commits durable, and marks the end of the log, so that every missing byte of it is noticed
+    /// from now on.
+    pub fn close(&self) -> Result<()> {
+        let result = self.close_log();
+        *self.log_at_rest() = None;
+        self.close_writer();
+        *self.manifest.lock() = None;
+        self.pager.reader.close();
+        self.poison(&Error::Closed);
+        self.give_back_spare(Duration::ZERO);
+        result
+    }
+
+    fn close_log(&self) -> Result<()> {
+        if self.read_only || self.log.lock().is_none() {
+            return Ok(());
+        }
+        self.sync()?;
+        let mut guard = self.log_at_rest();
+        let Some(mut log) = guard.take() else { return Ok(()) };
+        // Another thread may have committed since; from here on its commits are refused.
+        self.with_kept_space(|| log.wal.sync_for_rest())?;
+        // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
+        // does. If that is refused, both are as after a crash: complete, but without the mark.
+        match self.seal(&mut log) {
+            Err(error) if !error.is_refusal() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn seal(&self, log: &mut Log) -> Result<()> {
+        if !log.wal.is_empty() {
+            self.seal_log(log)?;
+        }
+        let mut manifest = self.manifest.lock();
+        let version = Arc::clone(&self.state.load().version);
+        manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
+    }
+}

@@ -1,0 +1,235 @@
+//! Publishing: makes an edit durable, and then visible to all readers in one step.
+
+use crate::db::engine::{Engine, Panicked, State};
+use crate::error::{Error, Result};
+use crate::spawn::Wait;
+use crate::storage::segment::Segment;
+use crate::version::Version;
+use crate::version::builder::{Attempt, Sealed};
+use crate::version::edit::Edit;
+use std::sync::Arc;
+
+/// How an edit changes the contents of the trees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Trees {
+    /// The contents do not change, or only by what the frozen queue holds too.
+    #[default]
+    Same,
+    /// The whole frozen queue is in the trees now; the queue is dropped.
+    Flushed,
+    /// The trees gain records that were in no queue (ingestion).
+    Grown,
+}
+
+/// What accompanies an edit but is not recorded in the manifest.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct With<'a> {
+    /// The segments that the edit begins.
+    pub begun: &'a [Arc<Segment>],
+    pub trees: Trees,
+}
+
+/// An edit with at least this many nodes takes long to apply (count).
+const LONG: usize = 256;
+
+/// The version that results from an edit, and the version the edit was applied to.
+struct Next {
+    base: Arc<Version>,
+    version: Version,
+}
+
+/// Segments of an edit while it is unknown whether the next open will find that edit. If an error or panic
+/// leaves this undecided for good, their slots are never reused: another writer running beside this attempt,
+/// unaware of the failure, would overwrite data that the edit refers to. A panic poisons the engine, and does so
+/// before the attempt lets go of the writer, which would write to the same places again.
+struct Undecided<'a> {
+    begun: &'a [Arc<Segment>],
+    _panicked: Panicked<'a>,
+}
+
+impl Undecided<'_> {
+    fn decided(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        self.begun.iter().cloned().for_each(std::mem::forget);
+    }
+}
+
+impl Engine {
+    /// Makes an attempt durable and visible. Builds the next version while the attempt's data is being synced.
+    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
+        let Sealed { edit, begun } = attempt.seal()?;
+        let (edit, with) = (Arc::new(edit), With { begun: &begun, trees });
+        let next = self.begin_next_version(&edit, with);
+        let sync = || {
+            self.volume.sync(self.data).map_err(|error| {
+                let error = Error::undecided(error);
+                self.poison(&error);
+                error
+            })
+        };
+        let written = attempt.finish().and_then(|()| if edit.set.is_empty() { Ok(()) } else { sync() });
+        if let Err(error) = written {
+            // Nobody else shall hold the segments that are given back now.
+            drop(next());
+            return Err(error);
+        }
+        self.publish_made(&edit, with, next)?;
+        attempt.committed();
+        Ok(())
+    }
+
+    /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
+    /// engine.
+    pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
+        let edit = Arc::new(edit);
+        self.publish_made(&edit, with, Box::new(|| self.begin_next_version(&edit, with)()))
+    }
+
+    fn publish_made(&self, edit: &Arc<Edit>, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
+        self.check_writable()?;
+        let undecided =
+            Undecided { begun: with.begun, _panicked: Panicked::watch(self, "a thread that was publishing") };
+        let result = next().and_then(|next| self.publish_inner(edit, with, next));
+        match &result {
+            Err(error) if !error.is_refusal() => self.poison(error),
+            _ => undecided.decided(),
+        }
+        result
+    }
+
+    /// Begins to build the version that results from applying the edit to the current version.
+    fn begin_next_version<'a>(&'a self, edit: &'a Arc<Edit>, With { begun, .. }: With<'a>) -> Wait<'a, Next> {
+        let base = || Arc::clone(&self.state.load().version);
+        if self.flush.in_background() && edit.set.len() >= LONG {
+            let (base, edit, begun) = (base(), Arc::clone(edit), begun.to_vec());
+            return self.version_thread.begin(move || next_version(base, &edit, &begun));
+        }
+        Box::new(move || next_version(base(), edit, begun))
+    }
+
+    fn publish_inner(&self, edit: &Arc<Edit>, with: With<'_>, mut next: Next) -> Result<()> {
+        let mut guard = self.manifest.lock();
+        let manifest = guard.as_mut().ok_or(Error::Closed)?;
+        // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
+        if !Arc::ptr_eq(&next.base, &self.state.load().version) {
+            next = self.begin_next_version(edit, with)()?;
+        }
+        let (version, trees) = (next.version, with.trees);
+        manifest.append(edit, version.epoch)?;
+        let version = Arc::new(version);
+        let mut number = 0;
+        let mut show = || {
+            _ = self.state.rcu(|state| {
+                number = state.number + u64::from(trees != Trees::Same);
+                State {
+                    number,
+                    ingested: state.ingested + u64::from(trees == Trees::Grown),
+                    active: Arc::clone(&state.active),
+                    frozen: if trees == Trees::Flushed { None } else { state.frozen.clone() },
+                    version: Arc::clone(&version),
+                }
+            });
+        };
+        match trees {
+            Trees::Grown => self.empty_ranges.forget_while(show),
+            _ => show(),
+        }
+        if trees != Trees::Same {
+            self.pager.cache.records().serve(number);
+        }
+        if let Err(error) = manifest.go_on_with_next(&version) {
+            // After a refusal the old manifest remains in use. After any other error it is unknown what is on
+            // disk.
+            if !error.is_refusal() {
+                return Err(error);
+            }
+            tracing::warn!(%error, "no checkpoint of the mapping table yet");
+        }
+        Ok(())
+    }
+}
+
+/// Builds the version that results from applying the edit to `base`. `begun`: segments that the edit begins.
+fn next_version(base: Arc<Version>, edit: &Edit, begun: &[Arc<Segment>]) -> Result<Next> {
+    let mut version = (*base).clone();
+    let mut handle = |number: u64, _: u32| {
+        begun.iter().find(|segment| segment.number == number).cloned().ok_or("a segment that was not begun")
+    };
+    version.apply(edit, &mut handle).map_err(|why| {
+        Error::corrupt(
+            "memory",
+            0,
+            "an edit does not fit the version it was made for",
+            "a consistent edit",
+            why,
+        )
+    })?;
+    Ok(Next { base, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::operation::KeyspaceId;
+    use crate::version::Tree;
+    use parking_lot::Mutex;
+    use psync::{FileId, PassThrough, Simulated, Volume};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// The next version is made before anybody else is kept from publishing.
+    #[test]
+    fn what_somebody_else_has_published_meanwhile_is_not_lost() {
+        let db =
+            Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+        let db = db.unwrap();
+        let engine = &db.handle.engine;
+        let edit = |id: u32| {
+            let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0, bytes: 0 };
+            Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
+        };
+        let slow = Arc::new(edit(7));
+        let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
+        engine.publish(edit(8), With::default()).unwrap();
+        engine.publish_inner(&slow, With::default(), next).unwrap();
+        let version = Arc::clone(&engine.state.load().version);
+        assert!([7, 8].iter().all(|id| version.trees.contains_key(&KeyspaceId(*id))));
+        db.check().unwrap();
+    }
+
+    /// Panics when any file but this one is synced.
+    struct Panicking(Simulated, Arc<Mutex<Option<FileId>>>);
+
+    impl PassThrough for Panicking {
+        fn inner(&self) -> &dyn Volume {
+            &self.0
+        }
+
+        fn sync(&self, file: FileId) -> psync::Result<()> {
+            assert!(self.1.lock().is_none_or(|data| data == file), "a panic on purpose");
+            self.inner().sync(file)
+        }
+    }
+
+    /// The next attempt would write over what the edit refers to, and the edit may be durable.
+    #[test]
+    fn after_a_panic_while_an_edit_becomes_durable_nobody_writes() {
+        let data = Arc::default();
+        let volume = Arc::new(Panicking(Simulated::new(1), Arc::clone(&data)));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.ingest((0u32..1000).map(|number| (number.to_be_bytes(), [0; 40]))).unwrap();
+        *data.lock() = Some(db.handle.engine.data);
+        let more = || keyspace.ingest((1000u32..2000).map(|number| (number.to_be_bytes(), [0; 40])));
+        assert!(catch_unwind(AssertUnwindSafe(more)).is_err());
+        *data.lock() = None;
+        assert!(matches!(more(), Err(Error::Poisoned { .. })));
+        assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
+        assert_eq!(keyspace.iter().count(), 1000, "reading goes on");
+    }
+}

@@ -1,0 +1,282 @@
+//! Replays the part of the log that is not in the trees into the queues, as it was when it was written.
+//!
+//! ```text
+//! log ──read, checked (`wal/reader.rs`)──▶ portions ──▶ active OPQ ──the next generation, or full──▶ frozen OPQ
+//!              one thread                               another
+//! ```
+//! A process that was killed during a flush leaves the log of two queues. Both fit into memory again, so
+//! opening need not wait for the flush of the first: it begins when the database is open.
+//!
+//! Invariants:
+//! 1. Records enter the queues in log order, each wholly in one queue.
+//! 2. A frozen queue needs the log below the generation of the first record that is not in it, and no more.
+//! 3. Memory: two queues, each at most an eighth over its limit, and [`ON_THE_WAY`] portions. Records without
+//!    room are checked like all others, and applied by a second replay, which flushes; it runs only when
+//!    everything has been found sound and is durable.
+//! 4. The log continues what is in the trees: its first record that is not there is the next one, and it reaches at
+//!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
+
+use crate::database_id::DatabaseId;
+use crate::db::engine::Engine;
+use crate::error::{Error, Result};
+use crate::operation::{Operations, SeqNo};
+use crate::options::REPLAYED_MAX;
+use crate::version::Version;
+use crate::wal;
+use crate::wal::{Record, Tail};
+use bytes::Bytes;
+use psync::Volume;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+/// Bytes of records that are inserted together, unless a single one is longer: some hundred short ones, whose
+/// positions are searched together.
+const PORTION: usize = 128 << 10;
+/// Portions that may wait for the inserting thread.
+const ON_THE_WAY: usize = 2;
+
+/// What happens to records that have no room in two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overflow {
+    /// They are left for a second replay.
+    Left,
+    /// The first queue is flushed to make room.
+    Flushed,
+}
+
+/// The result of a replay.
+pub(crate) struct Replay {
+    /// Where the log ends.
+    pub tail: Tail,
+    /// Whether everything in the log is in queues or trees.
+    pub is_whole: bool,
+}
+
+/// Replays the records of the log from generation `low` on that are not visible yet into the queues.
+pub(crate) fn replay(
+    engine: &Engine,
+    volume: &dyn Volume,
+    database: DatabaseId,
+    [low, high]: [u64; 2],
+    overflow: Overflow,
+) -> Result<Replay> {
+    let version = Arc::clone(&engine.state.load().version);
+    let queues = Queues { engine, overflow, generation: 0 };
+    std::thread::scope(|scope| {
+        // If everything must happen in one order, there is only one thread; and a flush has threads of its own.
+        let is_beside = engine.flush.in_background() && overflow == Overflow::Left;
+        let mut feed = Feed {
+            version: &version,
+            from: engine.visible(),
+            has_begun: false,
+            gathered: Gathered::default(),
+            way: Way::Here(queues),
+            scope: is_beside.then_some(scope),
+        };
+        let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
+        let next = feed.from + 1;
+        if !feed.has_begun && tail.next_seq != next {
+            return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));
+        }
+        Ok(Replay { tail, is_whole: feed.end()? })
+    })
+}
+
+/// The log does not continue what is in the trees.
+fn not_continued(generation: u64, what: &str, expected: SeqNo, found: SeqNo) -> Error {
+    let what = format!("{what}, which continues what is in the trees");
+    let expected = format!("sequence number {expected}");
+    Error::corrupt(wal::file_name(generation), 0, what, expected, found)
+}
+
+/// Checks that a record is what a commit wrote. Its checksum only proves that it is unchanged, not that it was
+/// right.
+pub(crate) fn check_record(version: &Version, record: &Record) -> Result<()> {
+    let wrong = |what: &str| {
+        let file = wal::file_name(record.generation);
+        Error::corrupt(file, 0, "a record of the log", "whole operations", what)
+    };
+    let mut count = 0;
+    for operation in Operations::new(&record.body) {
+        if !version.trees.contains_key(&operation.map_err(wrong)?.keyspace) {
+            return Err(wrong("a keyspace that does not exist"));
+        }
+        count += 1;
+    }
+    if count == record.count { Ok(()) } else { Err(wrong("another number of operations than it says")) }
+}
+
+/// Consecutive complete records of one generation.
+struct Portion {
+    generation: u64,
+    first_seq: SeqNo,
+    count: u64,
+    body: Bytes,
+}
+
+/// Turns portions into entries of queues.
+struct Queues<'e> {
+    engine: &'e Engine,
+    overflow: Overflow,
+    /// The generation of the last portion.
+    generation: u64,
+}
+
+impl Queues<'_> {
+    /// Inserts a portion into the active queue. Returns false if there is no room.
+    fn bring(&mut self, portion: &Portion) -> Result<bool> {
+        let engine = self.engine;
+        let state = engine.state.load_full();
+        let (fill, is_behind_another) = (state.active.fill(), state.frozen.is_some());
+        if engine.read_only && fill as u64 >= REPLAYED_MAX {
+            let range = format!(
+                "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
+                 them there"
+            );
+            return Err(Error::BadOption { option: "read_only", value: 1, range });
+        }
+        let most = engine.queue_max(&state);
+        // Memory is taken in portions here, so a queue that was just full when it was frozen may now be full a
+        // little earlier.
+        let is_full = fill >= most + most / 8;
+        let is_over = portion.generation != self.generation && !is_behind_another && fill >= most / 2;
+        // Otherwise a queue that is flushed would count as held by a reader.
+        drop(state);
+        if !engine.read_only && (is_full || is_over) {
+            if is_behind_another {
+                if self.overflow == Overflow::Left {
+                    return Ok(false);
+                }
+                engine.flush_now()?;
+            }
+            engine.freeze_queue(portion.generation, portion.first_seq - 1);
+        }
+        self.generation = portion.generation;
+        let active = Arc::clone(&engine.state.load().active);
+        active.insert_all(
+            Operations::new(&portion.body).map_while(|operation| operation.ok()),
+            portion.first_seq,
+        );
+        engine.set_visible(portion.first_seq + portion.count - 1);
+        Ok(true)
+    }
+
+    /// Inserts all portions that arrive. Returns false if there was no room for all.
+    fn bring_all(mut self, portions: &Receiver<Portion>) -> Result<bool> {
+        for portion in portions {
+            if !self.bring(&portion)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// How portions reach the queues.
+enum Way<'scope, 'e> {
+    Here(Queues<'e>),
+    Beside(SyncSender<Portion>, ScopedJoinHandle<'scope, Result<bool>>),
+    /// Not at all: there is no room.
+    Nowhere,
+}
+
+/// Records that are being gathered into a portion.
+#[derive(Default)]
+struct Gathered {
+    generation: u64,
+    first_seq: SeqNo,
+    count: u64,
+    body: Vec<u8>,
+}
+
+/// Takes records from the log.
+struct Feed<'v, 'scope, 'env, 'e> {
+    version: &'v Version,
+    /// Operations up to this one are already visible.
+    from: SeqNo,
+    has_begun: bool,
+    gathered: Gathered,
+    way: Way<'scope, 'e>,
+    /// Set if another thread may insert; it starts with the second portion.
+    scope: Option<&'scope Scope<'scope, 'env>>,
+}
+
+impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
+    fn take(&mut self, record: &Record) -> Result<()> {
+        let (generation, first_seq, count) = (record.generation, record.first_seq, u64::from(record.count));
+        if first_seq + count - 1 <= self.from {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.has_begun, true) && first_seq != self.from + 1 {
+            return Err(not_continued(generation, "a record of the log", self.from + 1, first_seq));
+        }
+        check_record(self.version, record)?;
+        let Gathered { generation: last, body, .. } = &self.gathered;
+        if !body.is_empty() && (generation != *last || body.len() + record.body.len() > PORTION) {
+            self.send_gathered()?;
+        }
+        if record.body.len() > PORTION {
+            return self.send(Portion { generation, first_seq, count, body: record.body.clone() });
+        }
+        let gathered = &mut self.gathered;
+        if gathered.body.is_empty() {
+            *gathered = Gathered { generation, first_seq, count: 0, body: Vec::with_capacity(PORTION) };
+        }
+        gathered.count += count;
+        gathered.body.extend_from_slice(&record.body);
+        Ok(())
+    }
+
+    fn send_gathered(&mut self) -> Result<()> {
+        let Gathered { generation, first_seq, count, body } = std::mem::take(&mut self.gathered);
+        self.send(Portion { generation, first_seq, count, body: body.into() })
+    }
+
+    fn send(&mut self, portion: Portion) -> Result<()> {
+        match std::mem::replace(&mut self.way, Way::Nowhere) {
+            Way::Here(mut queues) => {
+                if queues.bring(&portion)? {
+                    self.way = self.begin_beside(queues);
+                }
+            }
+            Way::Beside(sender, thread) => match sender.send(portion) {
+                Ok(()) => self.way = Way::Beside(sender, thread),
+                // The thread has ended early: there was no room, or it failed.
+                Err(_) => drop(joined(thread)?),
+            },
+            Way::Nowhere => {}
+        }
+        Ok(())
+    }
+
+    fn begin_beside(&mut self, queues: Queues<'e>) -> Way<'scope, 'e> {
+        let Some(scope) = self.scope.take() else { return Way::Here(queues) };
+        let Queues { engine, overflow, generation } = queues;
+        let (sender, receiver) = sync_channel(ON_THE_WAY);
+        let builder = Builder::new().name("sapwood-replay".into());
+        match builder.spawn_scoped(scope, move || queues.bring_all(&receiver)) {
+            Ok(thread) => Way::Beside(sender, thread),
+            Err(_) => Way::Here(Queues { engine, overflow, generation }),
+        }
+    }
+
+    /// Ends the replay at the end of the log. Returns whether all of it went into the queues.
+    fn end(mut self) -> Result<bool> {
+        if !self.gathered.body.is_empty() {
+            self.send_gathered()?;
+        }
+        match self.way {
+            Way::Here(_) => Ok(true),
+            Way::Beside(sender, thread) => {
+                drop(sender);
+                joined(thread)
+            }
+            Way::Nowhere => Ok(false),
+        }
+    }
+}
+
+fn joined(thread: ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
+    thread.join().unwrap_or(Err(Error::Closed))
+}

@@ -1,0 +1,318 @@
+//! Snapshots: read-only views of the database as of one moment. Readers never wait for a writer, nor for a write to the
+//! device; what locks they take, those of caches and buffers, are held for moments ([`crate::db::engine`]).
+//!
+//! A snapshot is a state (the two operation queues and a version of the trees) plus a sequence number. The
+//! state is loaded first: everything in it was visible before the number was read. Changes added to its active
+//! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
+
+use crate::db::batch::check_key;
+use crate::db::database::Handle;
+use crate::db::engine::State;
+use crate::db::key_bounds::KeyBounds;
+use crate::db::keyspace::Keyspace;
+use crate::error::{Error, Result};
+use crate::iter::Range;
+use crate::operation::SeqNo;
+use crate::tree::lookup;
+use crate::tree::view::TreeView;
+use crate::value::Value;
+use bytes::Bytes;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A consistent read-only view of all keyspaces. Made by [`Database::snapshot`](crate::Database::snapshot).
+///
+/// A snapshot keeps alive whatever it can see: the memory of its operation queues, which reduces the cache and
+/// later queues; the disk space of nodes that have since been replaced; and the tables that lead to them. If
+/// everything is written anew meanwhile, those take as much memory as the database's own, beyond its budget. Drop it
+/// when it is no longer needed.
+#[derive(Clone)]
+pub struct Snapshot {
+    handle: Arc<Handle>,
+    state: Arc<State>,
+    seq: SeqNo,
+}
+
+impl Snapshot {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        let (state, seq) = handle.engine.view();
+        Self { handle, state, seq }
+    }
+
+    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+        self.handle.engine.process.check()?;
+        if Arc::ptr_eq(keyspace.handle(), &self.handle) {
+            Ok(())
+        } else {
+            Err(Error::Foreign { what: "keyspace" })
+        }
+    }
+
+    /// Returns the value of `key`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.check(keyspace)?;
+        check_key(key.as_ref())?;
+        self.state.get(&self.handle.engine.pager, keyspace.id(), key.as_ref(), self.seq)
+    }
+
+    /// Returns the values of many keys, in the order of `keys`. See [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.check(keyspace)?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
+        let mut values: Vec<Option<Value>> = vec![None; keys.len()];
+        let pager = &self.handle.engine.pager;
+        // Keys found neither in the queues nor in the record cache are searched in the tree: each distinct key
+        // once, for all its positions in `keys`.
+        let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
+        let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
+        for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
+            let key = keys[same[0]].as_ref();
+            let queued = self.state.queued(keyspace.id(), key, self.seq);
+            match queued.or_else(|| pager.record(self.state.number, keyspace.id(), key).map(Some)) {
+                Some(change) => {
+                    let value = change.map(Value);
+                    same.iter().for_each(|index| values[*index] = value.clone());
+                }
+                None => {
+                    sorted.push(key);
+                    askers.push(same[0]);
+                }
+            }
+        }
+        let view = TreeView { pager, version: &self.state.version, keyspace: keyspace.id() };
+        lookup::multi_get(view, Some(self.state.number), &sorted, &mut |index, value| {
+            values[askers[index]] = Some(Value(value))
+        })?;
+        for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
+            for index in &same[1..] {
+                values[*index] = values[same[0]].clone();
+            }
+        }
+        Ok(values)
+    }
+
+    /// The records whose keys lie within `bounds`, in key order. See [`Keyspace::range`].
+    pub fn range(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Range {
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
+        self.between(keyspace, own(bounds.start()), own(bounds.end()))
+    }
+
+    /// The records whose keys start with `prefix`, in key order.
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
+        let prefix = prefix.as_ref();
+        let low = if prefix.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Included(Bytes::copy_from_slice(prefix))
+        };
+        self.between(keyspace, low, end_of_prefix(prefix))
+    }
+
+    /// All records, in key order.
+    pub fn iter(&self, keyspace: &Keyspace) -> Range {
+        self.between(keyspace, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    fn between(&self, keyspace: &Keyspace, low: Bound<Bytes>, high: Bound<Bytes>) -> Range {
+        let refused = self.check(keyspace).err();
+        Range::new(
+            Arc::clone(&self.handle),
+            Arc::clone(&self.state),
+            self.seq,
+            keyspace.id(),
+            (low, high),
+            refused,
+        )
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot(after operation {})", self.seq)
+    }
+}
+
+/// The smallest key greater than all keys that start with `prefix`, as an excluded bound.
+fn end_of_prefix(prefix: &[u8]) -> Bound<Bytes> {
+    match prefix.iter().rposition(|byte| *byte != 0xff) {
+        None => Bound::Unbounded,
+        Some(last) => {
+            let mut end = prefix[..=last].to_vec();
+            end[last] += 1;
+            Bound::Excluded(end.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::storage::node::{NodeId, PIECE};
+    use psync::{Simulated, Volume};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(end_of_prefix(b"ab"), Bound::Excluded(Bytes::from("ac")));
+        assert_eq!(end_of_prefix(b"a\xff\xff"), Bound::Excluded(Bytes::from("b")));
+        assert_eq!(end_of_prefix(b"\xff"), Bound::Unbounded);
+        assert_eq!(end_of_prefix(b""), Bound::Unbounded);
+    }
+
+    fn open(volume: &Arc<dyn Volume>) -> (Database, Keyspace) {
+        let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
+        let db = builder.open_on(Arc::clone(volume)).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        (db, keyspace)
+    }
+
+    /// A database with log areas of several layers of several pieces, and with these keys in its leaves; nothing of it is in memory.
+    fn logged(others: &[Vec<u8>]) -> (Database, Keyspace) {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let (db, keyspace) = open(&volume);
+        for step in [1, 40, 41, 20] {
+            let mut batch = db.batch();
+            (0..9000u64).step_by(step).for_each(|number| {
+                batch.insert(&keyspace, number.to_be_bytes(), [step as u8; 50]);
+            });
+            if step == 1 {
+                others.iter().for_each(|key| {
+                    batch.insert(&keyspace, key, key);
+                });
+            }
+            batch.commit().unwrap();
+            db.flush().unwrap();
+        }
+        drop(keyspace);
+        db.close().unwrap();
+        open(&volume)
+    }
+
+    /// The nodes where some keys are sought.
+    #[derive(Default)]
+    struct Sought {
+        inner: BTreeSet<NodeId>,
+        pieces: BTreeSet<NodeId>,
+        leaves: BTreeSet<NodeId>,
+        /// Keys that a piece was taken to have.
+        strangers: usize,
+    }
+
+    impl Sought {
+        fn count(&self) -> usize {
+            self.inner.len() + self.pieces.len() + self.leaves.len()
+        }
+    }
+
+    fn sought(db: &Database, keyspace: &Keyspace, keys: &[Vec<u8>]) -> Sought {
+        let engine = &db.handle.engine;
+        let version = Arc::clone(&engine.state.load().version);
+        let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+        let mut sought = Sought::default();
+        for key in keys {
+            let (mut id, height) = view.root().unwrap();
+            let mut is_logged = false;
+            for level in (1..=height).rev() {
+                sought.inner.insert(id);
+                let area = view.log(id).filter(|_| level == 1);
+                for piece in area.iter().flat_map(|area| area.candidates(key)) {
+                    sought.pieces.insert(piece);
+                    is_logged = view.node(piece, PIECE).unwrap().search(key).is_ok();
+                    if is_logged {
+                        break;
+                    }
+                    sought.strangers += 1;
+                }
+                let node = view.node(id, level).unwrap();
+                id = node.child(node.child_for(key));
+            }
+            if !is_logged {
+                sought.leaves.insert(id);
+            }
+        }
+        sought
+    }
+
+    /// What one `multi_get` of these keys finds, and how many requests in how many sets it takes.
+    fn found_with(
+        db: &Database,
+        keyspace: &Keyspace,
+        keys: &[Vec<u8>],
+    ) -> (Vec<Option<Vec<u8>>>, usize, usize) {
+        let counters = &db.handle.engine.pager.reader.counters;
+        let counts = || {
+            let (requests, sets) = (counters.total(|c| &c.requests), counters.total(|c| &c.sets));
+            (requests as usize, sets as usize)
+        };
+        let (reads, sets) = counts();
+        let values = keyspace.multi_get(keys).unwrap();
+        let (reads, sets) = (counts().0 - reads, counts().1 - sets);
+        (values.into_iter().map(|value| value.map(|value| value.to_vec())).collect(), reads, sets)
+    }
+
+    #[test]
+    fn neighbours_share_the_read_of_a_piece_and_of_a_leaf() {
+        let (db, keyspace) = logged(&[]);
+        let mut shared = 0;
+        for (from, to) in [(0u64, 60), (2000, 2600), (5000, 6800)] {
+            let keys: Vec<_> =
+                (from..to).filter(|n| n % 7 == 0 || n % 20 == 0).map(|n| n.to_be_bytes().to_vec()).collect();
+            let (values, requests, _) = found_with(&db, &keyspace, &keys);
+            for (key, value) in keys.iter().zip(values) {
+                let number = u64::from_be_bytes(key[..].try_into().unwrap());
+                let newest = [20, 41, 40, 1].into_iter().find(|step| number % step == 0).unwrap();
+                assert_eq!(value, Some(vec![newest as u8; 50]), "{number}");
+            }
+            let sought = sought(&db, &keyspace, &keys);
+            assert!(requests <= sought.count(), "{requests} for {} nodes", sought.count());
+            assert!(requests >= sought.pieces.len() + sought.leaves.len());
+            shared += keys.len() - sought.pieces.len() - sought.leaves.len();
+        }
+        assert!(shared > 200, "{shared} keys lie in a node of another");
+    }
+
+    /// The hash of a stranger is in a maplet, and the key is not in the piece: it is sought in an older one, and then in its leaf.
+    #[test]
+    fn strangers_go_on_together() {
+        let strangers = {
+            let (db, keyspace) = logged(&[]);
+            let engine = &db.handle.engine;
+            let version = Arc::clone(&engine.state.load().version);
+            let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
+            let areas = (0u64..9000).step_by(13).filter_map(|number| {
+                let block = view.block_at(&number.to_be_bytes()).unwrap().unwrap();
+                Some((number, view.log(block.id)?))
+            });
+            let candidates = areas.flat_map(|(number, area)| {
+                (0..10_000u32)
+                    .map(move |more| [&number.to_be_bytes()[..], &more.to_be_bytes()].concat())
+                    .filter(|key| area.candidates(key).next().is_some())
+            });
+            candidates.take(60).collect::<Vec<_>>()
+        };
+        let (db, keyspace) = logged(&strangers);
+        let (values, requests, sets) = found_with(&db, &keyspace, &strangers);
+        for (key, value) in strangers.iter().zip(values) {
+            assert_eq!(value.as_ref(), Some(key));
+        }
+        let sought = sought(&db, &keyspace, &strangers);
+        assert!(sought.strangers > 30, "{} of {}", sought.strangers, strangers.len());
+        assert!(requests <= sought.count(), "{requests} for {} nodes", sought.count());
+        let most = usize::from(db.handle.engine.state.load().version.trees[&keyspace.id()].height) + 6;
+        assert!(sets <= most, "{sets} sets for {} strangers", sought.strangers);
+    }
+}

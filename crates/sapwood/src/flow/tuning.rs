@@ -1,0 +1,288 @@
+//! The advisor: decides how long log areas may become, from what the recent workload paid for them.
+//!
+//! Each byte of an update is written to the log and to a log piece in any case. When a block's pieces reach the
+//! share `s` of its leaves, the leaves are read and rewritten: `1/s` bytes of each per byte of update. A range
+//! scan pays rent for the pieces that it passes ([`crate::log_area::read_cost`]); their number is proportional to `s`.
+//! Blocks whose rent has reached their price are cleansed individually, whatever the share. Let `F` be the
+//! bytes of updates between two flushes, and `R` the bytes of rent in all other blocks while the share was
+//! `s₀`. Then the bytes moved because of the share are
+//!
+//! ```text
+//! cost(s) = 2 F / s  +  R s / s₀            least at  s = √(2 F s₀ / R)
+//! ```
+//! Space grows by `s/2`, which bounds the share from above.
+//!
+//! A new record in a log piece takes no extra space, because it exists nowhere else. The bound for new records
+//! is memory: the log area keeps a hash for each change and a fence for each piece. So new records have a share
+//! of their own. They weigh less than records that hide older ones, by the ratio of the two shares
+//! ([`crate::tree::cleansing_cursor::LogBytes`]). Where a database grows and nobody scans, log areas become several times
+//! longer, and later changes find room beside the new records. When nobody writes, such long areas are cleansed
+//! ([`crate::background::cleanse`]). A sample of each queue shows whether the database grows ([`crate::tree::sample`]).
+//!
+//! (This is the cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch
+//! updates, extended by log areas; docs/cost-model.md has prediction and measurement.)
+
+use crate::operation::KeyspaceId;
+use crate::tree::cleansing_cursor::Lengths;
+use crate::tree::sample::{Fresh, Seen};
+use crate::version::Version;
+use std::collections::BTreeMap;
+
+/// Limits of the share, in percent of weighted bytes. More would take too much space;
+const SHARE_MAX: u64 = 24;
+/// less would amount to no log area.
+const SHARE_MIN: u64 = 6;
+/// The maximum share of new records, in percent of the leaves, in a database that is small compared to its
+/// memory. More would save little, and a scan would have many pieces to read.
+const NEW_MAX: u64 = 200;
+/// The same in a large database.
+const NEW_MAX_IF_LARGE: u64 = 65;
+/// The part of the budget (1/13) that log area tables may take because of new records.
+const TABLES: u64 = 13;
+/// Bytes of tables per thousand bytes of log, until measured.
+const TABLES_OF_LOG: u64 = 36;
+
+/// Follows the workload from flush to flush.
+#[derive(Debug)]
+pub(crate) struct Advisor {
+    share: u64,
+    /// The share of new records.
+    new_share: u64,
+    /// Percentage of the last flush's changes that were new records, over all keyspaces,
+    fresh: u64,
+    /// and per keyspace, as of its latest samples.
+    fresh_of: BTreeMap<KeyspaceId, Known>,
+    /// Rent without cleansing at the time of the last query.
+    rent: u64,
+}
+
+/// What is known of a keyspace: how many in ten thousand of its changes are new records, and the number of
+/// sampled changes behind this figure.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    fresh: u64,
+    of: u64,
+}
+
+/// How many sampled changes of a keyspace are remembered. A sample sees only one or two changes of a keyspace
+/// that has few among many others. Such a keyspace may hold most of the data, so several samples are combined.
+const REMEMBERED: u64 = 16;
+/// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has layers from
+/// several flushes, whose errors go in either direction.
+const ENOUGH: u64 = 4;
+
+impl Known {
+    /// New samples count in full. Older ones count only as far as they fit into `REMEMBERED` beside the new
+    /// ones.
+    fn see(&mut self, seen: Seen) {
+        let before = self.of.min(REMEMBERED.saturating_sub(seen.of));
+        let new = self.fresh * before + seen.new.min(seen.of) * 10_000;
+        self.of = before + seen.of;
+        self.fresh = new.checked_div(self.of).unwrap_or(0);
+    }
+
+    fn percent(self) -> Option<u64> {
+        (self.of >= ENOUGH).then_some((self.fresh + 50) / 100)
+    }
+}
+
+impl Default for Advisor {
+    fn default() -> Self {
+        // The starting assumption: a young database grows.
+        Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
+    }
+}
+
+impl Advisor {
+    /// Returns the lengths of log areas for a flush of `flushed` bytes. `rent` is the rent that range scans
+    /// have paid since the database was opened and that led to no cleansing. `new_max` is the maximum share of
+    /// new records, in percent of the leaves. The shares move only half of the way to the optimum each time,
+    /// because one flush says little.
+    pub fn lengths(&mut self, flushed: u64, rent: u64, new_max: u64) -> Lengths {
+        // Rent paid earlier may have been settled since.
+        let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
+        let [hiding, new] = [(self.share, SHARE_MAX), (self.new_share, new_max)].map(|(before, most)| {
+            let best = best(flushed, paid, before, most);
+            // Rounded towards the optimum.
+            (before + best + u64::from(best > before)) / 2
+        });
+        self.new_share = new.min(new_max);
+        self.share = hiding;
+        Lengths { share: hiding, fresh: (hiding * 100 / self.new_share.max(1)).min(100) }
+    }
+
+    /// Records how many of a flush's changes were new records.
+    pub fn note_fresh(&mut self, fresh: Fresh) {
+        self.fresh = fresh.all.min(100);
+        for (keyspace, seen) in fresh.each {
+            self.fresh_of.entry(keyspace).or_default().see(seen);
+        }
+    }
+
+    /// The percentage of new records expected in the next flush, from the last one.
+    pub fn fresh(&self) -> u64 {
+        self.fresh
+    }
+
+    /// The same for one keyspace. Falls back to the figure for all if too little of the keyspace has been
+    /// sampled.
+    pub fn fresh_of(&self, keyspace: KeyspaceId) -> u64 {
+        self.fresh_of.get(&keyspace).and_then(|known| known.percent()).unwrap_or(self.fresh)
+    }
+}
+
+/// The share that would have cost least, up to `most`.
+fn best(flushed: u64, rent: u64, share: u64, most: u64) -> u64 {
+    let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(rent));
+    let share = square.map_or(most, |square| square.isqrt().min(u128::from(most)) as u64);
+    share.max(SHARE_MIN)
+}
+
+/// The maximum share of new records, in percent of the leaves, for this version and memory budget. While log
+/// areas fill up, their tables take on average what half as much would.
+pub(crate) fn new_max(version: &Version, memory: u64) -> u64 {
+    let (logged, live) = (version.logs.totals().bytes, version.live_bytes());
+    let known = (version.logs.memory() as u64 * 1000).checked_div(logged).filter(|_| logged > memory / 64);
+    let tables_of_all = live.saturating_mul(known.unwrap_or(TABLES_OF_LOG).max(1)) / 1000;
+    // Of all that lives, in percent.
+    let logged_max = (memory / TABLES).saturating_mul(100).checked_div(tables_of_all).unwrap_or(100).min(80);
+    (2 * logged_max * 100 / (100 - logged_max)).clamp(NEW_MAX_IF_LARGE, NEW_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::tree::candidates;
+    use crate::tree::view::TreeView;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+
+    proptest! {
+        #[test]
+        fn no_other_share_costs_less(flushed in 1u64..1 << 30, rent in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX) {
+            let cost = |share: u64| {
+                let share = share as f64 / 100.0;
+                2.0 * flushed as f64 / share + rent as f64 * share / (before as f64 / 100.0)
+            };
+            let chosen = best(flushed, rent, before, SHARE_MAX);
+            let least = (SHARE_MIN..=SHARE_MAX).map(cost).fold(f64::INFINITY, f64::min);
+            // Whole percents, of at least six.
+            prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
+        }
+    }
+
+    #[test]
+    fn each_keyspace_is_judged_by_what_was_seen_of_it_last() {
+        let mut advisor = Advisor::default();
+        let ids = [1, 2, 3, 4].map(KeyspaceId);
+        let told = |advisor: &Advisor| ids.map(|id| advisor.fresh_of(id));
+        assert_eq!(told(&advisor), [100; 4]);
+        let note = |advisor: &mut Advisor, all, each: &[(usize, u64, u64)]| {
+            let each = each.iter().map(|(at, new, of)| (ids[*at], Seen { new: *new, of: *of })).collect();
+            advisor.note_fresh(Fresh { all, each });
+        };
+        note(&mut advisor, 40, &[(0, 0, 30), (1, 27, 30), (2, 1, 2)]);
+        assert_eq!(told(&advisor), [0, 90, 40, 40], "two say nothing");
+        note(&mut advisor, 20, &[(1, 4, 40), (3, 1, 5)]);
+        assert_eq!((told(&advisor), advisor.fresh()), ([0, 10, 20, 20], 20), "many say all");
+        note(&mut advisor, 80, &[(0, 4, 4), (2, 0, 2)]);
+        assert_eq!(told(&advisor), [25, 10, 25, 20], "few say a part, and together enough");
+        for _ in 0..100 {
+            note(&mut advisor, 80, &[(0, 0, 1), (2, 1, 1)]);
+        }
+        assert!(advisor.fresh_of(ids[0]) <= 1 && advisor.fresh_of(ids[2]) >= 99, "{advisor:?}");
+    }
+
+    /// Of each queue a sample sees one or two of its changes.
+    #[test]
+    fn a_keyspace_that_has_few_changes_is_not_taken_for_the_one_beside_it() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(16 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let [old, new] = ["old", "new"].map(|name| db.keyspace(name).unwrap());
+        for keyspace in [&old, &new] {
+            keyspace.ingest((0..20_000u32).map(|number| (number.to_be_bytes().to_vec(), [7; 100]))).unwrap();
+        }
+        for round in 0..6u32 {
+            let mut batch = db.batch();
+            for number in (0..20_000u32).step_by(10) {
+                let key = [number.to_be_bytes(), round.to_be_bytes()].concat();
+                batch.insert(&new, key, [7; 100]);
+                if number % 400 == 0 {
+                    batch.insert(&old, (number + round).to_be_bytes(), [8; 100]);
+                }
+            }
+            batch.commit().unwrap();
+            db.flush().unwrap();
+        }
+        let advisor = db.handle.engine.flush.advisor_for_test();
+        assert_eq!(advisor.lock().fresh_of(old.id()), 0);
+        assert!(advisor.lock().fresh_of(new.id()) > 90);
+    }
+
+    /// One keyspace gets new records, the other has its own overwritten.
+    #[test]
+    fn layers_of_a_keyspace_that_grows_are_told_from_those_of_another() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let options = Database::builder().memory(16 << 20).background_threads(0);
+        let db = options.open_on(volume).unwrap();
+        let [old, new] = ["old", "new"].map(|name| db.keyspace(name).unwrap());
+        let insert = |numbers: [&mut dyn Iterator<Item = u32>; 2]| {
+            for (keyspace, numbers) in [&old, &new].into_iter().zip(numbers) {
+                let mut batch = db.batch();
+                numbers.for_each(|number| _ = batch.insert(keyspace, number.to_be_bytes(), [7; 200]));
+                batch.commit().unwrap();
+            }
+            db.flush().unwrap();
+        };
+        insert([&mut (0..8000).step_by(2), &mut (0..8000).step_by(2)]);
+        insert([&mut (0..7000).step_by(100), &mut (1..7000).step_by(100)]);
+        let version = Arc::clone(&db.handle.engine.state.load().version);
+        let shares: Vec<Vec<u64>> = version
+            .trees
+            .keys()
+            .map(|keyspace| {
+                let view =
+                    TreeView { pager: &db.handle.engine.pager, version: &version, keyspace: *keyspace };
+                let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
+                blocks.iter().map(|logged| logged.area.fresh() * 100 / logged.area.bytes()).collect()
+            })
+            .filter(|shares: &Vec<u64>| !shares.is_empty())
+            .collect();
+        let [of_old, of_new] = &shares[..] else { panic!("{shares:?}") };
+        assert!(of_old.iter().all(|percent| *percent == 0), "{shares:?}");
+        assert!(of_new.iter().all(|percent| *percent >= 99), "{shares:?}");
+    }
+
+    #[test]
+    fn it_follows_a_workload_that_changes() {
+        let mut advisor = Advisor::default();
+        let (mut rent, flushed) = (0, 16 << 20);
+        let mut ask = |times, more: u64, new_max| {
+            let lengths = (0..times).map(|_| {
+                rent += more;
+                advisor.lengths(flushed, rent, new_max)
+            });
+            lengths.last().unwrap()
+        };
+        assert_eq!(
+            ask(1, 0, NEW_MAX),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
+            "nobody scans"
+        );
+        assert_eq!(ask(12, 1 << 30, NEW_MAX), Lengths { share: SHARE_MIN, fresh: 100 }, "everybody does");
+        assert_eq!(
+            ask(12, 0, NEW_MAX),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
+            "nobody does any more"
+        );
+        assert_eq!(
+            ask(1, 0, NEW_MAX_IF_LARGE),
+            Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX_IF_LARGE },
+            "memory is short"
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! Rent: accounts for what range searches pay for the log pieces of a block, and lists the blocks that have
+//! paid for their cleansing.
+//!
+//! A search through a block reads those of its pieces that its range touches, from the device or from the
+//! cache, and merges them: that cost is its rent. Cleansing the block costs its price once, and ends the
+//! rent. Buying when the rent paid so far has reached the price never costs more than twice the best choice,
+//! however many searches follow (the rule of ski rental). Each block has an account of its own, so that
+//! blocks with many searches are cleansed first, and blocks without any never. (d-IPL B+-tree: eager
+//! cleansing, there begun by a threshold of reads.)
+//!
+//! A block with many layers has a cheaper option: merging them into one, so that a search reads one piece in
+//! place of one of each layer. The leaves stay as they are, so merging costs a half to a tenth of a
+//! cleansing. It comes first, even if both are paid when the block is handled between two flushes: it saves
+//! the most for its price. Then the account restarts at 0 and rises slowly, with the rent of one layer. As
+//! long as no flush adds layers, both together cost no more than three times what a cleansing at the
+//! beginning would have cost.
+//!
+//! ```text
+//! 0 ── rent of many layers ──▶ price of merging, and 0 again ── rent of one layer ──▶ price of cleansing
+//! ```
+//!
+//! Invariant: the list of blocks that have paid is bounded. A block that finds it full is listed when it has
+//! paid its price once more.
+
+use crate::storage::mapping_table::Position;
+use crate::storage::node::NodeId;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes that a device moves in long requests while it reads one log piece by itself among many (14
+/// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/performance.md). A piece that comes with
+/// its neighbour's request pays for its length only.
+pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
+/// Of these, the cost of the request without its length.
+pub(crate) const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
+/// Cost of a piece in the cache: merging it takes 1 microsecond, and it takes the place of a leaf.
+const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
+
+/// Most blocks that wait for their cleansing: one and a half GiB of leaves.
+const LISTED_MAX: usize = 8192;
+
+/// Fewer layers are not merged: merging has to save three quarters of the rent.
+const MERGED_MIN: usize = 4;
+
+/// Cost of reading pieces, in bytes that a device could have moved: the pieces of a layer lie together.
+fn reading(pieces: u64, layers: usize) -> u64 {
+    pieces + layers as u64 * BYTES_A_REQUEST
+}
+
+/// Cost of cleansing a block, in the same unit: leaves are read and written, pieces in so many layers are
+/// read.
+pub(crate) fn price(leaves: u64, pieces: u64, layers: usize) -> u64 {
+    2 * leaves + reading(pieces, layers)
+}
+
+/// What a block's rent buys next, and its price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Merging(u64),
+    Cleansing(u64),
+}
+
+impl Next {
+    /// What to buy for a block with so many bytes of leaves, and of pieces in so many layers. Merging reads
+    /// the pieces and writes them; it comes first if it costs at most half as much as a cleansing.
+    pub fn of(leaves: u64, pieces: u64, layers: usize) -> Self {
+        let cleansing = price(leaves, pieces, layers);
+        let merging = reading(pieces, layers) + pieces;
+        if layers >= MERGED_MIN && 2 * merging <= cleansing {
+            Self::Merging(merging)
+        } else {
+            Self::Cleansing(cleansing)
+        }
+    }
+
+    pub fn price(self) -> u64 {
+        match self {
+            Self::Merging(price) | Self::Cleansing(price) => price,
+        }
+    }
+}
+
+/// The account of one block.
+#[derive(Debug, Default)]
+pub(crate) struct Rent {
+    paid: AtomicU64,
+    /// Price of what is bought next; looked up by the first payer.
+    price: OnceLock<u64>,
+}
+
+impl Rent {
+    /// The account after the block got one more layer: the same rent, and a new price.
+    pub fn carried_over(&self) -> Self {
+        Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
+    }
+
+    /// Rent paid, in bytes that a device could have moved instead.
+    pub fn paid(&self) -> u64 {
+        self.paid.load(Relaxed)
+    }
+
+    /// Whether the rent has reached a price.
+    pub fn has_reached(&self, price: u64) -> bool {
+        self.paid() >= price
+    }
+
+    /// Pays. Returns whether this reached the price, or a multiple of it.
+    fn pay(&self, bytes: u64, price: impl FnOnce() -> u64) -> bool {
+        let price = (*self.price.get_or_init(price)).max(1);
+        let before = self.paid.fetch_add(bytes, Relaxed);
+        (before + bytes) / price > before / price
+    }
+}
+
+/// All accounts together: sums, and the list of blocks that have paid.
+#[derive(Debug, Default)]
+pub(crate) struct Rents {
+    /// Pieces read from the device, pieces found in the cache, and what was paid for both.
+    read: AtomicU64,
+    cached: AtomicU64,
+    paid: AtomicU64,
+    /// Rent of blocks that were cleansed or merged because of it.
+    settled: AtomicU64,
+    /// Blocks that have paid, with the position of their first leaf.
+    listed: Mutex<Vec<(Position, NodeId)>>,
+}
+
+/// Pieces of one block that a search needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needed {
+    pub read: u64,
+    pub cached: u64,
+    /// Their cost.
+    pub bytes: u64,
+}
+
+impl Needed {
+    /// Adds one that was found in the cache.
+    pub fn add_cached(&mut self) {
+        self.cached += 1;
+        self.bytes += BYTES_A_CACHED_PIECE;
+    }
+
+    /// Adds one of `len` bytes that is read, beside its neighbour or by itself.
+    pub fn add_read(&mut self, len: u64, is_beside: bool) {
+        self.read += 1;
+        self.bytes += if is_beside { len } else { BYTES_A_PIECE };
+    }
+}
+
+impl Rents {
+    /// Pays for the pieces of a block that a search needs, and lists the block when its price is paid.
+    pub fn pay(
+        &self,
+        rent: &Rent,
+        needed: Needed,
+        price: impl FnOnce() -> u64,
+        place: (Option<Position>, NodeId),
+    ) {
+        self.read.fetch_add(needed.read, Relaxed);
+        self.cached.fetch_add(needed.cached, Relaxed);
+        self.paid.fetch_add(needed.bytes, Relaxed);
+        let (Some(position), block) = place else { return };
+        if rent.pay(needed.bytes, price) {
+            let mut listed = self.listed.lock();
+            if listed.len() < LISTED_MAX {
+                listed.push((position, block));
+            }
+        }
+    }
+
+    /// Pieces read from the device, and found in the cache.
+    pub fn pieces(&self) -> (u64, u64) {
+        (self.read.load(Relaxed), self.cached.load(Relaxed))
+    }
+
+    /// Settles the rent of a block that was cleansed, or whose layers were merged, because of it.
+    pub fn settle(&self, rent: &Rent) {
+        self.settled.fetch_add(rent.paid(), Relaxed);
+    }
+
+    /// Rent that was paid without any cleansing or merging for it yet, in bytes.
+    pub fn unsettled(&self) -> u64 {
+        self.paid.load(Relaxed).saturating_sub(self.settled.load(Relaxed))
+    }
+
+    /// Takes the list of blocks that have paid, sorted by where their leaves lie on the device: so these die
+    /// side by side, and whole segments with them.
+    pub fn take_listed(&self) -> Vec<(Position, NodeId)> {
+        let mut listed = std::mem::take(&mut *self.listed.lock());
+        listed.sort_unstable();
+        listed.dedup();
+        listed
+    }
+
+    /// Whether any block has paid.
+    pub fn has_listed(&self) -> bool {
+        !self.listed.lock().is_empty()
+    }
+
+    /// Lists blocks again that could not be cleansed now.
+    pub fn put_back(&self, blocks: impl Iterator<Item = (Position, NodeId)>) {
+        let mut listed = self.listed.lock();
+        let room = LISTED_MAX.saturating_sub(listed.len());
+        listed.extend(blocks.take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICE: u64 = 10 * BYTES_A_PIECE;
+
+    fn needed(read: u64, cached: u64) -> Needed {
+        let mut needed = Needed::default();
+        (0..read).for_each(|_| needed.add_read(4096, false));
+        (0..cached).for_each(|_| needed.add_cached());
+        needed
+    }
+
+    #[test]
+    fn who_has_paid_the_price_is_listed_once_and_again_after_another() {
+        let (rents, rent) = (Rents::default(), Rent::default());
+        let pay =
+            |read, cached| rents.pay(&rent, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)));
+        pay(9, 0);
+        assert!(rents.take_listed().is_empty() && !rent.has_reached(PRICE));
+        pay(0, 14);
+        assert!(rent.has_reached(PRICE));
+        pay(5, 0);
+        assert_eq!(rents.take_listed(), [(Position(7), NodeId(1))]);
+        pay(4, 0);
+        assert!(rents.take_listed().is_empty(), "not before it has paid once more");
+        pay(1, 0);
+        assert_eq!(rents.take_listed().len(), 1);
+        assert_eq!(rents.unsettled(), 19 * BYTES_A_PIECE + 14 * BYTES_A_CACHED_PIECE);
+        rents.settle(&rent);
+        assert_eq!(rents.unsettled(), 0);
+        assert_eq!(rent.carried_over().paid(), rent.paid());
+    }
+
+    #[test]
+    fn layers_are_merged_where_they_are_many_and_short() {
+        let next = |pieces, layers| Next::of(400 << 10, pieces, layers);
+        let cleansing = |pieces, layers| Next::Cleansing(price(400 << 10, pieces, layers));
+        let requests = MERGED_MIN as u64 * BYTES_A_REQUEST;
+        assert_eq!(next(40 << 10, MERGED_MIN), Next::Merging((80 << 10) + requests), "a tenth of the leaves");
+        let few = MERGED_MIN - 1;
+        assert_eq!(next(40 << 10, few), cleansing(40 << 10, few));
+        assert_eq!(next(400 << 10, MERGED_MIN), cleansing(400 << 10, MERGED_MIN), "as long as the leaves");
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_in_the_order_of_the_device() {
+        let rents = Rents::default();
+        for block in 0..2 * LISTED_MAX as u64 {
+            let place = (Some(Position(1 << 30 >> (block % 20))), NodeId(block));
+            rents.pay(&Rent::default(), needed(10, 0), || PRICE, place);
+        }
+        let listed = rents.take_listed();
+        assert!(listed.len() == LISTED_MAX && listed.is_sorted());
+        rents.put_back(listed.iter().chain(&listed).copied());
+        assert_eq!(rents.take_listed(), listed);
+    }
+}

@@ -1,0 +1,522 @@
+//! OPQ, the operation queue: holds changes in memory, in key order, until a flush applies them to the trees as
+//! one sorted batch. (PIO B-tree, VLDB 2011, section 3.2. There it is an array that is sorted now and then.
+//! Here it is an ordered map with lock-free reads and a version per change, since readers search it all the
+//! time.)
+//!
+//! A queue is first *active* (the committer adds to it), then *frozen* (nobody adds, the flush reads it), then
+//! dropped.
+//!
+//! Invariants:
+//! 1. Entries are in order of keyspace, key, and then newest first: the entry that a reader at sequence number `s`
+//!    must see is the first at or after (keyspace, key, `s`).
+//! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
+//! 3. Sequence numbers in a frozen queue are all below those in the active one.
+
+pub(crate) mod empty_ranges;
+pub(crate) mod map;
+
+use crate::even_sample::EvenSample;
+use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::opq::empty_ranges::Keys;
+use crate::opq::map::{Entry, Map, Passed, Spare};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a queue holds for a key: a value, or `None` for "removed".
+pub(crate) type Change = Option<Bytes>;
+
+/// How many versions of a key (about a leaf of them) a walk passes over before it searches for the position
+/// behind them. A counter may have a million versions.
+const PASSED_MAX: usize = 29;
+
+/// A chunk ends when it has so many bytes of keys and values: a scan holds it for as long as it stands still.
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// Entries that [`Opq::may_have_newer`] looks at before it gives up.
+const LOOKED_AT_MAX: usize = 1024;
+
+/// How far a reader of a keyspace may go in the queue without meeting a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Onward {
+    /// There may be one right here.
+    Nowhere,
+    /// To this key, in whichever direction.
+    To(Bytes),
+    /// To the end.
+    End,
+}
+
+/// Changes in the sample of a queue.
+const SAMPLE: usize = 256;
+
+/// A change in the sample of a queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Sampled {
+    pub key: Bytes,
+    pub seq: SeqNo,
+    /// Whether it is no removal.
+    pub is_value: bool,
+    /// How many changes it stands for.
+    pub weight: f64,
+}
+
+/// The operation queue.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
+pub(crate) struct Opq {
+    entries: Map,
+    count: AtomicU64,
+    removals: AtomicU64,
+    bytes: AtomicU64,
+    /// The keyspace, key and sequence number of changes, and whether they are no removals.
+    sample: Mutex<EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
+}
+
+impl Opq {
+    /// An empty queue, which uses memory from `spare` as far as there is any.
+    pub fn new(spare: &Arc<Spare>) -> Self {
+        Self {
+            entries: Map::new(spare),
+            count: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            sample: Mutex::default(),
+        }
+    }
+
+    /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending
+    /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
+    pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
+        let (mut seq, mut bytes, mut removals) = (first_seq, 0, 0);
+        let mut sample = self.sample.lock();
+        self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
+            let place = (keyspace, key, seq);
+            sample.see(|| (keyspace, Bytes::copy_from_slice(key), seq, value.is_some()));
+            seq += 1;
+            bytes += key.len() + value.map_or(0, <[u8]>::len);
+            removals += u64::from(value.is_none());
+            (place, value)
+        }));
+        drop(sample);
+        // There is no other writer, so load and store suffice.
+        self.bytes.store(self.bytes() + bytes as u64, Relaxed);
+        self.removals.store(self.removals() + removals, Relaxed);
+        self.count.store(self.count() + (seq - first_seq), Relaxed);
+    }
+
+    /// Bytes of memory taken.
+    pub fn memory(&self) -> usize {
+        self.entries.memory()
+    }
+
+    /// Like [`Opq::memory`], without the memory taken in advance. Decides whether the queue is full.
+    pub fn fill(&self) -> usize {
+        self.entries.fill()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Number of changes, counting all versions of a key.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// Number of changes that are removals.
+    pub fn removals(&self) -> u64 {
+        self.removals.load(Relaxed)
+    }
+
+    /// The changes of a keyspace in the queue's sample.
+    pub fn sample(&self, keyspace: KeyspaceId) -> Vec<Sampled> {
+        let sample = self.sample.lock();
+        let weight = sample.weight();
+        let of_it = sample.kept().iter().filter(|(of, ..)| *of == keyspace).cloned();
+        of_it.map(|(_, key, seq, is_value)| Sampled { key, seq, is_value, weight }).collect()
+    }
+
+    /// The sequence number of the newest change to a key.
+    pub fn newest_seq(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<SeqNo> {
+        self.entries.get((keyspace, key, SeqNo::MAX)).map(|entry| entry.key().2)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What a reader at `seq` sees for the key; `None` if the queue has nothing. Marks the entry as asked for.
+    pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
+        let entry = self.entries.get((keyspace, key, seq))?;
+        entry.ask();
+        Some(entry.value().map(Bytes::copy_from_slice))
+    }
+
+    /// Appends to `out` up to `max` keys at or after `from`, with what a reader at `seq` sees of them,
+    /// including removals; fewer, if they have [`CHUNK_BYTES`] already. Returns false if the keyspace has no more.
+    pub fn chunk(
+        &self,
+        keyspace: KeyspaceId,
+        from: Bound<&[u8]>,
+        seq: SeqNo,
+        max: usize,
+        out: &mut Vec<(Bytes, Change)>,
+    ) -> bool {
+        let (key, excluded) = match from {
+            Bound::Unbounded => (&[][..], false),
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+        };
+        let from = (keyspace, key, if excluded { SeqNo::MIN } else { SeqNo::MAX });
+        let (limit, mut bytes) = (out.len() + max, 0);
+        let (mut entries, mut passed) = (self.entries.from(from), 0);
+        while let Some(entry) = entries.next() {
+            let at = entry.key();
+            if at.0 != keyspace {
+                return false;
+            }
+            let seen = out.last().is_some_and(|(last, _)| last == at.1) || (excluded && at.1 == key);
+            if at.2 <= seq && !seen {
+                if out.len() == limit || bytes >= CHUNK_BYTES {
+                    return true;
+                }
+                bytes += at.1.len() + entry.value().map_or(0, <[u8]>::len);
+                out.push((Bytes::copy_from_slice(at.1), entry.value().map(Bytes::copy_from_slice)));
+                passed = 0;
+                continue;
+            }
+            passed += 1;
+            if passed == PASSED_MAX {
+                // Skip versions that are too new for the reader by seeking to `seq`; skip older ones by seeking
+                // to the end of the key.
+                entries = self.entries.from((keyspace, at.1, if seen { SeqNo::MIN } else { seq }));
+                passed = 0;
+            }
+        }
+        false
+    }
+
+    /// Like [`Opq::chunk`], in descending order from `from`.
+    pub fn chunk_back(
+        &self,
+        keyspace: KeyspaceId,
+        from: Bound<&[u8]>,
+        seq: SeqNo,
+        max: usize,
+        out: &mut Vec<(Bytes, Change)>,
+    ) -> bool {
+        // Within a key, the oldest version comes last.
+        let successor;
+        let before = match from {
+            Bound::Unbounded => {
+                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
+            }
+            Bound::Included(key) => {
+                successor = [key, &[0]].concat();
+                Some((keyspace, &successor[..], SeqNo::MAX))
+            }
+            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
+        };
+        let (limit, mut bytes) = (out.len() + max, 0);
+        let mut entries = self.entries.back_from(before).peekable();
+        while let Some(oldest) = entries.next() {
+            let (found, key, version) = oldest.key();
+            if found != keyspace {
+                return false;
+            }
+            let is_of_it = |entry: &Entry<'_>| (entry.key().0, entry.key().1) == (keyspace, key);
+            // The reader sees the newest version up to `seq`. Walking from old to new, that is the last one
+            // that qualifies.
+            let (mut seen, mut passed) = ((version <= seq).then_some(oldest), 0);
+            while let Some(newer) = entries.next_if(is_of_it) {
+                if newer.key().2 <= seq {
+                    seen = Some(newer);
+                }
+                passed += 1;
+                if passed == PASSED_MAX {
+                    seen = self.entries.at_or_after((keyspace, key, seq)).filter(is_of_it);
+                    entries = self.entries.back_from(Some((keyspace, key, SeqNo::MAX))).peekable();
+                    break;
+                }
+            }
+            if let Some(seen) = seen {
+                if out.len() == limit || bytes >= CHUNK_BYTES {
+                    return true;
+                }
+                bytes += key.len() + seen.value().map_or(0, <[u8]>::len);
+                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
+            }
+        }
+        false
+    }
+
+    /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
+    pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+        let from = match from {
+            Bound::Unbounded => (keyspace, &[][..], SeqNo::MAX),
+            Bound::Included(key) => (keyspace, key, SeqNo::MAX),
+            Bound::Excluded(key) => (keyspace, key, SeqNo::MIN),
+        };
+        onward(self.entries.past_tombstones(from, seq), keyspace)
+    }
+
+    /// The same downwards.
+    pub fn past_tombstones_back(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+        let successor;
+        let before = match from {
+            Bound::Unbounded => {
+                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
+            }
+            Bound::Included(key) => {
+                successor = [key, &[0]].concat();
+                Some((keyspace, &successor[..], SeqNo::MAX))
+            }
+            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
+        };
+        onward(self.entries.past_tombstones_back(before, seq), keyspace)
+    }
+
+    /// Whether a value may have come for one of these keys after `seq`. Of values there is none up to then.
+    pub fn may_have_newer(&self, keyspace: KeyspaceId, (low, end): Keys<'_>, seq: SeqNo) -> bool {
+        let (mut from, mut looked_at) = ((keyspace, low, SeqNo::MAX), 0);
+        let is_behind = |entry: &Entry<'_>| {
+            let (found, key, _) = entry.key();
+            found != keyspace || end.is_some_and(|end| key >= end)
+        };
+        loop {
+            match self.entries.past_tombstones(from, SeqNo::MAX) {
+                Passed::Nothing => {}
+                Passed::To(entry) if is_behind(&entry) => return false,
+                Passed::To(entry) => from = entry.key(),
+                Passed::All => return false,
+            }
+            let mut last = None;
+            for entry in self.entries.from(from).take(2 * PASSED_MAX) {
+                if is_behind(&entry) {
+                    return false;
+                }
+                if entry.key().2 > seq && entry.value().is_some() {
+                    return true;
+                }
+                (last, looked_at) = (Some(entry), looked_at + 1);
+            }
+            let Some(last) = last else { return false };
+            if looked_at > LOOKED_AT_MAX {
+                return true;
+            }
+            from = last.key();
+            // The position right behind it: sequence numbers descend.
+            match from.2.checked_sub(1) {
+                Some(older) => from.2 = older,
+                None => return true,
+            }
+        }
+    }
+
+    /// All keys at and above `from` (or from the beginning), in order, each with its newest change, borrowed
+    /// from the queue. This is what a flush applies. The queue must be frozen.
+    pub fn newest(&self, from: Option<(KeyspaceId, Bytes)>) -> impl Iterator<Item = OperationRef<'_>> + '_ {
+        self.newest_and_asked(from).map(|(newest, _)| newest)
+    }
+
+    /// Like [`Opq::newest`], with whether a reader has asked for the key.
+    pub fn newest_and_asked(
+        &self,
+        from: Option<(KeyspaceId, Bytes)>,
+    ) -> impl Iterator<Item = (OperationRef<'_>, bool)> + '_ {
+        let from = from.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
+        let mut entries = self.entries.ahead(from).peekable();
+        std::iter::from_fn(move || {
+            let newest = entries.next()?;
+            let (keyspace, key, _) = newest.key();
+            let mut is_asked = newest.is_asked();
+            // The older versions of the key follow.
+            while let Some(older) = entries.next_if(|older| (older.key().0, older.key().1) == (keyspace, key))
+            {
+                is_asked |= older.is_asked();
+            }
+            Some((OperationRef { keyspace, key, value: newest.value() }, is_asked))
+        })
+    }
+}
+
+fn onward(passed: Passed<'_>, keyspace: KeyspaceId) -> Onward {
+    match passed {
+        Passed::Nothing => Onward::Nowhere,
+        Passed::To(entry) if entry.key().0 == keyspace => Onward::To(Bytes::copy_from_slice(entry.key().1)),
+        Passed::To(_) | Passed::All => Onward::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opq::map::pages_of;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn model_at(log: &[(u32, u8, Option<u8>)], keyspace: u32, seq: u64) -> BTreeMap<u8, Option<u8>> {
+        let mut model = BTreeMap::new();
+        for (index, (ks, key, value)) in log.iter().enumerate() {
+            if *ks == keyspace && index as u64 <= seq {
+                model.insert(*key, *value);
+            }
+        }
+        model
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
+        #[test]
+        fn readers_see_the_newest_change_of_their_time(
+            log in prop::collection::vec((0u32..3, 0u8..12, prop::option::of(any::<u8>())), 1..if cfg!(miri) { 60 } else { 400 }),
+            keys in 1u8..13,
+            seq in 0u64..400,
+            from in 0u8..12,
+            max in 1usize..9,
+            batch in 1usize..120,
+        ) {
+            let queue = Opq::default();
+            let log: Vec<_> = log.into_iter().map(|(keyspace, key, value)| (keyspace, key % keys, value)).collect();
+            for (batch, first_seq) in log.chunks(batch).zip((0..).step_by(batch)) {
+                queue.insert_all(batch.iter().map(|(keyspace, key, value)| OperationRef {
+                    keyspace: KeyspaceId(*keyspace),
+                    key: std::slice::from_ref(key),
+                    value: value.as_ref().map(std::slice::from_ref),
+                }), first_seq);
+            }
+            prop_assert_eq!(queue.count(), log.len() as u64);
+            let valued = log.iter().filter(|(_, _, value)| value.is_some()).count();
+            prop_assert_eq!(queue.bytes(), (log.len() + valued) as u64);
+            for keyspace in 0..3 {
+                let model = model_at(&log, keyspace, seq);
+                let id = KeyspaceId(keyspace);
+                for key in 0..12u8 {
+                    let found = queue.get(id, &[key], seq).map(|change| change.map(|v| v[0]));
+                    prop_assert_eq!(found, model.get(&key).copied());
+                }
+                let plain = |out: Vec<(Bytes, Change)>| -> Vec<(u8, Option<u8>)> {
+                    out.into_iter().map(|(k, v)| (k[0], v.map(|v| v[0]))).collect()
+                };
+                for (bound, first) in [(Bound::Included(&[from][..]), from), (Bound::Excluded(&[from][..]), from + 1), (Bound::Unbounded, 0)] {
+                    let mut out = Vec::new();
+                    let more = queue.chunk(id, bound, seq, max, &mut out);
+                    let expected: Vec<_> = model.range(first..).map(|(k, v)| (*k, *v)).collect();
+                    prop_assert!(more || out.len() == expected.len());
+                    prop_assert_eq!(plain(out), expected.into_iter().take(max).collect::<Vec<_>>());
+                }
+                for (bound, end) in [(Bound::Included(&[from][..]), from + 1), (Bound::Excluded(&[from][..]), from), (Bound::Unbounded, 255)] {
+                    let mut out = Vec::new();
+                    let more = queue.chunk_back(id, bound, seq, max, &mut out);
+                    let expected: Vec<_> = model.range(..end).rev().map(|(k, v)| (*k, *v)).collect();
+                    prop_assert!(more || out.len() == expected.len());
+                    prop_assert_eq!(plain(out), expected.into_iter().take(max).collect::<Vec<_>>());
+                }
+            }
+            let newest: Vec<_> = queue.newest(None).map(|op| (op.keyspace.0, op.key[0], op.value.map(|v| v[0]))).collect();
+            let expected: Vec<_> = (0..3).flat_map(|ks| model_at(&log, ks, u64::MAX).into_iter().map(move |(k, v)| (ks, k, v))).collect();
+            for at in 0..expected.len() {
+                let from = (KeyspaceId(expected[at].0), Bytes::copy_from_slice(&[expected[at].1]));
+                prop_assert_eq!(queue.newest(Some(from)).count(), expected.len() - at);
+            }
+            prop_assert_eq!(newest, expected);
+        }
+    }
+
+    /// A counter: each reader's step went through all versions of it.
+    #[test]
+    fn readers_pass_over_the_versions_of_a_key() {
+        const VERSIONS: u64 = if cfg!(miri) { 200 } else { 20_000 };
+        let queue = Opq::default();
+        let (keyspace, value) = (KeyspaceId(1), Some(&b"value"[..]));
+        let operation = |key| OperationRef { keyspace, key, value };
+        queue.insert_all([&b"above"[..], b"zero"].map(operation), 0);
+        queue.insert_all((0..VERSIONS).map(|_| operation(b"counter")), 2);
+        for seq in [0, 1, 2, 10, 40, VERSIONS / 2, VERSIONS, u64::MAX] {
+            let mut there = vec![&b"above"[..], b"counter", b"zero"];
+            there.retain(|key| queue.get(keyspace, key, seq).is_some());
+            for is_down in [false, true] {
+                let mut found = Vec::new();
+                let pages = pages_of(|| match is_down {
+                    false => assert!(!queue.chunk(keyspace, Bound::Unbounded, seq, 9, &mut found)),
+                    true => assert!(!queue.chunk_back(keyspace, Bound::Unbounded, seq, 9, &mut found)),
+                });
+                assert!(pages <= 12, "{pages} leaves for {seq}, downwards: {is_down}");
+                let mut keys: Vec<_> = found.iter().map(|(key, _)| &key[..]).collect();
+                if is_down {
+                    keys.reverse();
+                }
+                assert_eq!(keys, there, "{seq}, downwards: {is_down}");
+            }
+        }
+    }
+
+    /// Prints what insertions and readers cost; run it optimised:
+    /// `cargo test --release -p sapwood --lib what_a_queue_costs -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "measures"]
+    fn what_a_queue_costs() {
+        const ENTRIES: u64 = 200_000;
+        const READS: u64 = 5_000;
+        let mix = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+        let key = |n: u64| [mix(mix(n)).to_be_bytes(), n.to_le_bytes()].concat();
+        let best = |what: &str, count: u64, work: &mut dyn FnMut()| {
+            let took = (0..7).map(|_| {
+                let began = std::time::Instant::now();
+                work();
+                began.elapsed()
+            });
+            let took = took.min().unwrap_or_default();
+            println!("{what}: {:.0} ns", took.as_nanos() as f64 / count as f64);
+        };
+        let keyspace = KeyspaceId(1);
+        let (keys, others): (Vec<_>, Vec<_>) = (0..ENTRIES).map(|n| (key(n), key(n + ENTRIES))).unzip();
+        let fill = |batch: usize| {
+            let queue = Opq::default();
+            for (keys, seq) in keys.chunks(batch).zip((0..).step_by(batch)) {
+                let value = Some(&[7; 100][..]);
+                queue.insert_all(keys.iter().map(|key| OperationRef { keyspace, key, value }), seq);
+            }
+            queue
+        };
+        for batch in [1, 1000] {
+            best(&format!("insertion, {batch} at a time"), ENTRIES, &mut || drop(fill(batch)));
+        }
+        let queue = fill(1);
+        println!("{:.1} bytes an entry of 116", queue.entries.fill() as f64 / ENTRIES as f64);
+        for (what, keys) in [("a get", &keys), ("a get of what is not there", &others)] {
+            let mut get = |n| {
+                assert_eq!(
+                    queue.get(keyspace, &keys[(mix(n) % ENTRIES) as usize], u64::MAX).is_some(),
+                    what == "a get"
+                )
+            };
+            best(what, ENTRIES, &mut || (0..ENTRIES).for_each(&mut get));
+        }
+        let mut out = Vec::new();
+        for max in [1, 5, 64, 256] {
+            best(&format!("{max} keys from one on"), READS, &mut || {
+                for n in 0..READS {
+                    out.clear();
+                    let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                    queue.chunk(keyspace, from, u64::MAX, max, &mut out);
+                }
+            });
+        }
+        best("5 keys from one on downwards", READS, &mut || {
+            for n in 0..READS {
+                out.clear();
+                let from = Bound::Included(&keys[(mix(n) % ENTRIES) as usize][..]);
+                queue.chunk_back(keyspace, from, u64::MAX, 5, &mut out);
+            }
+        });
+        best("all in order, an entry", ENTRIES, &mut || {
+            assert_eq!(queue.newest(None).count() as u64, ENTRIES)
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! The mapping table: node id → address. A rewritten node gets a new address and keeps its id, so that its parent
+//! needs no rewriting. (AS B-tree, JISE 2014, section 3.2; the versions and the checksum are ours.)
+//!
+//! Invariants:
+//! 1. A table is a value: changing a clone leaves the original as it was (chunks are copied on write), so that
+//!    a snapshot keeps reading through the table of its time.
+//! 2. No address is published twice. (An aborted attempt's are used again; it takes what it wrote out of the cache
+//!    first.) What a cache holds under a position stays true for ever.
+//! 3. `address(id)` is `None` exactly for ids that are free or were never given out.
+
+use crate::storage::node::NodeId;
+use std::sync::Arc;
+
+/// A place in the endless sequence of bytes that the store has written: segment number × segment span + offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Position(pub u64);
+
+/// A node's place, length and checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub position: Position,
+    /// Bytes; 0 marks a free id.
+    pub len: u32,
+    /// CRC-32C of the node. It is kept here, and not only in the node, so that an older node that a lost
+    /// write left in place is told from the newer one that should be there.
+    pub crc: u32,
+}
+
+const FREE: Address = Address { position: Position(0), len: 0, crc: 0 };
+
+/// Addresses of a chunk, which is what one change to a shared table copies. A chunk and its two reference
+/// counts have 4 KiB exactly: with one address more an allocator would take 5 KiB.
+const CHUNK: usize = (4096 - 2 * size_of::<usize>()) / size_of::<Address>();
+type Chunk = [Address; CHUNK];
+
+/// Node id → address. [`DataFile`](super::data_file::DataFile) keeps the list of free ids.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MappingTable {
+    chunks: Vec<Arc<Chunk>>,
+    /// Ids that have an address.
+    count: u64,
+}
+
+impl MappingTable {
+    pub fn address(&self, id: NodeId) -> Option<Address> {
+        let address = self.chunks.get(id.0 as usize / CHUNK)?[id.0 as usize % CHUNK];
+        (address.len != 0).then_some(address)
+    }
+
+    /// Sets the address of an id and returns the one it had.
+    pub fn set(&mut self, id: NodeId, address: Address) -> Option<Address> {
+        debug_assert!(address.len != 0, "a node has bytes");
+        let index = id.0 as usize;
+        while self.chunks.len() <= index / CHUNK {
+            self.chunks.push(Arc::new([FREE; CHUNK]));
+        }
+        let entry = &mut Arc::make_mut(&mut self.chunks[index / CHUNK])[index % CHUNK];
+        let old = std::mem::replace(entry, address);
+        if old.len == 0 {
+            self.count += 1;
+            return None;
+        }
+        Some(old)
+    }
+
+    /// Removes the address of an id and returns it.
+    pub fn remove(&mut self, id: NodeId) -> Option<Address> {
+        let index = id.0 as usize;
+        let chunk = self.chunks.get_mut(index / CHUNK)?;
+        if chunk[index % CHUNK].len == 0 {
+            return None;
+        }
+        let old = std::mem::replace(&mut Arc::make_mut(chunk)[index % CHUNK], FREE);
+        self.count -= 1;
+        Some(old)
+    }
+
+    /// How many ids have an address.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// All ids that have an address, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, Address)> + '_ {
+        self.chunks.iter().enumerate().flat_map(|(chunk_index, chunk)| {
+            chunk
+                .iter()
+                .enumerate()
+                .filter(|(_, address)| address.len != 0)
+                .map(move |(index, address)| (NodeId((chunk_index * CHUNK + index) as u64), *address))
+        })
+    }
+
+    /// The same for this table as it is now. Keeps only those chunks in memory that were not returned yet.
+    pub fn told_once(&self) -> impl Iterator<Item = (NodeId, Address)> + Send + use<> {
+        self.chunks.clone().into_iter().enumerate().flat_map(|(chunk_index, chunk)| {
+            let ids =
+                (0..CHUNK).map(move |index| (NodeId((chunk_index * CHUNK + index) as u64), chunk[index]));
+            ids.filter(|(_, address)| address.len != 0)
+        })
+    }
+
+    /// Bytes of memory of the table and of the list of free ids.
+    pub fn memory(&self) -> usize {
+        let free = (self.chunks.len() * CHUNK).saturating_sub(self.count as usize);
+        self.chunks.len() * (size_of::<Chunk>() + 24) + free * size_of::<NodeId>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(position: u64) -> Address {
+        Address { position: Position(position), len: 100, crc: 7 }
+    }
+
+    #[test]
+    fn a_clone_keeps_what_it_saw() {
+        let mut table = MappingTable::default();
+        let ids: Vec<_> = (0..1000).map(NodeId).collect();
+        for id in &ids {
+            assert_eq!(table.set(*id, address(id.0)), None);
+        }
+        let snapshot = table.clone();
+        assert_eq!(table.set(ids[300], address(5)), Some(address(300)));
+        assert_eq!(table.remove(ids[999]), Some(address(999)));
+        assert_eq!(snapshot.address(ids[300]), Some(address(300)));
+        assert_eq!(snapshot.address(ids[999]), Some(address(999)));
+        assert_eq!(table.address(ids[999]), None);
+        assert_eq!((table.count(), snapshot.count()), (999, 1000));
+        assert_eq!(table.iter().map(|(id, _)| id).collect::<Vec<_>>(), ids[..999]);
+    }
+}

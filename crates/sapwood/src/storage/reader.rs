@@ -1,0 +1,549 @@
+//! Reads nodes from the data file: plans the requests, reads into buffers, and checks every node against its
+//! address in the mapping table. The [`pager`](crate::cache::pager) decides what has to be read and what happens to
+//! the nodes.
+//!
+//! ```text
+//! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ carry_out ───────────────────▶ nodes, each copied and checked
+//!                                                               └▶ begin ─ in flight ─┬ finish ┘
+//!                                                                                     └ finish_in_place ▶ nodes that lie where they were read, checked
+//! ```
+//! Nodes for a cache or for users are copied, so that one node does not keep the memory of the others. Two kinds
+//! stay in their buffers, which go back to the pool when their last node is dropped: nodes that a flush reads
+//! ahead, since the flush drops neighbours together as it goes on; and short nodes that were read to look
+//! something up ([`Keep::Briefly`]).
+//!
+//! Invariants:
+//! 1. Every node that it returns has the id, the length and the checksum of its address: a flipped bit,
+//!    another node's bytes and an older version of the same node are all noticed.
+//! 2. Reads in flight hold at most as many bytes of buffers as may be idle, or one set of buffers: a reader
+//!    in the middle of a walk may rest there for as long as it likes. A reader that has some in flight takes
+//!    more than half of this only while nobody else has any. A caller that
+//!    [bounds its reads itself](Leave::Own) is excepted. Reads that were dropped hold their buffers until
+//!    they are done, and are no longer counted: psync keeps few, and little.
+//! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
+//!    a single request: what does not fit is read by the next one.
+
+use crate::error::{Error, Result};
+use crate::storage::frames::Frames;
+use crate::storage::mapping_table::Address;
+use crate::storage::node::{Node, NodeId, Refusal, SHARED_FROM};
+use crate::storage::segment::Segments;
+use crate::storage::striped::Striped;
+use bytes::Bytes;
+use mpsearch::{Extent, Run, runs};
+use psync::{AlignedBuffer, BufferPool, FileId, InFlight, Read, ReadInto, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Name of the data file.
+pub(crate) const FILE: &str = "data";
+
+/// Greatest length of a request that brings several nodes, and most useless bytes between two of them: below
+/// these, one longer request costs less than two.
+const RUN_MAX: usize = 256 << 10;
+const GAP_MAX: usize = 16 << 10;
+
+/// So many bytes are read together in any case, however small the memory budget: PioMax leaves of 8 KiB.
+const TOGETHER_MIN: usize = 512 << 10;
+
+/// See the module.
+pub(crate) struct NodeReader {
+    volume: Arc<dyn Volume>,
+    file: FileId,
+    span: u64,
+    alignment: usize,
+    pio_max: usize,
+    buffers: BufferPool,
+    /// Bytes of buffers that reads in flight may hold, and do hold.
+    aloft_max: usize,
+    aloft: Arc<AtomicUsize>,
+    frames: Arc<Frames>,
+    is_closed: AtomicBool,
+    pub counters: Striped<ReadCounters>,
+}
+
+/// What was read since the database was opened: parallel reads, their requests, and bytes.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounters {
+    pub sets: AtomicU64,
+    pub requests: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+/// The requests that bring some of the wanted nodes.
+pub(crate) struct Plan {
+    /// These nodes: their offsets in the file, and their indices among the wanted ones.
+    members: Vec<(u64, usize)>,
+    runs: Vec<Run>,
+}
+
+impl Begun {
+    /// Bytes of buffers that it holds.
+    pub fn bytes(&self) -> usize {
+        self.allowance.bytes
+    }
+
+    /// Whether nothing is in flight any more: some devices always read before they return.
+    pub fn has_ended(&self) -> bool {
+        self.reads.has_ended()
+    }
+}
+
+impl Plan {
+    /// Whether there is nothing to read.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+/// Reads in flight. See [`NodeReader::begin`].
+pub(crate) struct Begun {
+    reads: InFlight,
+    allowance: Allowance,
+}
+
+impl NodeReader {
+    /// Keeps `idle_buffers` bytes of read buffers idle.
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        file: FileId,
+        span: u64,
+        pio_max: usize,
+        idle_buffers: usize,
+        frames: Arc<Frames>,
+    ) -> Self {
+        let alignment = volume.limits().alignment.max(1);
+        Self {
+            volume,
+            file,
+            span,
+            alignment,
+            pio_max: pio_max.max(1),
+            buffers: BufferPool::new(idle_buffers),
+            aloft_max: idle_buffers,
+            aloft: Arc::default(),
+            frames,
+            is_closed: AtomicBool::new(false),
+            counters: Striped::default(),
+        }
+    }
+
+    /// PioMax: the most nodes to ask for at once.
+    pub fn pio_max(&self) -> usize {
+        self.pio_max
+    }
+
+    /// The pool that buffers come from.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    /// Bytes of read buffers that may be idle.
+    pub fn buffers_max(&self) -> u64 {
+        self.aloft_max as u64
+    }
+
+    /// The frames that nodes are copied into.
+    pub fn frames(&self) -> &Arc<Frames> {
+        &self.frames
+    }
+
+    /// Bytes of buffers that reads in flight hold.
+    #[cfg(test)]
+    pub fn aloft(&self) -> usize {
+        self.aloft.load(Relaxed)
+    }
+
+    /// From now on nothing is read: others may open the database, and write where nodes were.
+    pub fn close(&self) {
+        self.is_closed.store(true, SeqCst);
+    }
+
+    /// The result of reading something, or the error that the database was closed, before or meanwhile. (A node that was
+    /// found sound is what it was.)
+    fn unless_closed<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_closed.load(SeqCst) {
+            return Err(Error::Closed);
+        }
+        read().map_err(|error| if self.is_closed.load(SeqCst) { Error::Closed } else { error })
+    }
+
+    /// One node, without the lists of a plan: a get has one node to read.
+    pub fn read_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
+        self.unless_closed(|| self.read_alone(segments, id, address, keep))
+    }
+
+    fn read_alone(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
+        let offset = self.file_offset(segments, (id, address))?;
+        let request = Extent { offset, len: address.len as usize }.aligned(self.alignment);
+        let mut buffer = self.buffers.take(request.len);
+        let read = Read { file: self.file, offset: request.offset, buffer: &mut buffer };
+        self.volume.read(&mut [read]).map_err(unread)?;
+        self.count(1, 1, request.len as u64);
+        self.node_alone(buffer, request.offset, offset, (id, address), keep)
+    }
+
+    /// How many of the next reads, of so many bytes each, may be in memory together: at least one.
+    pub fn fits(&self, lens: impl Iterator<Item = usize>) -> usize {
+        let mut bytes = 0;
+        let fits = |len: &usize| {
+            bytes += len;
+            bytes <= self.aloft_max.max(TOGETHER_MIN)
+        };
+        lens.take_while(fits).count().max(1)
+    }
+
+    /// Plans the requests for the `missing` ones of the wanted nodes: one each, or one for neighbours if
+    /// `together`.
+    pub fn plan(
+        &self,
+        segments: &Segments,
+        wanted: &[(NodeId, Address)],
+        missing: Vec<usize>,
+        together: bool,
+    ) -> Result<Plan> {
+        let mut members = missing
+            .into_iter()
+            .map(|index| Ok((self.file_offset(segments, wanted[index])?, index)))
+            .collect::<Result<Vec<_>>>()?;
+        members.sort_unstable();
+        let extents: Vec<_> = members
+            .iter()
+            .map(|(offset, index)| Extent { offset: *offset, len: wanted[*index].1.len as usize })
+            .collect();
+        let (run_max, gap_max) = if together { (RUN_MAX, GAP_MAX) } else { (0, 0) };
+        let runs = runs(&extents, self.alignment, run_max, gap_max);
+        Ok(Plan { members, runs })
+    }
+
+    /// Makes the requests, waits for them, and calls `node` with each node and its index among the wanted
+    /// ones.
+    pub fn carry_out(
+        &self,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        keep: Keep,
+        mut node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        if plan.is_empty() {
+            return Ok(());
+        }
+        self.unless_closed(|| self.read_all(plan, wanted, keep, &mut node))
+    }
+
+    fn read_all(
+        &self,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        keep: Keep,
+        node: &mut impl FnMut(usize, Node),
+    ) -> Result<()> {
+        let mut rest = &plan.runs[..];
+        while !rest.is_empty() {
+            let runs;
+            (runs, rest) = rest.split_at(self.fits(rest.iter().map(|run| run.len)));
+            let mut buffers: Vec<_> = runs.iter().map(|run| self.buffers.take(run.len)).collect();
+            let requests = runs.iter().zip(&mut buffers);
+            let mut set: Vec<_> =
+                requests.map(|(run, buffer)| Read { file: self.file, offset: run.offset, buffer }).collect();
+            self.volume.read(&mut set).map_err(unread)?;
+            self.count_runs(runs);
+            for (run, buffer) in runs.iter().zip(buffers) {
+                match &plan.members[run.members.clone()] {
+                    [(offset, index)] => {
+                        node(*index, self.node_alone(buffer, run.offset, *offset, wanted[*index], keep)?);
+                    }
+                    _ => self.copy_out(plan, run, &buffer, wanted, node)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the device begin the requests, into spare buffers if there are any. `None` if there is nothing to
+    /// read, or too much was begun already.
+    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> Option<Begun> {
+        if plan.is_empty() || self.is_closed.load(SeqCst) {
+            return None;
+        }
+        let runs = plan.runs.iter();
+        let shared = match leave {
+            Leave::Shared { mine } => {
+                let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
+                Some(Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?)
+            }
+            Leave::Own => None,
+        };
+        let reads: Vec<_> = runs
+            .map(|run| {
+                let capacity = AlignedBuffer::capacity_for(run.len);
+                let fits = spare.iter().position(|buffer| buffer.capacity() == capacity);
+                let mut buffer = match fits {
+                    Some(index) => spare.swap_remove(index),
+                    None if shared.is_some() => self.buffers.take(run.len),
+                    None => self.buffers.take_or_larger(run.len),
+                };
+                buffer.set_len(run.len);
+                ReadInto { file: self.file, offset: run.offset, buffer }
+            })
+            .collect();
+        let held = || reads.iter().map(|read| read.buffer.capacity()).sum();
+        let allowance = shared.unwrap_or_else(|| Allowance::own(held()));
+        let reads = self.volume.begin(reads);
+        self.count_runs(&plan.runs);
+        Some(Begun { reads, allowance })
+    }
+
+    /// As [`NodeReader::carry_out`], for requests that were begun. Their buffers become spare.
+    pub fn finish(
+        &self,
+        begun: Begun,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        spare: &mut Vec<AlignedBuffer>,
+        node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        let buffers = self.unless_closed(|| {
+            let buffers = begun.reads.wait().map_err(unread)?;
+            self.take_in(plan, &buffers, wanted, node)?;
+            Ok(buffers)
+        })?;
+        // The pages of a buffer that was just used need not be faulted in again.
+        *spare = buffers;
+        Ok(())
+    }
+
+    /// As [`NodeReader::finish`], for nodes that are dropped soon, neighbours together: they stay in the
+    /// buffer, if they fill at least half of it.
+    pub fn finish_in_place(
+        &self,
+        begun: Begun,
+        plan: &Plan,
+        wanted: &[(NodeId, Address)],
+        mut node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        for (run, buffer) in plan.runs.iter().zip(begun.reads.wait().map_err(unread)?) {
+            let members = &plan.members[run.members.clone()];
+            let useful: usize = members.iter().map(|(_, index)| wanted[*index].1.len as usize).sum();
+            if 2 * useful < buffer.capacity() {
+                self.copy_out(plan, run, &buffer, wanted, &mut node)?;
+                continue;
+            }
+            let all = Bytes::from_owner(buffer);
+            for (offset, index) in members {
+                let ((id, address), start) = (wanted[*index], (offset - run.offset) as usize);
+                let bytes = all.slice(start..start + address.len as usize);
+                node(*index, verify(bytes, *offset, id, address)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn file_offset(&self, segments: &Segments, (id, address): (NodeId, Address)) -> Result<u64> {
+        segments.file_offset(address.position, address.len as usize, self.span).ok_or_else(|| {
+            let what = format!("address of {id}");
+            Error::corrupt(
+                "manifest",
+                address.position.0,
+                what,
+                "a place in a segment",
+                "a place outside of all",
+            )
+        })
+    }
+
+    fn count_runs(&self, runs: &[Run]) {
+        let sets = runs.len().div_ceil(self.pio_max);
+        let bytes = runs.iter().map(|run| run.len as u64).sum();
+        self.count(sets as u64, runs.len() as u64, bytes);
+    }
+
+    fn count(&self, sets: u64, requests: u64, bytes: u64) {
+        let counters = self.counters.mine();
+        counters.sets.fetch_add(sets, Relaxed);
+        counters.requests.fetch_add(requests, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Makes nodes from all buffers.
+    fn take_in(
+        &self,
+        plan: &Plan,
+        buffers: &[AlignedBuffer],
+        wanted: &[(NodeId, Address)],
+        mut node: impl FnMut(usize, Node),
+    ) -> Result<()> {
+        let mut runs = plan.runs.iter().zip(buffers);
+        runs.try_for_each(|(run, buffer)| self.copy_out(plan, run, buffer, wanted, &mut node))
+    }
+
+    /// Makes nodes from the buffer of one run.
+    fn copy_out(
+        &self,
+        plan: &Plan,
+        run: &Run,
+        buffer: &AlignedBuffer,
+        wanted: &[(NodeId, Address)],
+        node: &mut impl FnMut(usize, Node),
+    ) -> Result<()> {
+        for (offset, index) in &plan.members[run.members.clone()] {
+            let (id, address) = wanted[*index];
+            node(*index, self.node_of(buffer, run.offset, *offset, id, address)?);
+        }
+        Ok(())
+    }
+
+    /// The node at file offset `offset`, the only one wanted from a buffer that begins at file offset `from`.
+    fn node_alone(
+        &self,
+        buffer: AlignedBuffer,
+        from: u64,
+        offset: u64,
+        (id, address): (NodeId, Address),
+        keep: Keep,
+    ) -> Result<Node> {
+        let len = address.len as usize;
+        if keep.is_copied(len) {
+            return self.node_of(&buffer, from, offset, id, address);
+        }
+        let start = (offset - from) as usize;
+        verify(Bytes::from_owner(buffer).slice(start..start + len), offset, id, address)
+    }
+
+    /// The node at file offset `offset`, from a buffer that begins at file offset `from`.
+    fn node_of(
+        &self,
+        buffer: &AlignedBuffer,
+        from: u64,
+        offset: u64,
+        id: NodeId,
+        address: Address,
+    ) -> Result<Node> {
+        let start = (offset - from) as usize;
+        // Copied, so that a value that a user keeps does not keep a large aligned buffer.
+        let bytes = self.frames.copy(&buffer[start..start + address.len as usize]);
+        verify(bytes, offset, id, address)
+    }
+}
+
+/// How long the caller keeps a node that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// As long as it likes: the node is copied into a frame.
+    Long,
+    /// While it looks something up in the node: one that nothing is shared of stays in its read buffer.
+    Briefly,
+}
+
+impl Keep {
+    /// Whether a node of `len` bytes that was read alone is copied into a frame.
+    pub fn is_copied(self, len: usize) -> bool {
+        self == Self::Long || len > SHARED_FROM
+    }
+}
+
+/// Which limit applies to reads in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leave {
+    /// The limit that all walks share. The caller has `mine` bytes in flight already.
+    Shared { mine: usize },
+    /// None: the caller bounds its reads itself.
+    Own,
+}
+
+/// Permission to have so many bytes of buffers in flight.
+struct Allowance {
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Allowance {
+    fn own(bytes: usize) -> Self {
+        Self { bytes, all: Arc::new(AtomicUsize::new(bytes)) }
+    }
+
+    /// Granted in any case if nothing is in flight.
+    fn of(bytes: usize, all: &Arc<AtomicUsize>, max: usize, mine: usize) -> Option<Self> {
+        let most = |before| if mine == 0 || before == mine { max } else { max / 2 };
+        let more = |before| (before == 0 || before + bytes <= most(before)).then_some(before + bytes);
+        all.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Self { bytes, all: Arc::clone(all) })
+    }
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl Error {
+    /// Whether a node could not be read, or is not what was written. Nothing has changed, and nothing is unknown but what
+    /// the node was.
+    pub(crate) fn is_of_reading(&self) -> bool {
+        match self {
+            Self::Io(error) => {
+                matches!(&**error, psync::Error::Io { operation: "read", file, .. } if file == FILE)
+            }
+            Self::Corrupt { file, .. } => file == FILE,
+            _ => false,
+        }
+    }
+}
+
+/// The error for a failed read of nodes.
+fn unread(error: psync::Error) -> Error {
+    match error {
+        psync::Error::Short { offset, expected, found, .. } => Error::corrupt(
+            FILE,
+            offset,
+            "the data file ends within a node",
+            format!("{expected} bytes"),
+            format!("{found} bytes"),
+        ),
+        other => other.into(),
+    }
+}
+
+/// Checks that the bytes at `offset` of the data file are the expected node.
+fn verify(bytes: Bytes, offset: u64, id: NodeId, address: Address) -> Result<Node> {
+    let node = Node::decode(bytes).map_err(|Refusal { at, what, expected, found }| {
+        Error::corrupt(FILE, offset + at as u64, format!("{what} ({id})"), expected, found)
+    })?;
+    if node.name().id != id {
+        return Err(Error::corrupt(FILE, offset + 8, "node id", id, node.name().id));
+    }
+    if node.crc() != address.crc {
+        let what = format!("{id} is an older version than the mapping table points to");
+        return Err(Error::corrupt(
+            FILE,
+            offset + 36,
+            what,
+            format!("checksum {:08x}", address.crc),
+            format!("{:08x}", node.crc()),
+        ));
+    }
+    Ok(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_some_in_flight_leaves_half_to_others_unless_he_is_alone() {
+        let all = Arc::default();
+        let of = |bytes, mine| Allowance::of(bytes, &all, 100, mine);
+        let first = of(40, 0).expect("half and more");
+        let second = of(50, 40).expect("he is alone");
+        assert!(of(20, 90).is_none(), "more than all");
+        drop(of(10, 0).expect("what is left"));
+        drop(second);
+        let other = of(10, 0).expect("half");
+        assert!(of(10, 40).is_none() && of(10, 10).is_none(), "not alone any more");
+        drop(of(50, 0).expect("who has nothing yet"));
+        drop((first, other));
+        assert_eq!(all.load(Relaxed), 0, "what was refused is not counted");
+        drop(of(500, 0).expect("one of any length, if nobody else has any"));
+    }
+}

@@ -1,0 +1,543 @@
+//! Segments of the data file, and the places that they take. A *segment* is what was written into one place of the file,
+//! from its beginning to its end and once only. Segments are numbered in the order in which they were begun, and no number
+//! is used twice. A place is a row of *granules*: as many as the segment has, so that the file is hardly longer than what
+//! is in it.
+//!
+//! Invariants:
+//! 1. A granule belongs to at most one segment at a time. It is free again only when the last [`Segment`] handle is
+//!    gone, that is when no version and no snapshot can read from it. (The RAII handle is the whole mechanism.) Only what
+//!    a writer leaves behind its end is free earlier ([`Segment::end_at`]).
+//! 2. `live <= used <= span` for every segment of a version, and `used` is no more than its granules have room for.
+
+use crate::storage::mapping_table::Position;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Bytes of a granule: a multiple of all alignments, and little beside the shortest segment that is full.
+pub(crate) const GRANULE: u64 = 64 << 10;
+
+/// Granules that have room for so many bytes.
+pub(crate) fn granules(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(GRANULE)).unwrap_or(u32::MAX)
+}
+
+/// A row of granules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Place {
+    pub fn end(self) -> u32 {
+        self.start + self.len
+    }
+
+    /// Its bytes in the file.
+    pub fn bytes(self) -> std::ops::Range<u64> {
+        u64::from(self.start) * GRANULE..u64::from(self.end()) * GRANULE
+    }
+}
+
+/// Rows of granules that do not touch one another, by their starts.
+#[derive(Debug, Default)]
+struct Rows {
+    by_start: BTreeMap<u32, u32>,
+    granules: usize,
+}
+
+impl Rows {
+    fn insert(&mut self, Place { mut start, mut len }: Place) {
+        if len == 0 {
+            return;
+        }
+        self.granules += len as usize;
+        if let Some((before, its)) = self.by_start.range(..start).next_back().map(|(a, b)| (*a, *b))
+            && before + its == start
+        {
+            self.by_start.remove(&before);
+            (start, len) = (before, its + len);
+        }
+        if let Some(behind) = self.by_start.remove(&(start + len)) {
+            len += behind;
+        }
+        self.by_start.insert(start, len);
+    }
+
+    /// Takes the granules of a place, all of which are here.
+    fn remove(&mut self, Place { start, len }: Place) -> bool {
+        let Some((row, its)) = self.by_start.range(..=start).next_back().map(|(a, b)| (*a, *b)) else {
+            return false;
+        };
+        if row + its < start + len {
+            return false;
+        }
+        self.by_start.remove(&row);
+        self.granules -= its as usize;
+        self.insert(Place { start: row, len: start - row });
+        self.insert(Place { start: start + len, len: row + its - start - len });
+        true
+    }
+
+    /// Takes `most` granules at the beginning of the first row that has as many, or all of the first that has `least`.
+    fn take(&mut self, least: u32, most: u32) -> Option<Place> {
+        let first = |len: u32| self.by_start.iter().find(|(_, its)| **its >= len).map(|(a, b)| (*a, *b));
+        let (start, len) = first(most).or_else(|| first(least))?;
+        let place = Place { start, len: len.min(most) };
+        self.remove(place);
+        Some(place)
+    }
+
+    /// Takes the end of the last row, at most `most` granules.
+    fn pop_last(&mut self, most: u32) -> Option<Place> {
+        let (start, len) = self.by_start.last_key_value().map(|(a, b)| (*a, *b))?;
+        let len_taken = len.min(most);
+        let place = Place { start: start + len - len_taken, len: len_taken };
+        self.remove(place);
+        Some(place)
+    }
+}
+
+/// A segment is no shorter than this part (1/4) of what it should be, unless more granules are free than this part (1/4) of
+/// those in use: then the file must not become longer for it.
+const PART: u32 = 4;
+const MUCH_FREE: usize = 4;
+
+/// Hands out places of the data file and takes them back.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    state: Mutex<SlotState>,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    /// Granules at and above this one were never used.
+    next: u32,
+    /// Free granules that may still hold disk space.
+    dirty: Rows,
+    /// Free granules whose space was given back.
+    clean: Rows,
+    /// Granules in use now; the most in use in this round; and the most in the rounds before, which decays the
+    /// longer they are over.
+    used: usize,
+    peak: usize,
+    peak_before: usize,
+}
+
+impl SlotState {
+    fn count_used(&mut self, granules: u32) {
+        self.used += granules as usize;
+        self.peak = self.peak.max(self.used);
+    }
+
+    fn take(&mut self, least: u32, most: u32) -> Place {
+        if let Some(place) = self.dirty.take(least, most).or_else(|| self.clean.take(least, most)) {
+            return place;
+        }
+        // What is free at the end is too short, and is the beginning of what is needed.
+        let mut start = self.next;
+        for rows in [&mut self.dirty, &mut self.clean] {
+            if let Some((last, len)) = rows.by_start.last_key_value().map(|(a, b)| (*a, *b))
+                && last + len == start
+            {
+                rows.remove(Place { start: last, len });
+                start = last;
+            }
+        }
+        let place = Place { start, len: most };
+        let rest = Place { start: place.end(), len: self.next.saturating_sub(place.end()) };
+        self.dirty.insert(rest);
+        self.next = self.next.max(place.end());
+        place
+    }
+}
+
+impl Slots {
+    /// Takes a place of `most` granules, or at least of a quarter of them, or, if much is free, of `least`: the lowest that
+    /// has disk space already, or the lowest.
+    pub fn take(&self, least: u32, most: u32) -> Place {
+        let mut state = self.state.lock();
+        let (least, most) = (least.clamp(1, most.max(1)), most.max(1));
+        // Otherwise there would be too many short segments.
+        let free = state.dirty.granules + state.clean.granules;
+        let least = if free > state.used / MUCH_FREE { least } else { least.max(most.div_ceil(PART)) };
+        let place = state.take(least, most);
+        state.count_used(place.len);
+        place
+    }
+
+    /// Marks a place as used, while a database is opened. Granules below it that nobody claims are free.
+    /// Returns whether it was free.
+    pub fn claim(&self, place: Place) -> bool {
+        let mut state = self.state.lock();
+        let known = Place { len: place.end().min(state.next).saturating_sub(place.start), ..place };
+        if place.start >= state.next {
+            let left = Place { start: state.next, len: place.start - state.next };
+            state.dirty.insert(left);
+        } else if !state.dirty.remove(known) {
+            return false;
+        }
+        state.next = state.next.max(place.end());
+        state.count_used(place.len);
+        true
+    }
+
+    /// The file reaches as far as so many granules. Those that nobody has claimed are free, and hold what an attempt has left
+    /// that came to no end.
+    pub fn reach(&self, granules: u32) {
+        let mut state = self.state.lock();
+        let left = Place { start: state.next, len: granules.saturating_sub(state.next) };
+        state.dirty.insert(left);
+        state.next = state.next.max(granules);
+    }
+
+    /// Granules at and above this one were never used, as far as is known.
+    pub fn next(&self) -> u32 {
+        self.state.lock().next
+    }
+
+    fn give_back(&self, place: Place) {
+        let mut state = self.state.lock();
+        state.dirty.insert(place);
+        state.used -= place.len as usize;
+    }
+
+    /// Granules that some version or snapshot holds.
+    pub fn used(&self) -> usize {
+        self.state.lock().used
+    }
+
+    /// Begins a new round with each flush, which is expected to need about as much as the last.
+    pub fn begin_round(&self) {
+        let mut state = self.state.lock();
+        let forgotten = state.peak_before.saturating_sub(state.peak).div_ceil(4);
+        state.peak_before = state.peak.max(state.peak_before - forgotten);
+        state.peak = state.used;
+    }
+
+    /// How many granules fewer are in use than at the peak of this round and those before.
+    pub fn below_peak(&self) -> usize {
+        let state = self.state.lock();
+        state.peak.max(state.peak_before) - state.used
+    }
+
+    /// Takes free granules whose disk space should go back to the file system: all but `keep` of them, and at
+    /// most `most`. They are out of circulation until [`Slots::cleaned`] or [`Slots::still_dirty`] is called
+    /// with them.
+    pub fn take_dirty(&self, keep: usize, most: usize) -> Vec<Place> {
+        let mut state = self.state.lock();
+        let mut left = state.dirty.granules.saturating_sub(keep).min(most);
+        let mut taken = Vec::new();
+        while left > 0
+            && let Some(place) = state.dirty.pop_last(left.min(RELEASED_MAX as usize) as u32)
+        {
+            left -= place.len as usize;
+            taken.push(place);
+        }
+        taken
+    }
+
+    /// Takes back places that are not to be offered again: their space was given back, or cannot be.
+    pub fn cleaned(&self, places: Vec<Place>) {
+        let mut state = self.state.lock();
+        places.into_iter().for_each(|place| state.clean.insert(place));
+    }
+
+    /// Takes back places whose space was not given back.
+    pub fn still_dirty(&self, places: Vec<Place>) {
+        let mut state = self.state.lock();
+        places.into_iter().for_each(|place| state.dirty.insert(place));
+    }
+
+    /// Free granules that may hold disk space.
+    pub fn dirty_count(&self) -> usize {
+        self.state.lock().dirty.granules
+    }
+}
+
+/// Most granules whose space is given back with one call, which takes some milliseconds.
+const RELEASED_MAX: u32 = 256;
+
+/// A handle on one segment: its holder can read its place.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub number: u64,
+    /// Its first granule.
+    pub start: u32,
+    /// Its granules; none as long as the place is not claimed ([`Segment::found`]).
+    len: AtomicU32,
+    slots: Arc<Slots>,
+}
+
+impl Segment {
+    /// Puts a segment into a place that the caller has taken.
+    pub fn new(number: u64, place: Place, slots: &Arc<Slots>) -> Arc<Self> {
+        let Place { start, len } = place;
+        Arc::new(Self { number, start, len: AtomicU32::new(len), slots: Arc::clone(slots) })
+    }
+
+    /// A segment that a manifest tells of. Its place is claimed when it is known which segments there are.
+    pub fn found(number: u64, start: u32, slots: &Arc<Slots>) -> Arc<Self> {
+        Self::new(number, Place { start, len: 0 }, slots)
+    }
+
+    /// Claims as many granules as have room for `used` bytes. Returns whether they were free.
+    pub fn claim(&self, used: u64) -> bool {
+        let place = Place { start: self.start, len: granules(used) };
+        let is_number = place.start.checked_add(place.len).is_some();
+        let is_free = place.len == 0 || (is_number && self.slots.claim(place));
+        if is_free {
+            self.len.store(place.len, Relaxed);
+        }
+        is_free
+    }
+
+    /// Granules of its place.
+    pub fn granules(&self) -> usize {
+        self.len.load(Relaxed) as usize
+    }
+
+    /// Bytes that its place has room for.
+    pub fn room(&self) -> u64 {
+        self.granules() as u64 * GRANULE
+    }
+
+    /// Where it begins in the file.
+    pub fn offset(&self) -> u64 {
+        u64::from(self.start) * GRANULE
+    }
+
+    /// It has been written to its end: what its place has room for behind these bytes is free.
+    pub fn end_at(&self, used: u64) {
+        let keep = granules(used);
+        let before = self.len.fetch_min(keep, Relaxed);
+        if keep < before {
+            self.slots.give_back(Place { start: self.start + keep, len: before - keep });
+        }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let len = *self.len.get_mut();
+        if len > 0 {
+            self.slots.give_back(Place { start: self.start, len });
+        }
+    }
+}
+
+/// One segment as a version sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentUse {
+    pub segment: Arc<Segment>,
+    /// Bytes written from its beginning, padding included.
+    pub used: u64,
+    /// Bytes of nodes in it that the mapping table points to.
+    pub live: u64,
+}
+
+/// The segments of a version, by number. Numbers and entries are in the same order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segments {
+    by_number: Vec<SegmentUse>,
+    /// Their numbers, side by side: each node that is read or replaced is looked up among them, and the
+    /// number of an entry is behind a pointer.
+    numbers: Vec<u64>,
+}
+
+impl Segments {
+    fn index(&self, number: u64) -> Result<usize, usize> {
+        // New segments come at the end, so look there first.
+        match self.numbers.last() {
+            None => Err(0),
+            Some(last) if *last < number => Err(self.numbers.len()),
+            Some(_) => self.numbers.binary_search(&number),
+        }
+    }
+
+    pub fn get(&self, number: u64) -> Option<&SegmentUse> {
+        self.index(number).ok().map(|index| &self.by_number[index])
+    }
+
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut SegmentUse> {
+        self.index(number).ok().map(|index| &mut self.by_number[index])
+    }
+
+    /// Adds a segment, which must not be there yet.
+    pub fn insert(&mut self, entry: SegmentUse) {
+        if let Err(index) = self.index(entry.segment.number) {
+            self.numbers.insert(index, entry.segment.number);
+            self.by_number.insert(index, entry);
+        }
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &SegmentUse> {
+        self.by_number.iter()
+    }
+
+    /// Drops segments below `open` that have no live bytes.
+    pub fn drop_dead(&mut self, open: u64) {
+        self.by_number.retain(|entry| entry.live > 0 || entry.segment.number >= open);
+        if self.by_number.len() < self.numbers.len() {
+            self.numbers = self.by_number.iter().map(|entry| entry.segment.number).collect();
+        }
+    }
+
+    pub fn last(&self) -> Option<&SegmentUse> {
+        self.by_number.last()
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        self.by_number.iter().map(|entry| entry.live).sum()
+    }
+
+    /// Granules of all their places.
+    pub fn granules(&self) -> usize {
+        self.by_number.iter().map(|entry| entry.segment.granules()).sum()
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.by_number.iter().map(|entry| entry.used).sum()
+    }
+
+    pub fn count(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// Offset in the data file of `len` bytes at `position`, if a segment holds them all.
+    pub fn file_offset(&self, position: Position, len: usize, span: u64) -> Option<u64> {
+        let (number, offset) = (position.0 / span, position.0 % span);
+        let entry = self.get(number)?;
+        (offset + len as u64 <= entry.used).then(|| entry.segment.offset() + offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place(start: u32, len: u32) -> Place {
+        Place { start, len }
+    }
+
+    #[test]
+    fn a_place_is_free_only_when_no_handle_is_left() {
+        let slots = Arc::new(Slots::default());
+        let first = Segment::new(1, slots.take(1, 4), &slots);
+        let snapshot = Arc::clone(&first);
+        assert_eq!((first.start, slots.take(1, 4)), (0, place(4, 4)));
+        drop(first);
+        assert_eq!(slots.dirty_count(), 0, "a snapshot still reads from it");
+        drop(snapshot);
+        assert_eq!((slots.dirty_count(), slots.take(1, 4)), (4, place(0, 4)));
+    }
+
+    #[test]
+    fn what_a_segment_leaves_behind_its_end_is_taken_by_the_next() {
+        let slots = Arc::new(Slots::default());
+        let first = Segment::new(1, slots.take(1, 100), &slots);
+        first.end_at(2 * GRANULE + 1);
+        assert_eq!((first.room(), slots.used()), (3 * GRANULE, 3));
+        let second = Segment::new(2, slots.take(1, 100), &slots);
+        assert_eq!((second.start, second.granules(), slots.next()), (3, 97, 100));
+        first.end_at(3 * GRANULE);
+        drop(first);
+        assert_eq!(slots.take(1, 1), place(0, 1));
+        assert_eq!(slots.take(4, 9), place(100, 9), "two granules are not enough");
+        assert_eq!(slots.take(1, 9), place(109, 9), "less than a quarter, and little is free");
+    }
+
+    #[test]
+    fn the_peak_is_forgotten_slowly() {
+        let slots = Arc::new(Slots::default());
+        let take = |count| {
+            (0..count).map(|number| Segment::new(number, slots.take(1, 1), &slots)).collect::<Vec<_>>()
+        };
+        let lasting = take(3);
+        let passing = take(16);
+        assert_eq!(slots.below_peak(), 0);
+        drop(passing);
+        assert_eq!(slots.below_peak(), 16);
+        slots.begin_round();
+        drop(take(4));
+        assert_eq!(slots.below_peak(), 16, "the round before had more");
+        slots.begin_round();
+        assert_eq!(slots.below_peak(), 13, "a quarter of what it had more");
+        drop(lasting);
+        assert_eq!(slots.below_peak(), 16);
+        (0..20).for_each(|_| slots.begin_round());
+        assert_eq!(slots.below_peak(), 0);
+    }
+
+    #[test]
+    fn claims_leave_the_rest_free_and_refuse_a_second_claim() {
+        let slots = Slots::default();
+        assert!(slots.claim(place(2, 2)));
+        assert!(slots.claim(place(0, 1)));
+        for again in [place(2, 2), place(1, 2), place(3, 1), place(3, 4)] {
+            assert!(!slots.claim(again), "{again:?}");
+        }
+        assert_eq!((slots.take(1, 1), slots.take(1, 1)), (place(1, 1), place(4, 1)));
+    }
+
+    #[test]
+    fn clean_places_come_back_after_their_space_was_given_up() {
+        let slots = Slots::default();
+        for _ in 0..3 {
+            slots.take(1, 1);
+        }
+        (0..3).for_each(|start| slots.give_back(place(start, 1)));
+        let dirty = slots.take_dirty(1, 9);
+        assert_eq!(dirty, [place(1, 2)]);
+        slots.cleaned(dirty);
+        let taken = [(); 4].map(|()| slots.take(1, 1).start);
+        assert_eq!(taken, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn segments_are_found_and_die() {
+        let slots = Arc::new(Slots::default());
+        let mut segments = Segments::default();
+        for number in [3, 4, 7] {
+            let segment = Segment::new(number, slots.take(1, 1), &slots);
+            segments.insert(SegmentUse { segment, used: 100, live: if number == 4 { 0 } else { 50 } });
+        }
+        assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 80, 1000), Some(2 * GRANULE + 20));
+        assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 81, 1000), None);
+        assert_eq!(segments.file_offset(Position(5 * 1000), 1, 1000), None);
+        segments.drop_dead(7);
+        assert_eq!((segments.count(), segments.live_bytes(), segments.used_bytes()), (2, 100, 200));
+        assert_eq!(slots.dirty_count(), 1);
+    }
+
+    proptest! {
+        /// No granule is in two places, whatever is taken, ended, given back and released.
+        #[test]
+        fn no_granule_is_taken_twice(steps in prop::collection::vec((0u8..5, 1u32..9, any::<u16>()), 1..200)) {
+            let slots = Arc::new(Slots::default());
+            let mut segments: Vec<Arc<Segment>> = Vec::new();
+            for (what, len, which) in steps {
+                let which = usize::from(which) % segments.len().max(1);
+                match what {
+                    0 | 1 => segments.push(Segment::new(0, slots.take(len.div_ceil(2), len), &slots)),
+                    2 if !segments.is_empty() => drop(segments.swap_remove(which)),
+                    3 if !segments.is_empty() => segments[which].end_at(u64::from(len) * GRANULE),
+                    _ => {
+                        let dirty = slots.take_dirty(0, len as usize);
+                        if which.is_multiple_of(2) { slots.cleaned(dirty) } else { slots.still_dirty(dirty) }
+                    }
+                }
+                let mut places: Vec<_> = segments.iter().map(|one| (one.start, one.granules() as u32)).collect();
+                places.sort_unstable();
+                prop_assert!(places.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0), "{:?}", places);
+                let used: usize = segments.iter().map(|one| one.granules()).sum();
+                let state = slots.state.lock();
+                prop_assert_eq!(used, state.used);
+                prop_assert_eq!(used + state.dirty.granules + state.clean.granules, state.next as usize);
+            }
+        }
+    }
+}

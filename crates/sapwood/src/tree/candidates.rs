@@ -1,0 +1,144 @@
+//! Finds the blocks with log areas that are to be cleansed or merged: those that scans have paid for, those
+//! that have grown, or all of them.
+//!
+//! Invariant: blocks of a tree come in key order, each once.
+
+use crate::cache::pager::{Keep, Pager};
+use crate::error::Result;
+use crate::log_area::LogArea;
+use crate::log_area::read_cost::Next;
+use crate::operation::KeyspaceId;
+use crate::storage::node::NodeId;
+use crate::tree::cleansing_cursor::Due;
+use crate::tree::view::{Block, TreeView};
+use crate::version::Version;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A block that has a log area.
+pub(crate) struct Logged {
+    pub block: NodeId,
+    pub area: Arc<LogArea>,
+}
+
+/// A log area for which range searches have paid the price of its cleansing, or of merging its layers.
+#[derive(Debug)]
+pub(crate) struct Paid {
+    pub area: Arc<LogArea>,
+    /// Price of the cleansing or merging: see [`Next`].
+    pub price: u64,
+}
+
+/// Blocks of one tree to be cleansed or merged together, in key order, each with its payment.
+#[derive(Default)]
+pub(crate) struct PaidBlocks {
+    pub cleansed: Turn,
+    pub merged: Turn,
+}
+
+/// See [`PaidBlocks`].
+#[derive(Default)]
+pub(crate) struct Turn {
+    pub blocks: Vec<Logged>,
+    pub paid: Vec<Paid>,
+}
+
+impl Turn {
+    fn push(&mut self, block: NodeId, paid: Paid) {
+        self.blocks.push(Logged { block, area: Arc::clone(&paid.area) });
+        self.paid.push(paid);
+    }
+}
+
+/// Takes blocks from the front of `listed` until they would write `write` bytes or hold `hold` bytes of
+/// pieces. Returns those that have a log area that has reached its price, to be cleansed or merged. The
+/// others have been handled since, or no longer exist. A block that is listed twice is returned once.
+pub(crate) fn paid(
+    pager: &Pager,
+    version: &Version,
+    listed: &mut impl Iterator<Item = NodeId>,
+    write: u64,
+    hold: u64,
+) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
+    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Next)> = BTreeMap::new();
+    let (mut written, mut held) = (0, 0);
+    while written < write
+        && held < hold
+        && let Some(id) = listed.next()
+    {
+        let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
+        let block = pager.fetch_one(&version.segments, id, address, Keep::Long)?;
+        let view = TreeView { pager, version, keyspace: block.name().keyspace };
+        let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
+        let next = Next::of(leaves, pieces, area.layer_count());
+        // Sorted by a separator inside the block, since the first one is empty. A block of one leaf has no
+        // other separator, and is left to the sweep.
+        let last = block.count().saturating_sub(1);
+        if last > 0 && area.rent().has_reached(next.price()) {
+            written += match next {
+                Next::Merging(_) => pieces,
+                Next::Cleansing(_) => leaves + pieces,
+            };
+            held += pieces;
+            sorted.insert((view.keyspace, block.key_bytes(last)), (id, Arc::clone(area), next));
+        }
+    }
+    let mut blocks = BTreeMap::<_, PaidBlocks>::new();
+    for ((keyspace, _), (id, area, next)) in sorted {
+        let PaidBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
+        let turn = match next {
+            Next::Merging(_) => merged,
+            Next::Cleansing(_) => cleansed,
+        };
+        turn.push(id, Paid { area, price: next.price() });
+    }
+    Ok(blocks)
+}
+
+/// Looks at the next blocks from `from` on, `most` of them at most. Returns those whose log areas hold new
+/// records of at least `percent` percent of the leaves' bytes, and where to go on if there is more of the
+/// tree.
+pub(crate) fn grown(
+    view: TreeView<'_>,
+    mut from: Bytes,
+    percent: u64,
+    most: usize,
+) -> Result<(Vec<Due>, Option<Bytes>)> {
+    let mut due = Vec::new();
+    for _ in 0..most {
+        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((due, None)) };
+        if let Some(area) = view.log(id) {
+            let leaves = view.leaf_bytes(&view.node(id, 1)?);
+            if area.fresh() * 100 >= leaves * percent {
+                due.push(Due::new(view.keyspace, from.clone(), leaves, false));
+            }
+        }
+        match fence {
+            None => return Ok((due, None)),
+            Some(fence) => from = fence,
+        }
+    }
+    Ok((due, Some(from)))
+}
+
+/// Returns the blocks from `from` on that have log areas, until their leaves and log pieces reach `budget`
+/// bytes, and where to go on if there is more of the tree.
+pub(crate) fn next(view: TreeView<'_>, mut from: Bytes, budget: u64) -> Result<(Vec<Logged>, Option<Bytes>)> {
+    let mut bytes = 0;
+    let mut blocks = Vec::new();
+    loop {
+        let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((blocks, None)) };
+        if let Some(area) = view.log(id) {
+            let block = view.node(id, 1)?;
+            let leaves = view.leaf_bytes(&block);
+            blocks.push(Logged { block: id, area: Arc::clone(area) });
+            bytes += leaves + area.bytes();
+        }
+        match fence {
+            None => return Ok((blocks, None)),
+            Some(fence) if bytes >= budget => return Ok((blocks, Some(fence))),
+            Some(fence) => from = fence,
+        }
+    }
+}

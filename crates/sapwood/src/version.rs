@@ -1,0 +1,232 @@
+//! A version: the addresses of all nodes and the list of trees at one moment. Immutable once published; the
+//! next version is a changed clone that shares nearly everything.
+//!
+//! Invariants:
+//! 1. `segments[..].live` is the sum of the lengths of the addresses in the mapping table, by segment.
+//! 2. Every address lies within the used part of a segment of the version.
+//! 3. Every log area belongs to a node that has an address, and its pieces have addresses.
+//! 4. Epochs count the edits since the database was created, one each.
+
+pub(crate) mod build_thread;
+pub(crate) mod builder;
+pub(crate) mod checkpoint;
+pub(crate) mod current;
+pub(crate) mod edit;
+pub(crate) mod manifest;
+
+use crate::log_area::{Fences, LAYERS_MAX, Layer, LogAreas, Size};
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::storage::mapping_table::{Address, MappingTable, Position};
+use crate::storage::node::NodeId;
+use crate::storage::segment::{Segment, SegmentUse, Segments};
+use crate::version::edit::{Edit, NewLayer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One keyspace's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    pub name: Arc<str>,
+    /// `None` while nothing was ever flushed to the tree, or after all of it was removed.
+    pub root: Option<NodeId>,
+    /// Level of the root; 0 when it is a leaf.
+    pub height: u8,
+    /// Records in the leaves, without operation queues and log areas.
+    pub len: u64,
+    /// Bytes of the leaves.
+    pub bytes: u64,
+}
+
+impl Tree {
+    /// Average bytes of a record in a leaf; 0 while there are no records.
+    pub fn record_bytes(&self) -> u64 {
+        self.bytes.checked_div(self.len).unwrap_or(0)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub epoch: u64,
+    /// Bytes of a slot of the data file.
+    pub span: u64,
+    pub table: MappingTable,
+    pub logs: LogAreas,
+    pub segments: Segments,
+    pub trees: BTreeMap<KeyspaceId, Tree>,
+    /// The first generation of the log that is still needed ...
+    pub wal_low: u64,
+    /// ... and the last one that exists.
+    pub wal_high: u64,
+    /// All operations up to this one are in the trees; some later ones may be.
+    pub flushed_seq: SeqNo,
+    /// Number of the segment that the writer appends to.
+    pub open_segment: u64,
+}
+
+impl Version {
+    /// The version of a new database, before its first edit.
+    pub fn empty(span: u64) -> Self {
+        Self {
+            epoch: 0,
+            span,
+            table: MappingTable::default(),
+            logs: LogAreas::default(),
+            segments: Segments::default(),
+            trees: BTreeMap::new(),
+            wal_low: 1,
+            wal_high: 0,
+            flushed_seq: 0,
+            open_segment: 0,
+        }
+    }
+
+    fn segment_of(&mut self, position: Position) -> Option<&mut SegmentUse> {
+        self.segments.get_mut(position.0 / self.span)
+    }
+
+    fn retire(&mut self, old: Option<Address>) -> Result<(), &'static str> {
+        let Some(old) = old else { return Ok(()) };
+        let segment = self.segment_of(old.position).ok_or("a node was in a segment that does not exist")?;
+        segment.live = segment
+            .live
+            .checked_sub(u64::from(old.len))
+            .ok_or("a segment would hold fewer than no live bytes")?;
+        Ok(())
+    }
+
+    /// Turns this version into the one after `edit`. `handle` returns the segment with a number and slot. The
+    /// error says what does not fit; the version must not be used after it.
+    pub fn apply(
+        &mut self,
+        edit: &Edit,
+        handle: &mut dyn FnMut(u64, u32) -> Result<Arc<Segment>, &'static str>,
+    ) -> Result<(), &'static str> {
+        self.epoch += 1;
+        for (number, slot) in &edit.segments {
+            if self.segments.get(*number).is_some() {
+                return Err("a segment was begun twice");
+            }
+            self.segments.insert(SegmentUse { segment: handle(*number, *slot)?, used: 0, live: 0 });
+        }
+        for (number, used) in &edit.used {
+            let segment = self.segments.get_mut(*number).ok_or("a segment that does not exist was used")?;
+            if *used < segment.used || *used > self.span {
+                return Err("the used part of a segment shrank or outgrew the span");
+            }
+            segment.used = *used;
+        }
+        for (id, address) in &edit.set {
+            let span = self.span;
+            let segment =
+                self.segment_of(address.position).ok_or("a node is in a segment that does not exist")?;
+            if address.position.0 % span + u64::from(address.len) > segment.used {
+                return Err("a node reaches beyond the used part of its segment");
+            }
+            segment.live += u64::from(address.len);
+            let old = self.table.set(*id, *address);
+            self.retire(old)?;
+        }
+        for block in &edit.emptied {
+            self.logs.remove(*block).ok_or("a log area was emptied that does not exist")?;
+        }
+        for id in &edit.freed {
+            if self.logs.get(*id).is_some() {
+                return Err("a block was set free with its log area");
+            }
+            let old = self.table.remove(*id);
+            self.retire(old)?;
+        }
+        self.apply_layers(edit)?;
+        for (id, tree) in &edit.trees {
+            self.trees.insert(*id, tree.clone());
+        }
+        self.wal_low = edit.wal_low.unwrap_or(self.wal_low);
+        // Two threads may note this concurrently.
+        self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
+        self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
+        self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
+        self.segments.drop_dead(self.open_segment);
+        Ok(())
+    }
+
+    fn apply_layers(&mut self, edit: &Edit) -> Result<(), &'static str> {
+        let (mut pieces, mut fences, mut hashes) = (&edit.pieces[..], Fences(&edit.fences), &edit.hashes[..]);
+        for (block, NewLayer { pieces: count, count: changes, removals, fresh }) in &edit.layers {
+            self.table.address(*block).ok_or("a layer belongs to a block that does not exist")?;
+            if self.logs.get(*block).is_some_and(|area| area.layer_count() >= LAYERS_MAX) {
+                return Err("a log area has too many layers");
+            }
+            let count = *count as usize;
+            let split = pieces.split_at_checked(count).filter(|(of_layer, _)| !of_layer.is_empty());
+            let (of_layer, others) = split.ok_or("a layer has more pieces than there are")?;
+            pieces = others;
+            let mut len = 0;
+            for id in of_layer {
+                let address = self.table.address(*id).ok_or("a log piece is not in the mapping table")?;
+                len += u64::from(address.len);
+            }
+            let fences = fences.split(count - 1).ok_or("a layer has more pieces than fences")?;
+            let split = hashes.split_at_checked(*changes as usize);
+            let (of_keys, others) = split.ok_or("a layer has more keys than hashes")?;
+            hashes = others;
+            let layer = Layer { pieces: of_layer, fences, removals: *removals };
+            let fresh = (len * u64::from(*fresh) + 50) / 100;
+            self.logs.push(*block, layer, Size { bytes: len, fresh }, of_keys);
+        }
+        match (pieces.is_empty(), fences.0.is_empty(), hashes.is_empty()) {
+            (true, true, true) => Ok(()),
+            _ => Err("layers have fewer pieces, fences or keys than there are"),
+        }
+    }
+
+    /// Live bytes of nodes.
+    pub fn live_bytes(&self) -> u64 {
+        self.segments.live_bytes()
+    }
+
+    /// Bytes written into segments that still exist.
+    pub fn used_bytes(&self) -> u64 {
+        self.segments.used_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_area::maplet::KeyHash;
+    use crate::storage::segment::Slots;
+    use crate::version::checkpoint::Checkpoint;
+
+    #[test]
+    fn how_much_of_a_log_area_is_new_stays_so_through_checkpoints() {
+        let address =
+            |number: u64, len| (NodeId(number), Address { position: Position(number * 5000), len, crc: 0 });
+        let pieces = [(1, 4111), (2, 333), (3, 4999)];
+        for percent in [0, 1, 7, 40, 63, 99, 100] {
+            let edit = Edit {
+                segments: vec![(0, 0)],
+                used: vec![(0, 20_000)],
+                set: [(0, 10)].into_iter().chain(pieces).map(|(number, len)| address(number, len)).collect(),
+                layers: pieces
+                    .map(|_| (NodeId(0), NewLayer { pieces: 1, count: 1, removals: 0, fresh: percent }))
+                    .into(),
+                pieces: pieces.map(|(number, _)| NodeId(number)).into(),
+                hashes: vec![KeyHash::of(b"kale"); 3],
+                ..Edit::default()
+            };
+            let mut edits = vec![edit];
+            for _ in 0..20 {
+                let slots = Arc::new(Slots::default());
+                let mut version = Version::empty(1 << 20);
+                for edit in &edits {
+                    let begin = &mut |number, start| Ok(Segment::found(number, start, &slots));
+                    version.apply(edit, begin).expect("an edit that fits");
+                }
+                edits = Checkpoint::in_portions(&version, 100).collect();
+            }
+            let told = edits.iter().flat_map(|edit| &edit.layers).map(|(_, layer)| layer.fresh);
+            assert_eq!(told.collect::<Vec<_>>(), [percent; 3]);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! An attempt to bring the store from one version to the next: it writes new nodes, and its edit says what
+//! they replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
+//!
+//! ```text
+//! begin ──write, relocate, free──▶ … ──seal, finish──▶ (sync data, commit edit) ──committed──▶ done
+//!   └───────────────────────────── dropped anywhere before: aborted ─────────────────────────────▶
+//! ```
+//!
+//! Invariants:
+//! 1. Nothing that the base version can reach is changed or overwritten.
+//! 2. After an abort, writer and cache are as they were at the beginning.
+
+use crate::cache::pager::Pager;
+use crate::error::Result;
+use crate::log_area::maplet::KeyHash;
+use crate::log_area::{Fences, LogArea};
+use crate::operation::{KeyspaceId, OperationRef};
+use crate::storage::entries::Entries;
+use crate::storage::mapping_table::{Address, Position};
+use crate::storage::node;
+use crate::storage::node::{Name, Node, NodeId, PIECE};
+use crate::storage::segment::Segment;
+use crate::storage::writer::{Mark, Writer};
+use crate::version::edit::{Edit, NewLayer};
+use crate::version::manifest::EDIT_MAX;
+use crate::version::{Tree, Version};
+use std::collections::HashMap;
+use std::ops::{DerefMut, Range};
+use std::sync::Arc;
+
+/// How many bytes an attempt writes between two reports of its progress.
+const STEP: u64 = 256 << 10;
+
+/// What identifies a node's bytes wherever they are stored: their length and checksum.
+type Bytes = (u32, u32);
+
+/// Length and checksum of a node in a version. A rewritten node has another epoch, and so another checksum.
+fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
+    version.table.address(id).map(|Address { len, crc, .. }| (len, crc))
+}
+
+/// See the module.
+pub(crate) struct Attempt<'a> {
+    base: Arc<Version>,
+    pager: &'a Pager,
+    writer: Box<dyn DerefMut<Target = Writer> + Send + 'a>,
+    mark: Option<Mark>,
+    /// Ids that the attempt has taken, and ids that its edit frees.
+    taken: Vec<NodeId>,
+    freed: Vec<NodeId>,
+    edit: Edit,
+    live: u64,
+    bytes: u64,
+    bytes_told: u64,
+    admitted: Vec<Position>,
+    replaced: Vec<Position>,
+    encoded: Vec<u8>,
+    /// Called now and then with the number of bytes written since the last call.
+    told: &'a (dyn Fn(u64) + Sync),
+    /// Blocks that got log pieces, with their length and checksum at that time.
+    appended: HashMap<NodeId, Option<Bytes>>,
+    /// The keyspace of each layer in the edit.
+    keyspaces: Vec<KeyspaceId>,
+}
+
+/// A piece of a layer to be appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece<'a> {
+    /// Above all keys of the piece before, and not above any of its own; ignored for the first piece.
+    pub fence: &'a [u8],
+    /// Range of its changes among those of the layer.
+    pub changes: Range<usize>,
+}
+
+/// What an attempt has written.
+pub(crate) struct Sealed {
+    pub edit: Edit,
+    /// Segments that the attempt begins.
+    pub begun: Vec<Arc<Segment>>,
+}
+
+impl<'a> Attempt<'a> {
+    /// Begins an attempt with a borrowed writer, or one of its own.
+    pub fn begin(
+        base: Arc<Version>,
+        pager: &'a Pager,
+        writer: impl DerefMut<Target = Writer> + Send + 'a,
+    ) -> Self {
+        let mut writer: Box<dyn DerefMut<Target = Writer> + Send + 'a> = Box::new(writer);
+        let mark = Some(writer.mark());
+        let live = base.live_bytes();
+        Self {
+            base,
+            pager,
+            writer,
+            mark,
+            taken: Vec::new(),
+            freed: Vec::new(),
+            edit: Edit::default(),
+            live,
+            bytes: 0,
+            bytes_told: 0,
+            admitted: Vec::new(),
+            replaced: Vec::new(),
+            encoded: Vec::new(),
+            told: &|_| {},
+            appended: HashMap::new(),
+            keyspaces: Vec::new(),
+        }
+    }
+
+    /// From now on calls `told` with the number of bytes of nodes written since the last call, about every
+    /// [`STEP`] bytes and at the end.
+    pub fn telling(mut self, told: &'a (dyn Fn(u64) + Sync)) -> Self {
+        self.told = told;
+        self
+    }
+
+    /// Moves to another base version. Allowed if the attempt has only written new nodes: log pieces of blocks
+    /// that are [as they were](Attempt::still_fits).
+    pub fn go_on_at(&mut self, version: Arc<Version>) {
+        debug_assert!(self.edit.emptied.is_empty() && self.edit.freed.is_empty(), "nothing was replaced");
+        // An id that somebody else has freed meanwhile was another node's in the version before.
+        self.replaced.clear();
+        self.base = version;
+    }
+
+    /// Whether all blocks that got log pieces are in this version what they were then.
+    pub fn still_fits(&self, version: &Version) -> bool {
+        self.appended.iter().all(|(block, bytes)| bytes_of(version, *block) == *bytes)
+    }
+
+    /// Whether the block got log pieces in this attempt.
+    pub fn has_appended_to(&self, block: NodeId) -> bool {
+        self.appended.contains_key(&block)
+    }
+
+    /// The version that the attempt starts from.
+    pub fn base(&self) -> &Arc<Version> {
+        &self.base
+    }
+
+    pub fn pager(&self) -> &'a Pager {
+        self.pager
+    }
+
+    /// Bytes of nodes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Nodes written so far.
+    pub fn nodes(&self) -> usize {
+        self.edit.set.len()
+    }
+
+    /// Whether the edit has become so long that no more should be written.
+    pub fn is_long(&self) -> bool {
+        self.edit.nodes_len() > (EDIT_MAX / 4) as u64
+    }
+
+    /// An id for a new node.
+    pub fn allocate(&mut self) -> NodeId {
+        let id = self.writer.file().take_id();
+        self.taken.push(id);
+        id
+    }
+
+    /// Writes a node with the first `count` entries under this id.
+    pub fn write(
+        &mut self,
+        id: NodeId,
+        level: u8,
+        keyspace: KeyspaceId,
+        entries: &Entries,
+        count: usize,
+    ) -> Result<()> {
+        let name = Name { id, level, epoch: self.base.epoch + 1, keyspace };
+        let mut encoded = std::mem::take(&mut self.encoded);
+        let crc = node::encode(&mut encoded, name, entries, count);
+        let position = self.append(id, &encoded, crc);
+        let was_cached = self.replace(id).is_some();
+        if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
+            && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
+        {
+            self.pager.admit(*position, node);
+            self.admitted.push(*position);
+        }
+        self.encoded = encoded;
+        position.map(|_| ())
+    }
+
+    /// Appends changes, which ascend by key, to a block's log area, as one layer of these pieces.
+    pub fn append_layer(
+        &mut self,
+        block: NodeId,
+        keyspace: KeyspaceId,
+        changes: &[OperationRef<'_>],
+        pieces: &[Piece<'_>],
+    ) -> Result<()> {
+        let mut entries = Entries::default();
+        for (index, piece) in pieces.iter().enumerate() {
+            let changes = &changes[piece.changes.clone()];
+            entries.clear();
+            for change in changes {
+                entries.push(change.key, &node::change_payload(change.value));
+            }
+            let id = self.allocate();
+            self.write(id, PIECE, keyspace, &entries, changes.len())?;
+            self.edit.pieces.push(id);
+            if index > 0 {
+                Fences::put(&mut self.edit.fences, piece.fence);
+            }
+            self.edit.hashes.extend(changes.iter().map(|change| KeyHash::of(change.key)));
+        }
+        let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
+        let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
+        self.edit.layers.push((block, layer));
+        self.keyspaces.push(keyspace);
+        let before = self.appended.insert(block, bytes_of(&self.base, block));
+        debug_assert!(before.is_none(), "a block is appended to once in an attempt");
+        Ok(())
+    }
+
+    /// Replaces all layers of a block's log area by one of these pieces; `changes` is the newest change of
+    /// each key.
+    pub fn merge_layers(
+        &mut self,
+        (block, area): (NodeId, &LogArea),
+        keyspace: KeyspaceId,
+        changes: &[OperationRef<'_>],
+        pieces: &[Piece<'_>],
+    ) -> Result<()> {
+        self.empty_log(block);
+        self.append_layer(block, keyspace, changes, pieces)?;
+        if let Some((_, layer)) = self.edit.layers.last_mut() {
+            layer.fresh = area.fresh_percent();
+        }
+        Ok(())
+    }
+
+    /// Sets the percentage of new records, which the tree probably did not have, in all new layers, by
+    /// keyspace.
+    pub fn set_fresh(&mut self, percent: impl Fn(KeyspaceId) -> u64) {
+        for ((_, layer), keyspace) in self.edit.layers.iter_mut().zip(&self.keyspaces) {
+            layer.fresh = percent(*keyspace).min(100) as u32;
+        }
+    }
+
+    /// Whether the block has a log area in the base version, or gets one in this attempt.
+    pub fn has_log(&self, block: NodeId) -> bool {
+        self.appended.contains_key(&block) || self.base.logs.get(block).is_some()
+    }
+
+    /// Frees all log pieces of a block, whose changes are in the leaves now.
+    pub fn empty_log(&mut self, block: NodeId) {
+        let base = Arc::clone(&self.base);
+        let Some(area) = base.logs.get(block) else { return };
+        self.edit.emptied.push(block);
+        area.pieces().for_each(|piece| self.free(piece));
+    }
+
+    /// Copies a node unchanged to a new place.
+    pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
+        let position = self.append(id, node.bytes(), node.crc())?;
+        // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.
+        if let Some(cached) = self.replace(id) {
+            self.pager.admit(position, cached);
+            self.admitted.push(position);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        (self.told)(self.bytes - std::mem::replace(&mut self.bytes_told, self.bytes));
+    }
+
+    fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
+        let position = self.writer.append(bytes, self.live + self.bytes)?;
+        let len = bytes.len() as u32;
+        self.edit.set.push((id, Address { position, len, crc }));
+        self.bytes += u64::from(len);
+        if self.bytes >= self.bytes_told + STEP {
+            self.tell();
+        }
+        Ok(position)
+    }
+
+    /// Notes that the node's old address is about to die. Returns the node if it is in the cache.
+    fn replace(&mut self, id: NodeId) -> Option<Node> {
+        let old = self.base.table.address(id)?;
+        self.replaced.push(old.position);
+        self.pager.cached(old)
+    }
+
+    /// Frees a node.
+    pub fn free(&mut self, id: NodeId) {
+        self.replace(id);
+        self.edit.freed.push(id);
+    }
+
+    /// Sets a tree's new root.
+    pub fn set_tree(&mut self, id: KeyspaceId, tree: Tree) {
+        self.edit.trees.push((id, tree));
+    }
+
+    /// For anything else that the edit is to say.
+    pub fn edit_mut(&mut self) -> &mut Edit {
+        &mut self.edit
+    }
+
+    /// Ends the writing. Returns the edit and the segments begun; the nodes are on their way to the device.
+    pub fn seal(&mut self) -> Result<Sealed> {
+        let written = self.writer.seal()?;
+        self.tell();
+        let mut edit = std::mem::take(&mut self.edit);
+        self.freed.clone_from(&edit.freed);
+        // An id that is freed twice would be handed out twice.
+        self.freed.sort_unstable();
+        self.freed.dedup();
+        debug_assert_eq!(self.freed.len(), edit.freed.len(), "a node is set free once");
+        edit.segments = written.begun.iter().map(|segment| (segment.number, segment.start)).collect();
+        edit.used = written.used;
+        edit.open_segment = self.writer.open_segment();
+        Ok(Sealed { edit, begun: written.begun })
+    }
+
+    /// Waits until all nodes are on the device (not yet durable).
+    pub fn finish(&mut self) -> Result<()> {
+        self.writer.finish()
+    }
+
+    /// To be called when the edit is durable and published.
+    pub fn committed(mut self) {
+        self.mark = None;
+        self.writer.file().give_back_ids(self.freed.drain(..));
+        for position in &self.replaced {
+            self.pager.forget(*position);
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(mark) = self.mark.take() {
+            for position in &self.admitted {
+                self.pager.forget(*position);
+            }
+            self.writer.abort(mark);
+            self.writer.file().give_back_ids(self.taken.drain(..));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A checkpoint: the edits that turn an empty version into a given one, each made on demand.
+//!
+//! Invariants:
+//! 1. All edits together make the version as it was when the checkpoint began: tables are values.
+//! 2. It keeps no segment alive: it has only their numbers, and reads no node. Of the tables it keeps what it
+//!    has not returned yet.
+
+use crate::log_area::LogArea;
+use crate::operation::KeyspaceId;
+use crate::storage::mapping_table::Address;
+use crate::storage::node::NodeId;
+use crate::version::edit::{Edit, NODE_IN_EDIT, NewLayer};
+use crate::version::{Tree, Version};
+use std::sync::Arc;
+
+/// Addresses in one edit of a checkpoint; these take 64 KiB of memory on the way to the manifest. So many trees take ten
+/// times as much at most. An edit of log areas ends with the area that makes it as long; with that area's hashes it can be 1 MiB and more.
+const PORTION: usize = 2 << 10;
+
+/// See the module.
+pub(crate) struct Checkpoint {
+    portion: usize,
+    first: Option<Edit>,
+    trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
+    addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
+    areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
+    last: Option<Edit>,
+}
+
+impl Checkpoint {
+    pub fn of(version: &Version) -> Self {
+        Self::in_portions(version, PORTION)
+    }
+
+    /// A checkpoint in edits of `portion` trees or addresses each, or of log areas until they are at least as long (an
+    /// area is not divided). All edits together are as long as the mapping table.
+    pub fn in_portions(version: &Version, portion: usize) -> Self {
+        let mut first = Edit {
+            wal_low: Some(version.wal_low),
+            wal_high: Some(version.wal_high),
+            flushed_seq: Some(version.flushed_seq),
+            open_segment: Some(0),
+            ..Edit::default()
+        };
+        for entry in version.segments.iter() {
+            first.segments.push((entry.segment.number, entry.segment.start));
+            first.used.push((entry.segment.number, entry.used));
+        }
+        // Dead segments may be dropped only when all addresses are set.
+        let last = Edit { open_segment: Some(version.open_segment), ..Edit::default() };
+        Self {
+            portion,
+            first: Some(first),
+            trees: Box::new(version.trees.clone().into_iter()),
+            addresses: Box::new(version.table.told_once()),
+            areas: Box::new(version.logs.told_once()),
+            last: Some(last),
+        }
+    }
+
+    fn trees(&mut self) -> Option<Edit> {
+        let trees: Vec<_> = self.trees.by_ref().take(self.portion).collect();
+        (!trees.is_empty()).then(|| Edit { trees, ..Edit::default() })
+    }
+
+    fn addresses(&mut self) -> Option<Edit> {
+        let set: Vec<_> = self.addresses.by_ref().take(self.portion).collect();
+        (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
+    }
+
+    fn layers(&mut self) -> Option<Edit> {
+        let mut edit = Edit::default();
+        while edit.nodes_len() < self.portion as u64 * NODE_IN_EDIT
+            && let Some((block, area)) = self.areas.next()
+        {
+            // Each layer gets the percentage of the whole area, so that their sum stays the same.
+            let fresh = area.fresh_percent();
+            for (row, hashes) in area.rows().zip(area.hashes()) {
+                let (pieces, count) = (row.pieces.len() as u32, hashes.len() as u32);
+                edit.layers.push((block, NewLayer { pieces, count, removals: row.removals, fresh }));
+                edit.pieces.extend(row.pieces.iter());
+                edit.fences.extend_from_slice(row.fences.0);
+                edit.hashes.extend(hashes);
+            }
+        }
+        (!edit.layers.is_empty()).then_some(edit)
+    }
+}
+
+impl Iterator for Checkpoint {
+    type Item = Edit;
+
+    fn next(&mut self) -> Option<Edit> {
+        let first = self.first.take();
+        first
+            .or_else(|| self.trees())
+            .or_else(|| self.addresses())
+            .or_else(|| self.layers())
+            .or_else(|| self.last.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of them were in one edit, which had to be shorter than 64 MiB.
+    #[test]
+    fn trees_come_in_portions_too() {
+        let mut version = Version::empty(1 << 20);
+        for number in 0..10_000 {
+            let name = format!("{number:0>255}").into();
+            let tree = Tree { name, root: None, height: 0, len: 0, bytes: 0 };
+            version.trees.insert(KeyspaceId(number), tree);
+        }
+        let mut found = Version::empty(1 << 20);
+        for edit in Checkpoint::of(&version) {
+            assert!(edit.trees.len() <= PORTION);
+            found.apply(&edit, &mut |_, _| Err("there is no segment")).unwrap();
+        }
+        assert!(found.trees == version.trees);
+    }
+}

@@ -1,0 +1,357 @@
+//! The difference between a version and the next, and its bytes, which are the payload of a manifest record.
+//!
+//! ```text
+//! edit    = section*
+//! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
+//!         | 5 keyspace root+1 height len bytes nlen name          a tree's new root (root+1 = 0: none)
+//!         | 6 number slot                                         a segment begun in a slot
+//!         | 7 number used                                         bytes used in a segment now
+//!         | 8 n (id position len crc)*n                           new addresses of nodes
+//!         | 9 n (id)*n                                            ids set free
+//!         | 10 n (id)*n                                           blocks whose log areas are emptied
+//!         | 11 n (block pieces count removals fresh)*n            layers at the end of blocks' log areas, of so many pieces and changes:
+//!              id*(sum of pieces)                                   their pieces, layer by layer, in key order,
+//!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a layer's first, ascending in a layer,
+//!              hash*(sum of counts)                                 and of each key its hash, layer by layer, in any order
+//! ```
+//! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3 ([`crate::log_area::maplet`]). What a fence is:
+//! [`crate::log_area`].
+
+use crate::KEY_LEN_MAX;
+use crate::bytecode::{Reader, put_varint};
+use crate::log_area::Fences;
+use crate::log_area::maplet::KeyHash;
+use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
+use crate::storage::mapping_table::{Address, Position};
+use crate::storage::node::{LEVEL_MAX, NodeId};
+use crate::version::Tree;
+
+/// See the module. Absent fields do not change anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub wal_low: Option<u64>,
+    pub wal_high: Option<u64>,
+    pub flushed_seq: Option<SeqNo>,
+    pub open_segment: Option<u64>,
+    pub trees: Vec<(KeyspaceId, Tree)>,
+    /// Segments begun: number and slot.
+    pub segments: Vec<(u64, u32)>,
+    /// Used bytes of segments, by segment number.
+    pub used: Vec<(u64, u64)>,
+    pub set: Vec<(NodeId, Address)>,
+    pub freed: Vec<NodeId>,
+    /// Blocks whose log areas are emptied, before the new layers are added.
+    pub emptied: Vec<NodeId>,
+    /// New layers of log areas, with their blocks.
+    pub layers: Vec<(NodeId, NewLayer)>,
+    /// Pieces of the new layers, layer after layer.
+    pub pieces: Vec<NodeId>,
+    /// Fences of the new layers, without that of each layer's first piece, as [`Fences`].
+    pub fences: Vec<u8>,
+    /// Hashes of the keys in the new layers, layer after layer.
+    pub hashes: Vec<KeyHash>,
+}
+
+/// The size of a new layer: how much of the other lists belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewLayer {
+    pub pieces: u32,
+    /// Changes in the layer ...
+    pub count: u32,
+    /// ... how many of them are removals,
+    pub removals: u32,
+    /// ... and the percentage of records that the trees probably did not have.
+    pub fresh: u32,
+}
+
+/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence; and of a layer
+/// without pieces and hashes.
+pub(crate) const NODE_IN_EDIT: u64 = 24;
+const PIECE_IN_EDIT: u64 = 6;
+const LAYER_IN_EDIT: u64 = 25;
+
+/// Longest name of a keyspace in bytes.
+pub(crate) const NAME_LEN_MAX: usize = 255;
+
+impl Edit {
+    /// Most bytes that nodes and log pieces take in the payload.
+    pub fn nodes_len(&self) -> u64 {
+        self.set.len() as u64 * NODE_IN_EDIT
+            + self.layers.len() as u64 * LAYER_IN_EDIT
+            + self.pieces.len() as u64 * PIECE_IN_EDIT
+            + self.fences.len() as u64
+            + (self.hashes.len() * KeyHash::LEN) as u64
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let single = [(1, self.wal_low), (2, self.wal_high), (3, self.flushed_seq), (4, self.open_segment)];
+        for (tag, value) in single {
+            if let Some(value) = value {
+                out.push(tag);
+                put_varint(out, value);
+            }
+        }
+        for (id, tree) in &self.trees {
+            out.push(5);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, tree.root.map_or(0, |root| root.0 + 1));
+            put_varint(out, u64::from(tree.height));
+            put_varint(out, tree.len);
+            put_varint(out, tree.bytes);
+            put_varint(out, tree.name.len() as u64);
+            out.extend_from_slice(tree.name.as_bytes());
+        }
+        for (number, slot) in &self.segments {
+            out.push(6);
+            put_varint(out, *number);
+            put_varint(out, u64::from(*slot));
+        }
+        for (number, used) in &self.used {
+            out.push(7);
+            put_varint(out, *number);
+            put_varint(out, *used);
+        }
+        if !self.set.is_empty() {
+            out.push(8);
+            put_varint(out, self.set.len() as u64);
+            for (id, address) in &self.set {
+                put_varint(out, id.0);
+                put_varint(out, address.position.0);
+                put_varint(out, u64::from(address.len));
+                out.extend_from_slice(&address.crc.to_le_bytes());
+            }
+        }
+        for (tag, ids) in [(9, &self.freed), (10, &self.emptied)] {
+            if !ids.is_empty() {
+                out.push(tag);
+                put_varint(out, ids.len() as u64);
+                ids.iter().for_each(|id| put_varint(out, id.0));
+            }
+        }
+        if !self.layers.is_empty() {
+            out.push(11);
+            put_varint(out, self.layers.len() as u64);
+            for (block, NewLayer { pieces, count, removals, fresh }) in &self.layers {
+                put_varint(out, block.0);
+                [pieces, count, removals, fresh]
+                    .into_iter()
+                    .for_each(|number| put_varint(out, u64::from(*number)));
+            }
+            self.pieces.iter().for_each(|id| put_varint(out, id.0));
+            out.extend_from_slice(&self.fences);
+            self.hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_bytes()));
+        }
+    }
+
+    /// Decodes what `encode` wrote. The error names the bad section.
+    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let mut edit = Self::default();
+        let mut reader = Reader::new(bytes);
+        while reader.remaining() > 0 {
+            edit.decode_section(&mut reader)?;
+        }
+        Ok(edit)
+    }
+
+    fn decode_section(&mut self, reader: &mut Reader<'_>) -> Result<(), &'static str> {
+        match reader.u8() {
+            Some(1) => self.wal_low = Some(decode_number(reader).ok_or("wal_low")?),
+            Some(2) => self.wal_high = Some(decode_number(reader).ok_or("wal_high")?),
+            Some(3) => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
+            Some(4) => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
+            Some(5) => self.trees.push(decode_tree(reader).ok_or("tree")?),
+            Some(6) => {
+                let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
+                self.segments.push({ segment }().ok_or("segment begun")?);
+            }
+            Some(7) => {
+                let used = || Some((reader.varint()?, reader.varint()?));
+                self.used.push({ used }().ok_or("segment used")?);
+            }
+            Some(8) => {
+                let count = reader.length().ok_or("number of addresses")?;
+                for _ in 0..count {
+                    self.set.push(decode_address(reader).ok_or("address")?);
+                }
+            }
+            Some(9) => {
+                let count = reader.length().ok_or("number of free ids")?;
+                for _ in 0..count {
+                    self.freed.push(decode_id(reader).ok_or("free id")?);
+                }
+            }
+            Some(10) => {
+                let count = reader.length().ok_or("number of emptied log areas")?;
+                for _ in 0..count {
+                    self.emptied.push(decode_id(reader).ok_or("emptied log area")?);
+                }
+            }
+            Some(11) => {
+                let count = reader.length().ok_or("number of layers")?;
+                let (mut pieces, mut changes) = (0, 0);
+                let first = self.layers.len();
+                for _ in 0..count {
+                    let (block, layer) = decode_layer(reader).ok_or("layer")?;
+                    pieces += u64::from(layer.pieces);
+                    changes += u64::from(layer.count);
+                    self.layers.push((block, layer));
+                }
+                // Checked before memory is reserved for them.
+                if pieces > reader.remaining() as u64 {
+                    return Err("number of log pieces");
+                }
+                for _ in 0..pieces {
+                    self.pieces.push(decode_id(reader).ok_or("log piece")?);
+                }
+                for (_, layer) in &self.layers[first..] {
+                    let mut last: &[u8] = &[];
+                    for _ in 1..layer.pieces {
+                        let fence = decode_fence(reader).filter(|fence| *fence > last);
+                        last = fence.ok_or("fence of a log piece")?;
+                        Fences::put(&mut self.fences, last);
+                    }
+                }
+                if changes > (reader.remaining() / KeyHash::LEN) as u64 {
+                    return Err("number of hashes");
+                }
+                for _ in 0..changes {
+                    self.hashes.push(KeyHash::from_bytes(reader.array().ok_or("hash of a key")?));
+                }
+            }
+            _ => return Err("unknown section"),
+        }
+        Ok(())
+    }
+}
+
+fn decode_number(reader: &mut Reader<'_>) -> Option<u64> {
+    reader.varint().filter(|number| *number < NUMBER_MAX)
+}
+
+/// Ids index a table in memory, so an absurd one must not make it grow without bound. 2^40 nodes of 8 KiB are 8 PiB.
+const ID_MAX: u64 = 1 << 40;
+
+fn decode_id(reader: &mut Reader<'_>) -> Option<NodeId> {
+    reader.varint().filter(|id| *id < ID_MAX).map(NodeId)
+}
+
+fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
+    let id = decode_id(reader)?;
+    let position = Position(reader.varint()?);
+    let len = u32::try_from(reader.varint()?).ok().filter(|len| *len > 0)?;
+    Some((id, Address { position, len, crc: reader.u32()? }))
+}
+
+fn decode_layer(reader: &mut Reader<'_>) -> Option<(NodeId, NewLayer)> {
+    let block = decode_id(reader)?;
+    let pieces = u32::try_from(reader.varint()?).ok().filter(|pieces| *pieces > 0)?;
+    let count = u32::try_from(reader.varint()?).ok().filter(|count| *count >= pieces)?;
+    let removals = u32::try_from(reader.varint()?).ok().filter(|removals| *removals <= count)?;
+    let fresh = u32::try_from(reader.varint()?).ok().filter(|fresh| *fresh <= 100)?;
+    Some((block, NewLayer { pieces, count, removals, fresh }))
+}
+
+fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let len = reader.length().filter(|len| *len <= KEY_LEN_MAX)?;
+    reader.bytes(len)
+}
+
+fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
+    let id = u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)?;
+    let root = reader.varint()?.checked_sub(1).map(NodeId);
+    let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
+    let len = reader.varint()?;
+    let bytes = reader.varint()?;
+    let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
+    let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
+    Some((id, Tree { name, root, height, len, bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_edit_round_trips() {
+        let edit = Edit {
+            wal_low: Some(3),
+            wal_high: Some(900),
+            flushed_seq: Some(NUMBER_MAX - 1),
+            open_segment: Some(7),
+            trees: vec![
+                (
+                    KeyspaceId(1),
+                    Tree { name: "ships".into(), root: Some(NodeId(0)), height: 2, len: 99, bytes: 9000 },
+                ),
+                (KeyspaceId(9), Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 }),
+            ],
+            segments: vec![(7, 1), (8, u32::MAX)],
+            used: vec![(7, 4096)],
+            set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
+            freed: vec![NodeId(300), NodeId(1)],
+            emptied: vec![NodeId(5)],
+            layers: vec![
+                (NodeId(5), NewLayer { pieces: 1, count: 1, removals: 0, fresh: 100 }),
+                (NodeId(5), NewLayer { pieces: 2, count: 2, removals: 2, fresh: 0 }),
+            ],
+            pieces: vec![NodeId(6), NodeId(1 << 39), NodeId(7)],
+            fences: b"\x02le".to_vec(),
+            hashes: [&b"kale"[..], b"leek", b"chard"].map(KeyHash::of).to_vec(),
+        };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        assert_eq!(Edit::decode(&bytes), Ok(edit));
+        for len in 1..bytes.len() {
+            let _ = Edit::decode(&bytes[..len]);
+        }
+        let without_the_last_hash = &bytes[..bytes.len() - KeyHash::LEN];
+        assert_eq!(Edit::decode(without_the_last_hash), Err("number of hashes"));
+        let without_a_fence_that_ascends = edit_with_fences(b"\x01m\x01m");
+        assert_eq!(Edit::decode(&without_a_fence_that_ascends), Err("fence of a log piece"));
+        assert!(Edit::decode(&edit_with_fences(b"\x01m\x01n")).is_ok());
+    }
+
+    /// The next number would not be one.
+    #[test]
+    fn numbers_at_the_end_of_their_range_are_refused() {
+        let with = |edit: Edit| {
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            Edit::decode(&bytes).map(|_| ())
+        };
+        for last in [NUMBER_MAX, u64::MAX] {
+            assert_eq!(with(Edit { wal_high: Some(last), ..Edit::default() }), Err("wal_high"));
+            assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
+            assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
+        }
+        let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 };
+        let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
+        assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
+    }
+
+    /// The bytes of an edit with a layer of three pieces.
+    fn edit_with_fences(fences: &[u8]) -> Vec<u8> {
+        let edit = Edit {
+            layers: vec![(NodeId(5), NewLayer { pieces: 3, count: 3, removals: 0, fresh: 7 })],
+            pieces: vec![NodeId(6), NodeId(7), NodeId(8)],
+            fences: fences.to_vec(),
+            hashes: [&b"kale"[..], b"m", b"no"].map(KeyHash::of).to_vec(),
+            ..Edit::default()
+        };
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok(edit) = Edit::decode(&bytes) {
+                let mut again = Vec::new();
+                edit.encode(&mut again);
+                prop_assert_eq!(Edit::decode(&again), Ok(edit));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The file format of a manifest.
+//!
+//! ```text
+//! manifest-N = header record*
+//!
+//! header (52 bytes)                        record
+//! offset size                              offset size
+//!      0    8  magic "SapMANI\n"                0    4  magic "SapE"
+//!      8    4  format version                   4    4  len of the payload
+//!     12   16  database id                      8    4  CRC-32C, see below
+//!     28    8  manifest number                 12    8  epoch of the version after this edit
+//!     36    8  epoch of the checkpoint          20    1  1: the next record belongs to it, else 0
+//!     44    4  zero                            21  len  payload: an edit
+//!     48    4  CRC-32C of bytes 0..48
+//! ```
+//! A record's CRC covers database id, manifest number, the record's offset, and its bytes from 12 on, so a
+//! record of another place, file or database is not accepted.
+//!
+
+use crate::bytecode::Reader;
+use crate::error::{Error, Result};
+use crate::version::current::Current;
+use crate::version::edit::Edit;
+
+pub(super) const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
+pub(super) const FILE_HEADER: usize = 52;
+pub(super) const RECORD_MAGIC: &[u8; 4] = b"SapE";
+pub(super) const RECORD_HEADER: usize = 21;
+/// Greatest length of an edit, in bytes.
+pub(crate) const EDIT_MAX: usize = 64 << 20;
+
+pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(FILE_HEADER);
+    out.extend_from_slice(FILE_MAGIC);
+    out.extend_from_slice(&current.format.to_le_bytes());
+    out.extend_from_slice(&current.database.0);
+    out.extend_from_slice(&current.manifest.to_le_bytes());
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let crc = crc32c::crc32c(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+pub(super) fn encode_record(
+    current: &Current,
+    offset: u64,
+    epoch: u64,
+    chained: bool,
+    edit: &Edit,
+) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(RECORD_MAGIC);
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.push(u8::from(chained));
+    edit.encode(&mut out);
+    let payload_len = out.len() - RECORD_HEADER;
+    if payload_len > EDIT_MAX {
+        return Err(Error::BatchTooLarge { len: payload_len, max: EDIT_MAX });
+    }
+    out[4..8].copy_from_slice(&(payload_len as u32).to_le_bytes());
+    let crc = record_checksum(current, offset, &out);
+    out[8..12].copy_from_slice(&crc.to_le_bytes());
+    Ok(out)
+}
+
+pub(super) fn record_checksum(current: &Current, offset: u64, record: &[u8]) -> u32 {
+    let mut crc = crc32c::crc32c(&current.database.0);
+    crc = crc32c::crc32c_append(crc, &current.manifest.to_le_bytes());
+    crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
+    crc32c::crc32c_append(crc, &record[12..])
+}
+
+/// A manifest of edits whose payloads are pieces of `bytes`, each piece behind its length: for fuzzing.
+#[cfg(any(fuzzing, test))]
+pub(crate) fn seal(current: &Current, bytes: &[u8]) -> Vec<u8> {
+    let mut file = encode_header(current, 0);
+    let mut rest = bytes;
+    let mut epoch = 0u64;
+    while let [len, after @ ..] = rest {
+        let (payload, later) = after.split_at(after.len().min(usize::from(*len)));
+        rest = later;
+        let offset = file.len() as u64;
+        let mut record = RECORD_MAGIC.to_vec();
+        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        record.extend_from_slice(&[0; 4]);
+        record.extend_from_slice(&epoch.to_le_bytes());
+        record.push(0);
+        record.extend_from_slice(payload);
+        let crc = record_checksum(current, offset, &record);
+        record[8..12].copy_from_slice(&crc.to_le_bytes());
+        file.extend_from_slice(&record);
+        epoch += 1;
+    }
+    file
+}
+
+pub(super) struct Record {
+    pub epoch: u64,
+    pub chained: bool,
+    pub edit: std::result::Result<Edit, &'static str>,
+    pub len: u64,
+}
+
+/// Length of the record that begins with these bytes.
+pub(super) fn record_len(header: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(header);
+    if reader.array::<4>()? != *RECORD_MAGIC {
+        return None;
+    }
+    let payload_len = reader.u32()? as usize;
+    (payload_len <= EDIT_MAX).then_some((RECORD_HEADER + payload_len) as u64)
+}
+
+pub(super) fn decode_record(current: &Current, offset: u64, bytes: &[u8]) -> Option<Record> {
+    let mut reader = Reader::new(bytes);
+    let (_magic, _len) = (reader.u32()?, reader.u32()?);
+    let crc = reader.u32()?;
+    let epoch = reader.u64()?;
+    let chained = reader.u8()?;
+    if chained > 1 || record_checksum(current, offset, bytes) != crc {
+        return None;
+    }
+    let edit = Edit::decode(&bytes[RECORD_HEADER..]);
+    Some(Record { epoch, chained: chained == 1, edit, len: bytes.len() as u64 })
+}
