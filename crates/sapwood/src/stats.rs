@@ -189,8 +189,8 @@ impl Engine {
         Stats {
             keyspaces: version
                 .trees
-                .values()
-                .map(|tree| KeyspaceStats {
+                .iter()
+                .map(|(_, tree)| KeyspaceStats {
                     name: tree.name.to_string(),
                     records: tree.len,
                     levels: if tree.root.is_some() { tree.height + 1 } else { 0 },

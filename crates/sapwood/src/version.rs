@@ -13,14 +13,15 @@ pub(crate) mod checkpoint;
 pub(crate) mod current;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+pub(crate) mod trees;
 
 use crate::log_area::{Fences, LAYERS_MAX, Layer, LogAreas, Size};
-use crate::operation::{KeyspaceId, SeqNo};
+use crate::operation::SeqNo;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
 use crate::version::edit::{Edit, NewLayer};
-use std::collections::BTreeMap;
+use crate::version::trees::Trees;
 use std::sync::Arc;
 
 /// One keyspace's tree.
@@ -53,7 +54,7 @@ pub(crate) struct Version {
     pub table: MappingTable,
     pub logs: LogAreas,
     pub segments: Segments,
-    pub trees: BTreeMap<KeyspaceId, Tree>,
+    pub trees: Trees,
     /// The first generation of the log that is still needed ...
     pub wal_low: u64,
     /// ... and the last one that exists.
@@ -73,7 +74,7 @@ impl Version {
             table: MappingTable::default(),
             logs: LogAreas::default(),
             segments: Segments::default(),
-            trees: BTreeMap::new(),
+            trees: Trees::default(),
             wal_low: 1,
             wal_high: 0,
             flushed_seq: 0,

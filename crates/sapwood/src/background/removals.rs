@@ -30,12 +30,12 @@ impl Engine {
     /// About how many bytes of records the removals in a queue stand for.
     fn removed_bytes(&self, queue: &Opq, version: &Version) -> u64 {
         let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
-        for keyspace in version.trees.keys() {
+        for (keyspace, _) in version.trees.iter() {
             changes.clear();
-            queue.chunk(*keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
+            queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
             for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
                 seen += 1;
-                bytes += self.record_bytes(version, *keyspace, key);
+                bytes += self.record_bytes(version, keyspace, key);
             }
             if seen == SAMPLE {
                 break;

@@ -148,12 +148,12 @@ impl Check<'_> {
 
     fn trees(&mut self) -> Result<()> {
         let version = self.version;
-        for (keyspace, tree) in &version.trees {
+        for (keyspace, tree) in version.trees.iter() {
             let before = (self.checked.records, self.leaf_bytes, self.damage.len());
             if let Some(root) = tree.root {
                 let nodes = self.read(&[root])?;
                 for node in nodes.into_iter().flatten() {
-                    self.subtree(*keyspace, tree.height, node, (None, None))?;
+                    self.subtree(keyspace, tree.height, node, (None, None))?;
                 }
             }
             let totals = [

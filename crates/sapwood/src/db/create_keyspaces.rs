@@ -60,7 +60,7 @@ impl Creation {
         }
         if engine.read_only {
             let version = Arc::clone(&engine.state.load().version);
-            let mut existing: Vec<_> = version.trees.values().map(|tree| tree.name.to_string()).collect();
+            let mut existing: Vec<_> = version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
             existing.sort_unstable();
             let missing = names.iter().find(|name| self.find(std::slice::from_ref(name)).is_none());
             let name = missing.map_or_else(String::new, |name| name.to_string());
@@ -84,14 +84,14 @@ impl Creation {
     fn learn(&self, version: &Version) {
         let mut ids = self.ids.write();
         if ids.len() != version.trees.len() {
-            *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), *id)).collect();
+            *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
         }
     }
 
     /// Creates those that do not exist. The caller has the turn.
     fn create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
         let version = Arc::clone(&engine.state.load().version);
-        let mut last = version.trees.keys().next_back().map_or(0, |last| last.0);
+        let mut last = version.trees.last().map_or(0, |last| last.0);
         let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();
         let mut trees = Vec::new();
         for name in names {

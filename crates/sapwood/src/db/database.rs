@@ -109,7 +109,7 @@ impl Database {
     /// The names of all keyspaces, sorted.
     pub fn keyspaces(&self) -> Vec<String> {
         let state = self.handle.engine.state.load_full();
-        let mut names: Vec<_> = state.version.trees.values().map(|tree| tree.name.to_string()).collect();
+        let mut names: Vec<_> = state.version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
         names.sort_unstable();
         names
     }

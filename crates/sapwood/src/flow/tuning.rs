@@ -243,10 +243,9 @@ mod tests {
         let version = Arc::clone(&db.handle.engine.state.load().version);
         let shares: Vec<Vec<u64>> = version
             .trees
-            .keys()
-            .map(|keyspace| {
-                let view =
-                    TreeView { pager: &db.handle.engine.pager, version: &version, keyspace: *keyspace };
+            .iter()
+            .map(|(keyspace, _)| {
+                let view = TreeView { pager: &db.handle.engine.pager, version: &version, keyspace };
                 let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
                 blocks.iter().map(|logged| logged.area.fresh() * 100 / logged.area.bytes()).collect()
             })

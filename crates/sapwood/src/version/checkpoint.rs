@@ -51,7 +51,7 @@ impl Checkpoint {
         Self {
             portion,
             first: Some(first),
-            trees: Box::new(version.trees.clone().into_iter()),
+            trees: Box::new(version.trees.each_once()),
             addresses: Box::new(version.table.told_once()),
             areas: Box::new(version.logs.told_once()),
             last: Some(last),

@@ -25,7 +25,7 @@ impl Engine {
     /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
     pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.work(self.cleansing_max());
-        let keyspaces: Vec<_> = self.state.load().version.trees.keys().copied().collect();
+        let keyspaces: Vec<_> = self.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
             while let Some(at) = from.take() {

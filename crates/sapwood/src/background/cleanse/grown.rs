@@ -77,7 +77,7 @@ impl Engine {
             return Ok(false);
         }
         let (first, from) = growth.at.take().unwrap_or_default();
-        let Some((&keyspace, _)) = version.trees.range(first..).next() else {
+        let Some((keyspace, _)) = version.trees.from(first).next() else {
             growth.left = fresh;
             return Ok(false);
         };

@@ -245,7 +245,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     }
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let keyspace = *version.trees.keys().next_back().unwrap();
+    let keyspace = version.trees.last().unwrap();
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
     while let Some(low) = from.take() {
@@ -271,11 +271,7 @@ fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     let (db, _) = with_long_areas(false);
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let view = TreeView {
-        pager: &engine.pager,
-        version: &version,
-        keyspace: *version.trees.keys().next_back().unwrap(),
-    };
+    let view = TreeView { pager: &engine.pager, version: &version, keyspace: version.trees.last().unwrap() };
     let block = view.block_at(&[]).unwrap().unwrap().id;
     let leaves: Vec<_> = view.leaves_of(&view.node(block, 1).unwrap()).collect();
     let pool = engine.pager.reader.buffers();

@@ -343,7 +343,7 @@ mod tests {
         let replayed = read(&bytes).expect("a whole manifest");
         assert_eq!((replayed.version.epoch, replayed.torn), (trees.len() as u64 - 1, false));
         assert_eq!((replayed.len, replayed.checkpoint_len), (bytes.len() as u64, ends[0] as u64));
-        assert_eq!(replayed.version.trees[&KeyspaceId(3_050)].len, 11);
+        assert_eq!(replayed.version.trees.get(&KeyspaceId(3_050)).unwrap().len, 11);
         for (epoch, end) in ends.iter().enumerate().skip(1) {
             let begin = ends[epoch - 1];
             for cut in [begin + 1, begin + RECORD_HEADER, begin.midpoint(*end), end - 1] {
