@@ -36,7 +36,7 @@ pub enum Level {
     /// On the device: it survives a loss of power.
     Durable,
     /// With the operating system: it survives the death of the process. Where a store has no such level, its adapter says in
-    /// docs/arena.md what it does instead.
+    /// docs/benchmarks.md what it does instead.
     Buffered,
 }
 
@@ -47,7 +47,7 @@ pub enum Disk {
     /// The one with which it does best.
     #[default]
     Best,
-    /// The next best, or the same if there is no other: docs/arena.md says which.
+    /// The next best, or the same if there is no other: docs/benchmarks.md says which.
     Second,
 }
 

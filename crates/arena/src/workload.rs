@@ -1,4 +1,4 @@
-//! What stores are asked to do, and in which order. What each is, people read in docs/arena.md.
+//! What stores are asked to do, and in which order. What each is, people read in docs/benchmarks.md.
 
 use crate::engine::Level;
 use serde::{Deserialize, Serialize};

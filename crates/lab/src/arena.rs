@@ -1,5 +1,5 @@
 //! The arena: stores race against each other, each in a process of its own, all under the same memory limit, on the same disk,
-//! with the same records. The race is described in docs/arena.md.
+//! with the same records. The race is described in docs/benchmarks.md.
 //!
 //! ```text
 //! plan ─▶ race ─▶ worker (crates/peers, one store) inside a fence (memory cgroup), meters beside it

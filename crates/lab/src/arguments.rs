@@ -50,7 +50,7 @@ The stores are in a worker program of their own, which --build builds (crates/pe
 with RocksDB). Each store runs in a process whose memory, page cache included, is limited by a control
 group; that takes root, or systemd's delegation, and without it the race says so. A store that takes
 longer than --cap is stopped, and its rate is marked with a tilde. What the workloads are and how each
-store is set up: docs/arena.md.
+store is set up: docs/benchmarks.md.
 
 Other work on the machine spoils the figures: run it alone.";
 
@@ -243,7 +243,7 @@ pub(crate) struct Arena {
 pub(crate) enum Disk {
     /// The one with which it does best
     Best,
-    /// Another one: through the page cache or past it, with or without a writable map (docs/arena.md)
+    /// Another one: through the page cache or past it, with or without a writable map (docs/benchmarks.md)
     Second,
 }
 

@@ -17,7 +17,7 @@ use crate::operation::KeyspaceId;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Bytes that a device moves in long requests during one round trip (75 microseconds and 1 GB/s where we
-/// measured, see docs/performance.md), less the cost of checking and copying them.
+/// measured, see docs/benchmarks.md), less the cost of checking and copying them.
 pub(crate) const BYTES_A_ROUND: u64 = 64 << 10;
 
 /// All counts are halved after this many searches.

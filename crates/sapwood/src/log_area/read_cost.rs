@@ -29,7 +29,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that a device moves in long requests while it reads one log piece by itself among many (14
-/// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/performance.md). A piece that comes with
+/// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/benchmarks.md). A piece that comes with
 /// its neighbour's request pays for its length only.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
 /// Of these, the cost of the request without its length.

@@ -2,7 +2,7 @@
 //! threads, far enough apart that no two share a cache line.
 //!
 //! A line that two processors write by turns costs each of them some 100 ns a time, and a get of a cached record takes
-//! 200 ns in all (docs/notebook.md, "Two threads that read what is in memory").
+//! 200 ns in all (research/docs/notebook.md, "Two threads that read what is in memory").
 //!
 //! Invariant: what a thread has counted is in all totals that it takes later.
 

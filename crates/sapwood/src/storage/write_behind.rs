@@ -56,7 +56,7 @@ struct Done {
 
 impl Target {
     /// With one request, which the kernel splits for the device. Several at once are slower if the file has
-    /// no blocks yet, since each waits for the others' (docs/notebook.md, "One request a buffer").
+    /// no blocks yet, since each waits for the others' (research/docs/notebook.md, "One request a buffer").
     fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
         self.volume.write(&[Write { file: self.file, offset, data: bytes }])
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// alignment.
 const PADDING: usize = 4096;
 /// What a flash device reads at once. A node within one page is read faster than one across two (86,000
-/// against 70,000 a second at depth 64 where we measured; see docs/performance.md), so a node that would lie
+/// against 70,000 a second at depth 64 where we measured; see docs/benchmarks.md), so a node that would lie
 /// across more pages than necessary begins on a page. That wastes at most a 32nd of what is written. A node
 /// that does not need its part of this leaves it to others: behind a short leaf all following leaves would
 /// lie across two pages, until their parts together suffice to begin one on a page.

@@ -35,7 +35,7 @@
 //! instead of 5, 5.2 us a page instead of 1.1). The kernel is asked for all pages of a window in one call. The
 //! leader pays some 70 us for 256 KiB, or 1,450 records: less than a tenth of what it saves. Windows grow to 1
 //! MiB, so that one commit in 5,800 pays and not one in 1,450, which together with other delays was more than one
-//! in a thousand, and so p99.9 (docs/notebook.md, "Short commits sleep seldom").
+//! in a thousand, and so p99.9 (research/docs/notebook.md, "Short commits sleep seldom").
 //!
 //! A sync makes the pages clean, and the first store into a folio makes the whole folio dirty, up to 1 MiB of
 //! zeros (psync's `mapping.rs`). With one small commit between two syncs, the second sync would write all of
