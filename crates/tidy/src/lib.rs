@@ -8,6 +8,7 @@
 pub mod crate_arrows;
 pub mod dead_files;
 pub mod folder_arrows;
+pub mod formats;
 pub mod leftovers;
 pub mod length;
 pub mod links;

@@ -46,6 +46,11 @@ fn documents_point_at_what_is_there() {
 }
 
 #[test]
+fn the_document_of_formats_says_what_the_code_says() {
+    report(&tidy::formats::check(&repository()));
+}
+
+#[test]
 fn no_machine_is_mentioned() {
     report(&tidy::places::check(&repository()));
 }

@@ -4,7 +4,7 @@
 //! edit    = section*
 //! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
 //!         | 5 keyspace root+1 height len bytes nlen name          a tree's new root (root+1 = 0: none)
-//!         | 6 number slot                                         a segment begun in a slot
+//!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
@@ -34,7 +34,7 @@ pub(crate) struct Edit {
     pub flushed_seq: Option<SeqNo>,
     pub open_segment: Option<u64>,
     pub trees: Vec<(KeyspaceId, Tree)>,
-    /// Segments begun: number and slot.
+    /// Segments begun: number and first granule.
     pub segments: Vec<(u64, u32)>,
     /// Used bytes of segments, by segment number.
     pub used: Vec<(u64, u64)>,
