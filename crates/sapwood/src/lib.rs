@@ -1,6 +1,10 @@
-//! **Sapwood**: an embedded, ordered, transactional key-value store designed for SSDs, whose many channels work
-//! in parallel.
+//! **Sapwood**: an embedded, ordered key-value store designed for SSDs, whose many channels work in parallel.
 //!
+//! This page is a guide: [a first program](#a-first-program), [reading](#reading), [writing](#writing),
+//! [durability](#durability), [snapshots](#snapshots), [limits](#limits), [tuning](#tuning), [errors](#errors),
+//! [watching it](#watching-it), [how it works](#how-it-works).
+//!
+//! # A first program
 //! ```
 //! use sapwood::{Database, Durability};
 //!
@@ -18,17 +22,168 @@
 //! batch.insert(&ships, "cutty sark", "1869");
 //! batch.durability(Durability::Immediate).commit()?;
 //!
-//! // Many keys at once: read in parallel, answered in the order asked.
-//! let some: Vec<Option<sapwood::Value>> = ships.multi_get(["fram", "titanic"])?;
-//! assert!(some[0].is_some() && some[1].is_none());
-//!
 //! for item in ships.range("a".."d") {
 //!     let (name, year) = item?;
 //!     println!("{} {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&year));
 //! }
-//! db.flush()?;
+//! db.close()?; // dropping it does the same, but cannot return an error
+//! # Ok(()) }
+//! ```
+//! A [`Database`] is a directory. A [`Keyspace`] is a named ordered map in it, with a tree of its own; keys are ordered
+//! by their bytes. Both are cheap to clone and may be used by any number of threads. One process has a database open
+//! for writing, or any number have it open [read-only](Builder::read_only).
+//!
+//! # Reading
+//! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] costs one parallel read for each level of the
+//! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("squares.db"))?;
+//! let squares = db.keyspace("squares")?;
+//! squares.ingest((0..1000u32).map(|n| (n.to_be_bytes(), (n * n).to_be_bytes())))?;
+//!
+//! let keys = [7u32, 5000, 12].map(u32::to_be_bytes);
+//! let found = squares.multi_get(keys)?; // answered in the order asked
+//! assert_eq!(found[0].as_deref(), Some(&49u32.to_be_bytes()[..]));
+//! assert!(found[1].is_none());
+//!
+//! let (last, _) = squares.range(..).next_back().expect("it has records")?;
+//! assert_eq!(&last[..], 999u32.to_be_bytes());
+//!
+//! let mut range = squares.range(100u32.to_be_bytes()..200u32.to_be_bytes());
+//! let mut sum = 0;
+//! while let Some(item) = range.next_ref() { // lends key and value: cheaper than iterating
+//!     sum += item?.1.len();
+//! }
+//! assert_eq!(sum, 100 * 4);
+//! # Ok(()) }
+//! ```
+//!
+//! # Writing
+//! A [`Batch`] changes any keyspaces of one database, and takes effect as a whole or not at all. Single
+//! [`insert`](Keyspace::insert)s and [`remove`](Keyspace::remove)s are batches of one. There are no transactions that
+//! read and write: a batch does not notice what other threads changed since something was read. Sorted records behind
+//! the last key are loaded fastest with [`Keyspace::ingest`].
+//!
+//! # Durability
+//! | [`Durability`] | when `commit` returns | process crashes | power fails |
+//! |---|---|---|---|
+//! | [`Immediate`](Durability::Immediate) (default) | on the device | survives | survives |
+//! | [`Buffered`](Durability::Buffered) | with the operating system | survives | may be lost |
+//! | [`None`](Durability::None) | in memory | may be lost | may be lost |
+//!
+//! Commits are atomic at each level. What survives is a prefix of the log: a commit that survives implies those before
+//! it in the log. Concurrent durable commits share one sync. [`Database::sync`] makes all earlier commits durable, so
+//! many commits can share one sync:
+//!
+//! ```
+//! use sapwood::Durability;
+//!
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("events.db"))?;
+//! let events = db.keyspace("events")?;
+//! for number in 0..1000u32 {
+//!     let mut batch = db.batch();
+//!     batch.insert(&events, number.to_be_bytes(), "something happened");
+//!     batch.durability(Durability::Buffered).commit()?;
+//! }
+//! db.sync()?; // all of them are on the device now
+//! # Ok(()) }
+//! ```
+//!
+//! # Snapshots
+//! A [`Snapshot`] is the whole database as of one moment, whatever is written meanwhile. It holds memory and disk space
+//! of what has been replaced since; drop it when it is no longer needed. An iterator sees the moment at which it began.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+//! let ships = db.keyspace("ships")?;
+//! ships.insert("beagle", "1820")?;
+//! let before = db.snapshot();
+//! ships.remove("beagle")?;
+//! assert!(ships.get("beagle")?.is_none());
+//! assert!(before.get(&ships, "beagle")?.is_some());
+//! # Ok(()) }
+//! ```
+//!
+//! # Limits
+//! | what | limit |
+//! |---|---|
+//! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
+//! | value | 16 MiB, a quarter of [`Builder::segment_span`], and what a batch can hold |
+//! | batch | a sixteenth of the memory budget, at least 1 MiB, at most 60 MiB |
+//! | name of a keyspace | 1 to 255 bytes, no control characters |
+//! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
+//! | memory budget | at least 4 MiB |
+//!
+//! # Tuning
+//! There is little to set, since what can be measured is not an option. In this order:
+//!
+//! 1. [`Builder::memory`]: cache, queues and all work share it. More means fewer reads, fewer bytes written for each
+//!    update, and shorter scans after updates.
+//! 2. The shape of the calls: batches in place of single changes, `multi_get` in place of `get`, the weakest
+//!    [`Durability`] that is enough.
+//! 3. [`Builder::busy_wait`]: off where processor time is dear; single reads take longer then.
+//! 4. [`Database::compact`] before a phase that only reads, or after much was removed.
+//! 5. [`Builder::background_threads`] 0 for tests that must run the same way every time.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! let db = sapwood::Database::builder()
+//!     .memory(64 << 20)
+//!     .busy_wait(false)
+//!     .open(dir.path().join("ships.db"))?;
+//! assert_eq!(db.stats().memory.budget, 64 << 20);
+//! # Ok(()) }
+//! ```
+//!
+//! # Errors
+//! Each call that can fail returns a typed [`Error`] that says what failed, where, and what to do. They differ in what
+//! comes next:
+//!
+//! | error | nothing happened? | what to do |
+//! |---|---|---|
+//! | [`KeyEmpty`](Error::KeyEmpty), [`KeyTooLong`](Error::KeyTooLong), [`ValueTooLong`](Error::ValueTooLong), [`BatchTooLarge`](Error::BatchTooLarge), [`NotSorted`](Error::NotSorted) | yes | correct the call |
+//! | [`DiskFull`](Error::DiskFull), [`Exhausted`](Error::Exhausted) | yes | reads go on; repeat when there is space |
+//! | [`Locked`](Error::Locked) | yes | [`Builder::wait_for_lock`], or try later |
+//! | [`Poisoned`](Error::Poisoned), [`Io`](Error::Io) on a write | unknown | close and open again: opening recovers |
+//! | [`Corrupt`](Error::Corrupt), [`Damaged`](Error::Damaged) | | [`Database::check`] lists all damage; restore from a backup |
+//! | [`Gone`](Error::Gone) | | the directory was removed or replaced: close, restore |
+//!
+//! ```
+//! use sapwood::Error;
+//!
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let path = dir.path().join("ships.db");
+//! let db = sapwood::Database::open(&path)?;
+//! match sapwood::Database::open(&path) {
+//!     Err(Error::Locked { holder, .. }) => println!("in use by {holder}"),
+//!     other => panic!("it is open already: {other:?}"),
+//! }
+//! let ships = db.keyspace("ships")?;
+//! assert!(matches!(ships.insert("", "1820"), Err(Error::KeyEmpty)));
+//! # Ok(()) }
+//! ```
+//!
+//! # Watching it
+//! [`Database::stats`] has counters and sizes, as a table and for programs. Events go to `tracing`; with the target
+//! `sapwood::flush` at level DEBUG each flush is one event. [`Database::check`] reads and verifies everything.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+//! db.keyspace("ships")?.insert("fram", "1892")?;
+//! db.flush()?; // from the log to the trees; commits do not need it to be durable
 //! println!("{}", db.stats());
-//! db.check()?;
+//! assert_eq!(db.check()?.records, 1);
 //! # Ok(()) }
 //! ```
 //!
@@ -36,7 +191,8 @@
 //! A commit goes to a write-ahead log and to an operation queue (OPQ) in memory. A full queue is applied to
 //! B+-trees as one sorted batch (bupdate). Nodes are only ever appended to the data, in large writes; a mapping
 //! table holds the address of each node. A search for many keys descends level by level, with one parallel read
-//! per level (MPSearch). Range scans read ahead in parallel.
+//! per level (MPSearch). Range scans read ahead in parallel. The repository's `docs/concepts.md` has pictures and a
+//! glossary, `docs/operations.md` what to know when running a database.
 
 mod background;
 mod bytecode;
