@@ -3,8 +3,8 @@
 use crate::tokens;
 use crate::{Tree, Violation};
 
-/// Folders and files that may hold it. The queue's map: half the memory an entry of the best one without (research/docs/notebook.md);
-/// the frames of nodes: a fifth less resident memory under many threads (research/docs/design.md); the tests of both run under Miri. The arena's adapter to LMDB: its bindings call opening a memory map unsafe.
+/// Folders and files that may hold it. The queue's map: half the memory an entry of the best one without (docs/adr/0015-opq-tree.md);
+/// the frames of nodes: a fifth less resident memory under many threads (docs/adr/0019-own-memory.md); the tests of both run under Miri. The arena's adapter to LMDB: its bindings call opening a memory map unsafe.
 const ALLOWED: &[&str] = &[
     "crates/psync/src/",
     "crates/sapwood/src/opq/map",

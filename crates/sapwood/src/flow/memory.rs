@@ -21,7 +21,7 @@
 //! The log of buffered commits lies in the page cache until the operating system writes it. If the queue comes
 //! to the trees first, the log is removed and never written at all. But where total memory is limited, as in a
 //! container, and short, the system writes the log to reclaim its pages. So these pages count towards the
-//! budget: they had been a fifth of all that updates wrote. (research/docs/design.md)
+//! budget: they had been a fifth of all that updates wrote. (docs/adr/0018-memory-budget.md)
 //!
 //! Work needs two kinds of memory. It takes and returns nodes again and again, as the cache does, and both use
 //! the same frames: work reads into the frames that the cache has given up. Everything else (buffers, and lists

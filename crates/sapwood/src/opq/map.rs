@@ -14,7 +14,7 @@
 //! in the cache, and the entry is appended to the leaf without looking at what is there. Entries are sorted
 //! only for ordered reads, and when a full leaf is split. (The operation queue of the PIO B-tree is also sorted
 //! late, but as a whole. The skip list that was here before waited for ten to fifteen lines; see
-//! research/docs/notebook.md.)
+//! docs/adr/0015-opq-tree.md.)
 //!
 //! Invariants:
 //! 1. Leaves have adjacent ranges: each holds exactly the entries from its own start (`low`) up to the start of

@@ -4,7 +4,7 @@
 //! the log areas. An allocator keeps an arena for each thread, and hands the arenas of threads that have ended
 //! to those that begin. If many short-lived threads build tables, each leaves some of them in another arena,
 //! and none of these arenas can be given back: with tables of 21 MiB, glibc's arenas were 124 MiB. If the same
-//! thread builds all that are long, they are 44. (research/docs/notebook.md, "Tables are built by one thread")
+//! thread builds all that are long, they are 44. (docs/adr/0019-own-memory.md)
 //!
 //! Invariants:
 //! 1. Whoever waits for work sleeps, and does no other work meanwhile: it may hold locks. (A pool whose waiting
