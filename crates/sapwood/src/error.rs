@@ -9,6 +9,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call failed.
 ///
 /// Cloning an error is cheap: one failed write is reported to a whole group of commits.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use sapwood::Error;
+///
+/// match ships.insert("fram", "1892") {
+///     Ok(()) => {}
+///     Err(full @ Error::DiskFull(_)) => eprintln!("{full}: nothing happened, try again later"),
+///     Err(poisoned @ Error::Poisoned { .. }) => eprintln!("{poisoned}: close the database and open it again"),
+///     Err(other) => return Err(other),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

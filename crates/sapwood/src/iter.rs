@@ -43,6 +43,21 @@ const LENT_FROM: usize = 2048;
 /// budget. If all together hold more than a 32nd of the budget, one that has hardly been used keeps only its place, and
 /// its next step begins with a search; beyond an eighth all do. The two ends of an iterator that is used from both
 /// are excepted.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// for number in 0..10u8 {
+///     ships.insert([number], "afloat")?;
+/// }
+/// let mut range = ships.range([2]..[8]);
+/// let (first, last) = (range.next().expect("there are some")?, range.next_back().expect("there are some")?);
+/// assert_eq!((&first.0[..], &last.0[..]), (&[2][..], &[7][..])); // both ends of one range
+/// assert_eq!(range.count(), 4);
+/// # Ok(()) }
+/// ```
 #[must_use = "iterators do nothing until they are used"]
 pub struct Range {
     handle: Arc<Handle>,
@@ -178,6 +193,20 @@ impl Range {
     }
 
     /// Like [`DoubleEndedIterator::next_back`], but lends the record until the next call.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut range = ships.iter();
+    /// while let Some(record) = range.next_back_ref() {
+    ///     let (name, year) = record?;
+    ///     assert_eq!((name, year), (&b"fram"[..], &b"1892"[..]));
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[inline]
     pub fn next_back_ref(&mut self) -> Option<Result<(&[u8], &[u8])>> {
         self.lend(Direction::Down)

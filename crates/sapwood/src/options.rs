@@ -78,6 +78,14 @@ impl Builder {
 
     /// Whether to create the database if it does not exist. The default is yes. If not, opening fails with
     /// [`Error::Missing`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let opened = sapwood::Database::builder().create(false).open(dir.path().join("ships.db"));
+    /// assert!(matches!(opened, Err(sapwood::Error::Missing { .. })));
+    /// # Ok(()) }
+    /// ```
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
@@ -86,6 +94,18 @@ impl Builder {
     /// Opens the database read-only. Nothing in the directory is written, except for an empty file `LOCK` where
     /// there is none. Any number of processes can have it open this way at the same time. The log is replayed
     /// into memory.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let path = dir.path().join("ships.db");
+    /// sapwood::Database::open(&path)?.keyspace("ships")?.insert("fram", "1892")?;
+    /// let one = sapwood::Database::builder().read_only(true).open(&path)?;
+    /// let two = sapwood::Database::builder().read_only(true).open(&path)?;
+    /// assert!(two.keyspace("ships")?.contains("fram")?);
+    /// assert!(matches!(one.keyspace("ships")?.remove("fram"), Err(sapwood::Error::ReadOnly)));
+    /// # Ok(()) }
+    /// ```
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -150,6 +170,19 @@ impl Builder {
     /// not at all.
     ///
     /// The lock is tried again every few milliseconds, in no order of arrival.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use std::time::Duration;
+    ///
+    /// let path = dir.path().join("ships.db");
+    /// let first = sapwood::Database::open(&path)?;
+    /// let closer = std::thread::spawn(move || first.close());
+    /// let second = sapwood::Database::builder().wait_for_lock(Duration::from_secs(30)).open(&path)?;
+    /// closer.join().expect("it does not panic")?;
+    /// # Ok(()) }
+    /// ```
     pub fn wait_for_lock(mut self, time: Duration) -> Self {
         self.wait_for_lock = time;
         self
@@ -193,6 +226,17 @@ impl Builder {
     }
 
     /// Opens the database on any [`Volume`], for example a simulated one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use std::sync::Arc;
+    ///
+    /// let volume = Arc::new(psync::Simulated::new(1)); // in memory; can fail and lose power on order
+    /// let db = sapwood::Database::builder().background_threads(0).open_on(volume)?;
+    /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Builder::open`].

@@ -9,6 +9,21 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A picture of an open database. Counters start at 0 when it is opened; sizes are current.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// for number in 0..1000u32 {
+///     ships.insert(number.to_be_bytes(), [7; 100])?;
+/// }
+/// db.flush()?;
+/// let writes = db.stats().writes;
+/// let written = writes.log_bytes + writes.data_bytes + writes.manifest_bytes;
+/// println!("write amplification {:.2}", written as f64 / writes.change_bytes_flushed as f64);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {

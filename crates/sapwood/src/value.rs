@@ -9,6 +9,18 @@ use std::ops::Deref;
 /// A value that was got has memory of its own, if it is shorter than 4 KiB. A longer one, and what a range
 /// returns, can keep the whole node alive that it came from (mostly about 4 KiB). To keep many records of a range
 /// for a long time, copy them: `value.to_vec()`.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("fram", "1892")?;
+/// let year = ships.get("fram")?.expect("it is there");
+/// assert!(year == "1892" && year.len() == 4);
+/// let owned: Vec<u8> = year.to_vec();
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Value(pub(crate) Bytes);
 

@@ -7,6 +7,20 @@ use crate::operation::{put_insert, put_remove};
 use std::sync::Arc;
 
 /// How durable a commit is when it returns.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use sapwood::Durability;
+///
+/// let mut batch = db.batch();
+/// batch.insert(&ships, "fram", "1892");
+/// batch.durability(Durability::Buffered).commit()?; // survives the process
+/// db.sync()?; // and from now on a power failure
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
     /// In memory only. A crash of the process loses the commit, unless a commit with stronger durability, a
@@ -129,6 +143,22 @@ impl Batch {
     }
 
     /// The size of the batch in the log, in bytes.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// for number in 0..100_000u32 {
+    ///     batch.insert(&ships, number.to_be_bytes(), "afloat");
+    ///     if batch.byte_len() > 1 << 20 {
+    ///         std::mem::replace(&mut batch, db.batch()).commit()?;
+    ///     }
+    /// }
+    /// batch.commit()?;
+    /// # Ok(()) }
+    /// ```
     pub fn byte_len(&self) -> usize {
         self.body.len() + self.left_out
     }

@@ -21,6 +21,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What a check read and found to be sound.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("fram", "1892")?;
+/// db.flush()?;
+/// let checked = db.check()?;
+/// assert_eq!((checked.records, checked.leaves), (1, 1));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Checked {

@@ -23,6 +23,24 @@ use std::thread::JoinHandle;
 /// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: in the
 /// child, calls return [`Error::Forked`], and dropping its copy does nothing. (The child's copies of the
 /// descriptors keep the lock if the parent ends without closing the database.)
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// let writers: Vec<_> = (0..4u8)
+///     .map(|number| {
+///         let db = db.clone();
+///         std::thread::spawn(move || db.keyspace("ships")?.insert([number], "afloat"))
+///     })
+///     .collect();
+/// for writer in writers {
+///     writer.join().expect("it does not panic")?;
+/// }
+/// assert_eq!(db.keyspaces(), ["ships"]);
+/// assert_eq!(db.keyspace("ships")?.iter().count(), 4);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Database {
     pub(crate) handle: Arc<Handle>,
@@ -73,6 +91,16 @@ impl Database {
     /// Returns the keyspace `name`, and creates it if it does not exist. Names have 1 to 255 bytes and no
     /// control characters. To create many, use [`Database::create_keyspaces`], or several threads.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
+    /// assert_eq!(ships.name(), "ships");
+    /// assert!(matches!(db.keyspace(""), Err(sapwood::Error::BadName { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::BadName`](crate::Error::BadName); [`Error::NoKeyspace`](crate::Error::NoKeyspace) if the keyspace does
     /// not exist and the database is open read-only; I/O errors.
@@ -107,6 +135,15 @@ impl Database {
     }
 
     /// The names of all keyspaces, sorted.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// db.create_keyspaces(["ships", "harbours"])?;
+    /// assert_eq!(db.keyspaces(), ["harbours", "ships"]);
+    /// # Ok(()) }
+    /// ```
     pub fn keyspaces(&self) -> Vec<String> {
         let state = self.handle.engine.state.load_full();
         let mut names: Vec<_> = state.version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
@@ -115,12 +152,35 @@ impl Database {
     }
 
     /// Creates an empty batch.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let (ships, log) = (db.keyspace("ships")?, db.keyspace("log")?);
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892").insert(&log, "1", "fram was launched");
+    /// batch.commit()?; // both or neither
+    /// # Ok(()) }
+    /// ```
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.handle))
     }
 
     /// Takes a snapshot: the database as it is now. Reading from it does not block writers, nor do they block
     /// it.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let snapshot = db.snapshot();
+    /// ships.insert("fram", "1893")?;
+    /// assert_eq!(snapshot.get(&ships, "fram")?.as_deref(), Some(&b"1892"[..]));
+    /// # Ok(()) }
+    /// ```
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
     }
@@ -129,6 +189,17 @@ impl Database {
     ///
     /// Commits do not need this to be durable ([`sync`](Self::sync) is enough). A flush makes the next open
     /// faster and frees the space of the log.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// db.flush()?;
+    /// assert_eq!(db.stats().writes.changes_queued, 0);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
@@ -142,6 +213,18 @@ impl Database {
     /// rewrites the leaves of every block that has a log area, so it is too expensive for routine use. Other
     /// threads can read and write meanwhile.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.remove("fram")?;
+    /// db.compact()?;
+    /// assert_eq!(db.stats().space.logged_changes, 0);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::flush`].
     pub fn compact(&self) -> Result<()> {
@@ -151,6 +234,18 @@ impl Database {
 
     /// Makes all commits so far durable, including those with a weaker [`Durability`](crate::Durability).
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892");
+    /// batch.durability(sapwood::Durability::None).commit()?;
+    /// db.sync()?; // on the device now
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::flush`].
     pub fn sync(&self) -> Result<()> {
@@ -158,12 +253,38 @@ impl Database {
     }
 
     /// Counters, and memory and disk use.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let stats = db.stats();
+    /// println!("{stats}"); // a table for people
+    /// assert_eq!(stats.writes.changes_queued, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn stats(&self) -> Stats {
         self.handle.engine.stats()
     }
 
     /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile. Log
     /// files that are no longer needed stay until it ends.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// match db.check() {
+    ///     Ok(checked) => println!("{checked}"),
+    ///     Err(sapwood::Error::Damaged { damage }) => damage.iter().for_each(|place| eprintln!("{place}")),
+    ///     Err(other) => return Err(other),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Damaged`], which lists the damage found; I/O errors.
@@ -174,6 +295,18 @@ impl Database {
 
     /// Makes all commits durable, and closes the database for all clones: what they would write, and read from the
     /// device, is refused from then on. Dropping the last handle does the same, but cannot return an error.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let reader = db.clone();
+    /// ships.insert("fram", "1892")?;
+    /// db.close()?;
+    /// assert!(matches!(reader.keyspace("new"), Err(sapwood::Error::Closed)));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Database::sync`].

@@ -7,6 +7,22 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 ///
 /// (Not the standard library's `RangeBounds`: a pair of bounds of references has two of these, so that the compiler
 /// would ask which.)
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use std::ops::Bound;
+///
+/// for number in 0..10u8 {
+///     ships.insert([number], "afloat")?;
+/// }
+/// assert_eq!(ships.range([3]..=[5]).count(), 3);
+/// assert_eq!(ships.range(..).count(), 10);
+/// assert_eq!(ships.range((Bound::Excluded([3]), Bound::Unbounded)).count(), 6); // behind a key
+/// # Ok(()) }
+/// ```
 pub trait KeyBounds {
     /// The first key, or what the first key comes after.
     fn start(&self) -> Bound<&[u8]>;

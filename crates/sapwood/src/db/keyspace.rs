@@ -33,6 +33,15 @@ impl Keyspace {
     }
 
     /// The keyspace's name.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// assert_eq!(ships.name(), "ships");
+    /// # Ok(()) }
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -44,6 +53,16 @@ impl Keyspace {
     /// Sets `key` to `value`, durably ([`Durability::Immediate`](crate::Durability)). To write many records,
     /// use a [`Batch`]: it needs only one sync.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.insert([0x66, 0xff], vec![0; 1000])?; // any bytes
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Batch::commit`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
@@ -53,6 +72,17 @@ impl Keyspace {
     }
 
     /// Removes `key` durably. Succeeds if the key does not exist.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.remove("fram")?;
+    /// assert!(ships.get("fram")?.is_none());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Batch::commit`].
@@ -99,6 +129,17 @@ impl Keyspace {
     /// Returns the value of `key`. Needs one read from the device at most if the inner nodes are cached; now and then
     /// another one, where a log piece was taken to have the key and has not.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert_eq!(ships.get("fram")?.as_deref(), Some(&b"1892"[..]));
+    /// assert!(ships.get("titanic")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
     /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
@@ -109,6 +150,16 @@ impl Keyspace {
     }
 
     /// Whether `key` has a value.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert!(ships.contains("fram")? && !ships.contains("titanic")?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -121,6 +172,19 @@ impl Keyspace {
     /// The keys descend the tree together, and each level is read with parallel requests (MPSearch). On an SSD
     /// this is several times faster than one `get` per key.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("beagle", "1820")?;
+    /// ships.insert("fram", "1892")?;
+    /// let found = ships.multi_get(["fram", "titanic", "beagle"])?;
+    /// let found: Vec<_> = found.iter().map(|value| value.as_deref()).collect();
+    /// assert_eq!(found, [Some(&b"1892"[..]), None, Some(&b"1820"[..])]);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
@@ -129,21 +193,74 @@ impl Keyspace {
 
     /// The records whose keys lie within `bounds`, in key order, all as of the same moment. Use `.rev()` for
     /// descending order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// for name in ["beagle", "cutty sark", "fram"] {
+    ///     ships.insert(name, "afloat")?;
+    /// }
+    /// let upward: Vec<_> = ships.range("c"..).collect::<sapwood::Result<_>>()?;
+    /// assert!(upward[0].0 == "cutty sark" && upward[1].0 == "fram");
+    /// let (last, _) = ships.range(.."f").rev().next().expect("there are some")?;
+    /// assert!(last == "cutty sark");
+    /// # Ok(()) }
+    /// ```
     pub fn range(&self, bounds: impl KeyBounds) -> Range {
         self.snapshot().range(self, bounds)
     }
 
     /// The records whose keys start with `prefix`, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// for name in ["fram", "france", "gorch fock"] {
+    ///     ships.insert(name, "afloat")?;
+    /// }
+    /// assert_eq!(ships.prefix("fra").count(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.snapshot().prefix(self, prefix)
     }
 
     /// All records, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// for item in ships.iter() {
+    ///     let (name, year) = item?; // an error of the device comes here
+    ///     println!("{name:?} {year:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn iter(&self) -> Range {
         self.snapshot().iter(self)
     }
 
     /// The record with the smallest key, or `None` if the keyspace is empty.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// assert!(ships.first()?.is_none());
+    /// ships.insert("fram", "1892")?;
+    /// ships.insert("beagle", "1820")?;
+    /// let (name, year) = ships.first()?.expect("there are some");
+    /// assert!(name == "beagle" && year == "1820");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -152,6 +269,18 @@ impl Keyspace {
     }
 
     /// The record with the largest key, or `None` if the keyspace is empty.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.insert("beagle", "1820")?;
+    /// let (name, _) = ships.last()?.expect("there are some");
+    /// assert!(name == "fram");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -165,6 +294,17 @@ impl Keyspace {
     /// Otherwise a sample of the waiting changes is looked up, with a few hundred reads that go to the device together,
     /// to find how many of them insert or remove a record; so it takes as long as a
     /// [`Keyspace::multi_get`] of some hundred keys. The error is a few percent of the waiting changes.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// ships.insert("fram", "1893")?;
+    /// assert_eq!(ships.len_estimate(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn len_estimate(&self) -> u64 {
         self.handle.engine.len_estimate(self.id)
     }

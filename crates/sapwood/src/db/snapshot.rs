@@ -26,6 +26,18 @@ use std::sync::Arc;
 /// later queues; the disk space of nodes that have since been replaced; and the tables that lead to them. If
 /// everything is written anew meanwhile, those take as much memory as the database's own, beyond its budget. Drop it
 /// when it is no longer needed.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("fram", "1892")?;
+/// let snapshot = db.snapshot();
+/// ships.insert("beagle", "1820")?;
+/// assert_eq!((snapshot.iter(&ships).count(), ships.iter().count()), (1, 2));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
