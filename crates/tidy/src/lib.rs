@@ -7,6 +7,7 @@
 
 pub mod crate_arrows;
 pub mod dead_files;
+pub mod decisions;
 pub mod folder_arrows;
 pub mod formats;
 pub mod leftovers;

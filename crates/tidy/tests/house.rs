@@ -51,6 +51,11 @@ fn the_document_of_formats_says_what_the_code_says() {
 }
 
 #[test]
+fn decision_records_have_one_form() {
+    report(&tidy::decisions::check(&repository()));
+}
+
+#[test]
 fn no_machine_is_mentioned() {
     report(&tidy::places::check(&repository()));
 }
