@@ -3,5 +3,6 @@
 pub(crate) mod device_times;
 pub mod equations;
 pub mod level_table;
+pub(crate) mod measure;
 pub(crate) mod residence;
 pub mod tuning;

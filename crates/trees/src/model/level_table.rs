@@ -81,7 +81,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    fn of(load: &Load, search: f64, update: f64) -> Self {
+    pub(crate) fn of(load: &Load, search: f64, update: f64) -> Self {
         Self { search, update, mixed: load.updates * update + (1.0 - load.updates) * search }
     }
 }
@@ -110,6 +110,13 @@ pub fn btree(times: &DeviceTimes, load: &Load, page_len: usize) -> Cost {
     // And now and then a leaf is divided: two more pages, the new leaf and its parent.
     let split = 2.0 * page.write / (per_leaf / 2.0);
     Cost::of(load, search, search + written + split)
+}
+
+/// The share of each of these levels, told as nodes of a page from the top down, that an LRU pool of so many pages holds under
+/// uniform searches of one node a level.
+pub fn held_by_lru(nodes: &[f64], pages: f64) -> Vec<f64> {
+    let level = |nodes: &f64| Population { nodes: nodes.max(1.0), pages: 1.0 };
+    searches_alone(Eviction::Lru, &nodes.iter().map(level).collect::<Vec<_>>(), pages)
 }
 
 /// How long `requests` take that go out in sets of at most PioMax: `alone` is the time of one, `share` that of one in a

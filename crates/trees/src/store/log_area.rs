@@ -155,6 +155,13 @@ impl LogArea {
         (0..self.units.len()).filter(speaks).collect()
     }
 
+    /// All units that lie with one of `units` in the same group of `pages` flash pages of the block.
+    pub fn beside(&self, units: &[usize], pages: u32) -> Vec<usize> {
+        let group = |unit: usize| self.place(unit).0 / pages.max(1);
+        let groups: Vec<u32> = units.iter().map(|unit| group(*unit)).collect();
+        (0..self.units.len()).filter(|unit| groups.contains(&group(*unit))).collect()
+    }
+
     /// Where a unit is: a page of the block, and which part of it.
     pub fn place(&self, unit: usize) -> (u32, u32) {
         let at = self.units[unit].at;
@@ -187,5 +194,9 @@ mod tests {
         assert_eq!(area.relevant(Some(&needed)), [0, 1, 2, 4, 5]);
         assert_eq!(area.relevant(None), [0, 1, 2, 3, 4, 5]);
         assert_eq!(area.place(5), (7, 0));
+        // Pages 4 and 5 are a log page, 6 and 7 the next.
+        assert_eq!(area.beside(&[0], 2), [0, 1, 2, 3]);
+        assert_eq!(area.beside(&[5], 2), [4, 5]);
+        assert!(area.beside(&[], 2).is_empty());
     }
 }

@@ -3,7 +3,7 @@
 //! fences from each to the next. Updates go to the head tree; what grows too large is merged into the run below.
 //!
 //! ```text
-//! page/run_page, store/extents (fresh space, one anchor for all runs), log/unit_log (optional, for the head tree)
+//! page/run_page, buffer/frames (optional, a pool for pages of runs), store/extents (fresh space, one anchor for all runs), log/unit_log (optional, for the head tree)
 //! fd_tree/{run, merge, find, check}
 //! ```
 //!
@@ -16,14 +16,16 @@ mod find;
 mod merge;
 mod run;
 
+use crate::buffer::frames::{Eviction, Frames};
 use crate::index::{Checked, Contract, Index};
 use crate::log::unit_log::UnitLog;
-use crate::page::run_page::{Entry, entries_max};
+use crate::page::run_page::{Entry, RunPage, entries_max};
 use crate::page::{Change, Key, Value};
 use crate::store::anchor::{Owner, words_max};
 use crate::store::extents::{ExtentFile, NUMBER_MAX};
 use crate::update::in_order::{InOrder, check_fill};
 use crate::{Counters, Error, PageUse, Result};
+use parking_lot::Mutex;
 use psync::Volume;
 use run::{Run, RunReader, RunWriter};
 use std::collections::BTreeMap;
@@ -61,6 +63,9 @@ pub struct FdTreeOptions {
     pub ratio: usize,
     /// f: most entries of a page, 4 or more, if less than it holds: for tests.
     pub entries_max: Option<usize>,
+    /// Pages of runs that an LRU pool in memory holds for single searches and range searches; 0 for none. Merges and
+    /// [`Index::search_many`] pass it by.
+    pub frames: usize,
     /// PioMax for [`Index::search_many`], and pages that a range search reads ahead; 1 for neither, as the published one.
     pub pio_max: usize,
     /// Whether the head tree is logged.
@@ -69,7 +74,15 @@ pub struct FdTreeOptions {
 
 impl Default for FdTreeOptions {
     fn default() -> Self {
-        Self { page_len: 4096, head_pages: 64, ratio: 125, entries_max: None, pio_max: 1, log: HeadLog::Off }
+        Self {
+            page_len: 4096,
+            head_pages: 64,
+            ratio: 125,
+            entries_max: None,
+            frames: 0,
+            pio_max: 1,
+            log: HeadLog::Off,
+        }
     }
 }
 
@@ -109,6 +122,12 @@ pub struct FdTreeDetails {
     pub log_blocks: u64,
 }
 
+/// Pages of runs in memory, by the run's number and the page in it.
+struct Pool {
+    frames: Frames<(u64, u64), Arc<RunPage>>,
+    hits: u64,
+}
+
 /// See the module.
 pub struct FdTree {
     file: ExtentFile,
@@ -119,6 +138,7 @@ pub struct FdTree {
     ratio: u64,
     pio_max: usize,
     merge_pages: usize,
+    pool: Mutex<Pool>,
     head: BTreeMap<Key, Change>,
     /// First keys of the pages of the first run; the first is 0.
     fences: Vec<Key>,
@@ -180,6 +200,7 @@ impl FdTree {
             ratio: options.ratio as u64,
             pio_max: options.pio_max.max(1),
             merge_pages: MERGE_PAGES,
+            pool: Mutex::new(Pool { frames: Frames::new(Eviction::Lru, options.frames), hits: 0 }),
             head: BTreeMap::new(),
             fences: Vec::new(),
             runs: Vec::new(),
@@ -355,11 +376,16 @@ impl Index for FdTree {
     fn stats(&self) -> Counters {
         let (log_bytes, log_waits) = self.log.as_ref().map_or((0, 0), UnitLog::bytes);
         let pages = self.file.counters();
+        let pool = self.pool.lock();
+        let pooled = (pool.frames.len() * self.file.page_len()) as u64;
         Counters {
+            hits: pool.hits,
             merges: self.details.merges,
             flushes: self.details.cascades,
             height: self.runs.len() as u32 + 1,
-            memory: (self.head.len() * size_of::<(Key, Change)>() + 8 * self.fences.len()) as u64 + log_waits,
+            memory: (self.head.len() * size_of::<(Key, Change)>() + 8 * self.fences.len()) as u64
+                + log_waits
+                + pooled,
             space: pages.space + log_bytes,
             ..pages
         }

@@ -8,7 +8,7 @@ use crate::page::{Key, NodeId, Value};
 use crate::store::collected::Collected;
 use crate::update::bulk_load::{bulk_load, for_each_chunk, share};
 use crate::update::check_blocks::check_blocks;
-pub use crate::update::logged_nodes::LogDetails;
+pub use crate::update::logged_nodes::{LogDetails, LogReads};
 use crate::update::logged_nodes::{LoggedNodes, LoggedOptions, Scheme};
 use crate::update::logged_tree;
 use crate::update::rejoin::rejoin;
@@ -18,15 +18,6 @@ use flash::RawFlash;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// What is read of a block's log with a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogReads {
-    /// All pages that hold anything, as the d-IPL paper implies.
-    All,
-    /// Those that speak of the node or of its sources: memory knows which they are.
-    Relevant,
-}
 
 /// When an update is on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +113,7 @@ impl<S: Scheme> InPageLogging<S> {
             records: options.records_max,
             frames: options.frames,
             parts: options.units_per_page,
-            read_all: options.log_reads == LogReads::All,
+            log_reads: options.log_reads,
         };
         let nodes = LoggedNodes::new(flash, &logged)?;
         let state = State { nodes, events: Events::default(), flushes: 0, failed: false };

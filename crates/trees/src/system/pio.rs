@@ -26,6 +26,8 @@ pub(crate) mod transaction;
 use crate::buffer::frames::Eviction;
 use crate::buffer::write_through::WriteThrough;
 use crate::index::{Checked, Contract, Index};
+use crate::model::device_times::DeviceTimes;
+use crate::model::level_table::Load;
 use crate::page::NodeId;
 use crate::page::leaf_segments::{Entry, Op, Segment};
 use crate::page::node::{Inner, Node};
@@ -49,6 +51,11 @@ use transaction::OpenTransactions;
 
 const INNER: &str = "pio-inner";
 const LEAVES: &str = "pio-leaves";
+/// Bytes of device that a record takes, for the file in which [`PioTree::create_tuned`] measures: 16, in leaves filled to about
+/// half.
+const RECORD_SPACE: u64 = 32;
+/// Bytes of that file, at most: large beside the caches of drives, and written within seconds.
+const MEASURED_MAX: u64 = 1 << 30;
 
 /// Where a tree stands, as the superblock and the log's flush records say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -125,6 +132,39 @@ impl PioTree {
             options: options.clone(),
             volume,
         })
+    }
+
+    /// Makes an empty tree that is tuned for a load on this device (VLDB 2011, section 3.6): measures the device by the wall
+    /// clock, and asks the cost model. Takes seconds. For a device with a clock of its own see [`DeviceTimes::measure`] and
+    /// [`PioOptions::tuned`].
+    ///
+    /// ```
+    /// use trees::{Index, Load, PioTree};
+    /// let dir = tempfile::tempdir()?;
+    /// let volume = std::sync::Arc::new(psync::Disk::open(dir.path(), psync::DiskOptions::default())?);
+    /// let load = Load { records: 1e5, memory: 1e5, updates: 0.5, ..Load::default() };
+    /// let mut tree = PioTree::create_tuned(volume, &load)?;
+    /// tree.insert(7, 49)?;
+    /// assert_eq!(tree.search(7)?, Some(49));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`DeviceTimes::measure`], [`PioOptions::tuned`] and [`Index::create`].
+    pub fn create_tuned(volume: Arc<dyn Volume>, load: &Load) -> Result<Self> {
+        load.validate()?;
+        let len = (load.records as u64).saturating_mul(RECORD_SPACE).clamp(1, MEASURED_MAX);
+        let times = DeviceTimes::measure(&*volume, len, load.pio_max as usize, &mut |work| {
+            let began = std::time::Instant::now();
+            work()?;
+            Ok(began.elapsed().as_secs_f64() * 1e6)
+        })?;
+        Self::create(volume, &PioOptions::tuned(&times, load)?)
+    }
+
+    /// What it was built with.
+    pub fn options(&self) -> &PioOptions {
+        &self.options
     }
 
     /// Writes the leaf of an empty tree.

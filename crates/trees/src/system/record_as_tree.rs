@@ -51,6 +51,8 @@ pub struct RecordAsTreeOptions {
     pub checkpoint_every: u64,
     /// PioMax for [`Index::search_many`]; 1 searches key by key, as the published one does.
     pub pio_max: usize,
+    /// Whether each update goes down to its leaf before it waits, as BFTL's do; the paper does not tell.
+    pub descends: bool,
 }
 
 impl Default for RecordAsTreeOptions {
@@ -64,6 +66,7 @@ impl Default for RecordAsTreeOptions {
             threshold: 0.3,
             checkpoint_every: 256,
             pio_max: 1,
+            descends: false,
         }
     }
 }
@@ -75,6 +78,7 @@ pub struct RecordAsTree {
     waiting: BTreeMap<Key, Change>,
     records: usize,
     pio_max: usize,
+    descends: bool,
     events: Events,
     flushes: u64,
 }
@@ -94,6 +98,7 @@ impl RecordAsTree {
             waiting: BTreeMap::new(),
             records: options.records,
             pio_max: options.pio_max.max(1),
+            descends: options.descends,
             events: Events::default(),
             flushes: 0,
         }
@@ -104,6 +109,9 @@ impl RecordAsTree {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        if self.descends {
+            single::search(&self.nodes, key)?;
+        }
         self.waiting.insert(key, change);
         if self.waiting.len() > self.records { self.bring_all() } else { Ok(()) }
     }

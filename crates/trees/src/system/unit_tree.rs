@@ -53,11 +53,21 @@ pub struct UnitTreeOptions<V> {
     pub pio_max: usize,
     /// Whose updates are committed when the buffer is full.
     pub policy: V,
+    /// Whether each update goes down to its leaf before it waits, as BFTL's do; the papers do not tell.
+    pub descends: bool,
 }
 
 impl<V: Default> Default for UnitTreeOptions<V> {
     fn default() -> Self {
-        Self { page_len: 4096, units: 1024, frames: 0, keys_max: None, pio_max: 1, policy: V::default() }
+        Self {
+            page_len: 4096,
+            units: 1024,
+            frames: 0,
+            keys_max: None,
+            pio_max: 1,
+            policy: V::default(),
+            descends: false,
+        }
     }
 }
 
@@ -81,6 +91,7 @@ pub struct UnitTree<V> {
     nodes: LruPool,
     buffer: UnitBuffer,
     pio_max: usize,
+    descends: bool,
     events: Events,
     details: UnitBufferDetails,
     choice: PhantomData<V>,
@@ -93,6 +104,7 @@ impl<V: VictimChoice> UnitTree<V> {
             nodes: LruPool::new(store, shape, options.frames),
             buffer: UnitBuffer::new(options.policy.victim(), options.units)?,
             pio_max: options.pio_max.max(1),
+            descends: options.descends,
             events: Events::default(),
             details: UnitBufferDetails::default(),
             choice: PhantomData,
@@ -100,6 +112,9 @@ impl<V: VictimChoice> UnitTree<V> {
     }
 
     fn change(&mut self, key: Key, change: Change) -> Result<()> {
+        if self.descends {
+            single::search(&self.nodes, key)?;
+        }
         let mut range = None;
         if self.buffer.asks_for_range(key) {
             self.details.groups_opened += 1;

@@ -107,6 +107,18 @@ pub struct LogDetails {
     pub moved_pages: u64,
 }
 
+/// What is read of a block's log with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogReads {
+    /// All pages that hold anything, as the d-IPL paper implies.
+    All,
+    /// Those that speak of the node or of its sources: memory knows which they are.
+    Relevant,
+    /// As IPL reads: of the log, which is counted in pages as long as a node, each whole page that has a record of the node or of
+    /// its sources.
+    LogPages,
+}
+
 /// What a system is built with, as this module needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedOptions {
@@ -115,7 +127,7 @@ pub(crate) struct LoggedOptions {
     pub records: usize,
     pub frames: usize,
     pub parts: u32,
-    pub read_all: bool,
+    pub log_reads: LogReads,
 }
 
 /// See the module.
@@ -133,7 +145,7 @@ pub(crate) struct LoggedNodes<S> {
     /// Of the last group of blocks.
     pub epoch: u64,
     pub hits: u64,
-    read_all: bool,
+    log_reads: LogReads,
     scheme: PhantomData<fn() -> S>,
 }
 
@@ -154,7 +166,7 @@ impl<S: Scheme> LoggedNodes<S> {
             sequence: 1,
             epoch: 0,
             hits: 0,
-            read_all: options.read_all,
+            log_reads: options.log_reads,
             scheme: PhantomData,
         })
     }
@@ -203,7 +215,13 @@ impl<S: Scheme> LoggedNodes<S> {
     fn load_slots(&self, number: u32, slots: &[u8]) -> Result<Nodes> {
         let block = self.directory.block(number)?;
         let needed = block.log.needed(slots);
-        let units = block.log.relevant(if self.read_all { None } else { Some(&needed) });
+        let units = match self.log_reads {
+            LogReads::All => block.log.relevant(None),
+            LogReads::Relevant => block.log.relevant(Some(&needed)),
+            LogReads::LogPages => {
+                block.log.beside(&block.log.relevant(Some(&needed)), self.blocks.layout.node_pages)
+            }
+        };
         let mut pages: Vec<u32> = units.iter().map(|unit| block.log.place(*unit).0).collect();
         pages.dedup();
         let ids: Vec<(u8, NodeId)> =

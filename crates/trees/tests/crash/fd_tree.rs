@@ -11,6 +11,7 @@ fn options() -> [FdTreeOptions; 3] {
         head_pages: 3,
         ratio: 2,
         entries_max: Some(5),
+        frames: 0,
         pio_max: 4,
         log,
     })

@@ -13,13 +13,21 @@ fn options() -> [FdTreeOptions; 4] {
         head_pages: 2,
         ratio: 2,
         entries_max: Some(4),
+        frames: 0,
         pio_max: 3,
         log: HeadLog::Off,
     };
     [
         tiny.clone(),
         FdTreeOptions { head_pages: 8, ratio: 4, entries_max: Some(9), pio_max: 1, ..tiny.clone() },
-        FdTreeOptions { head_pages: 4, ratio: 14, entries_max: None, log: HeadLog::AtFlush, ..tiny },
+        FdTreeOptions {
+            head_pages: 4,
+            ratio: 14,
+            entries_max: None,
+            frames: 5,
+            log: HeadLog::AtFlush,
+            ..tiny
+        },
         FdTreeOptions { head_pages: 2, pio_max: 64, log: HeadLog::EachOperation, ..FdTreeOptions::default() },
     ]
 }
@@ -70,6 +78,25 @@ fn merges_by_the_page_make_the_same_tree_with_more_requests() {
     let (many, one) = (of(64), of(1));
     assert_eq!((&many.0, many.1), (&one.0, one.1));
     assert!(one.2 > many.2, "{} and {}", one.2, many.2);
+}
+
+/// With a pool that holds all pages a second search reads nothing; with fewer frames no more pages are held than there are.
+#[test]
+fn a_pool_holds_pages_of_runs_for_searches() {
+    let of = |frames| {
+        let options = FdTreeOptions { frames, ..options()[0].clone() };
+        let tree = grown(&options, 400);
+        let search = || (0..200u64).for_each(|key| _ = tree.search(key << 32).expect("done"));
+        search();
+        let (before, hits) = (tree.stats().pages_read, tree.stats().hits);
+        search();
+        (tree.stats().pages_read - before, tree.stats().hits - hits)
+    };
+    let (none, some, all) = (of(0), of(6), of(1 << 20));
+    assert_eq!(none.1, 0);
+    assert!(some.0 < none.0 && some.0 > 0, "{some:?} of {none:?}");
+    assert_eq!(some.0 + some.1, none.0);
+    assert_eq!((all.0, all.1), (0, none.0));
 }
 
 /// A tree of `count` random insertions, some of them overwritten or deleted again.

@@ -15,10 +15,18 @@ fn options() -> [RecordAsTreeOptions; 4] {
         threshold: 0.3,
         checkpoint_every: 7,
         pio_max: 4,
+        descends: false,
     };
     [
         tiny.clone(),
-        RecordAsTreeOptions { records: 1, slots: 1, checkpoint_every: 0, pio_max: 1, ..tiny.clone() },
+        RecordAsTreeOptions {
+            records: 1,
+            slots: 1,
+            checkpoint_every: 0,
+            pio_max: 1,
+            descends: true,
+            ..tiny.clone()
+        },
         RecordAsTreeOptions {
             records: 200,
             slots: 64,

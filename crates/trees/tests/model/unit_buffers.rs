@@ -22,7 +22,7 @@ fn ibsf_options() -> [IbsfOptions; 4] {
     };
     [
         tiny.clone(),
-        IbsfOptions { units: 40, frames: 0, keys_max: Some(5), pio_max: 1, ..tiny.clone() },
+        IbsfOptions { units: 40, frames: 0, keys_max: Some(5), pio_max: 1, descends: true, ..tiny.clone() },
         IbsfOptions { page_len: 512, units: 300, frames: 40, keys_max: Some(9), ..tiny.clone() },
         IbsfOptions { frames: 20, pio_max: 64, ..IbsfOptions::default() },
     ]
@@ -36,6 +36,7 @@ fn lu_options() -> [LuTreeOptions; 4] {
         frames: ibsf.frames,
         keys_max: ibsf.keys_max,
         pio_max: ibsf.pio_max,
+        descends: ibsf.descends,
         policy: policies.next().expect("endless"),
     })
 }
@@ -178,4 +179,23 @@ fn foreign_and_damaged_files_are_refused() {
         image.flip_bit("lutree", page as u64 * 256 + 77, 3).unwrap();
         assert!(matches!(recover(image, &options), Err(Error::Corrupt { .. })), "page {page}");
     }
+}
+
+/// A buffer that does not ask for leaves reads nothing until it is full; one that descends reads a node a level for each update.
+#[test]
+fn an_update_that_descends_reads_its_way_down() {
+    let reads = |descends| {
+        let options = IbsfOptions { units: 1000, keys_max: Some(4), descends, ..ibsf_options()[0].clone() };
+        let records = &mut (0..200).map(|key| (2 * key, key));
+        let options = IbsfOptions { frames: 0, ..options };
+        let mut tree = Ibsf::bulk_load(simulated(), &options, 0.7, records).expect("loaded");
+        let before = tree.stats();
+        (0..50).for_each(|key| tree.insert(2 * key + 1, key).expect("done"));
+        let after = tree.stats();
+        (after.pages_read - before.pages_read, u64::from(after.height))
+    };
+    assert_eq!(reads(false).0, 0);
+    let (read, height) = reads(true);
+    assert!(height > 2);
+    assert_eq!(read, 50 * height);
 }

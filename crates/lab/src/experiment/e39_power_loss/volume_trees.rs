@@ -127,8 +127,15 @@ fn cascade(persistence: CbPersistence, placement: CbPlacement, stride: u64) -> R
 }
 
 fn fd(log: HeadLog, stride: u64) -> Result<Tally> {
-    let options =
-        FdTreeOptions { page_len: 512, head_pages: 3, ratio: 2, entries_max: Some(5), pio_max: 4, log };
+    let options = FdTreeOptions {
+        page_len: 512,
+        head_pages: 3,
+        ratio: 2,
+        entries_max: Some(5),
+        pio_max: 4,
+        log,
+        frames: 0,
+    };
     usual::<FdTree>(&options, stride)
 }
 

@@ -10,6 +10,7 @@ use crate::page::{Change, Key, Value};
 use crate::{Error, Result};
 use mpsearch::{Tree, Visit};
 use std::ops::Range;
+use std::sync::Arc;
 
 impl FdTree {
     /// The page of the first run where a key belongs.
@@ -17,10 +18,30 @@ impl FdTree {
         self.fences.partition_point(|fence| *fence <= key).saturating_sub(1) as u64
     }
 
-    fn read_page(&self, level: usize, page: u64) -> Result<RunPage> {
+    fn read_page(&self, level: usize, page: u64) -> Result<Arc<RunPage>> {
         let run = self.runs[level];
+        let mut pool = self.pool.lock();
+        if let Some(held) = pool.frames.get(&(run.number, page)).cloned() {
+            pool.hits += 1;
+            return Ok(held);
+        }
         let at = run.expect_page(&self.file, page)?;
-        run.decode(&self.file, page, &self.file.read(at..at + 1)?)
+        let read = Arc::new(run.decode(&self.file, page, &self.file.read(at..at + 1)?)?);
+        pool.frames.put((run.number, page), 0, 1, Arc::clone(&read));
+        while let Some((oldest, _)) = pool.frames.excess() {
+            pool.frames.pop(&oldest);
+        }
+        Ok(read)
+    }
+
+    /// Lets go what the pool has of runs that are gone.
+    pub(super) fn forget_old_runs(&mut self) {
+        let runs: Vec<u64> = self.runs.iter().map(|run| run.number).collect();
+        let frames = &mut self.pool.get_mut().frames;
+        let gone: Vec<_> = frames.iter().map(|(key, _)| *key).filter(|key| !runs.contains(&key.0)).collect();
+        for key in &gone {
+            frames.pop(key);
+        }
     }
 
     /// Where a key goes on from a page.
@@ -57,7 +78,7 @@ impl FdTree {
         for (level, run) in self.runs.iter().enumerate() {
             let read = self.read_page(level, page)?;
             let next = if level + 1 < self.runs.len() { self.fence(level, &read, range.start)? } else { 0 };
-            runs.push(RunReader::behind(&self.file, *run, page, read, self.pio_max));
+            runs.push(RunReader::behind(&self.file, *run, page, RunPage::clone(&read), self.pio_max));
             page = next;
         }
         // Of every source the next change, the newest source first.

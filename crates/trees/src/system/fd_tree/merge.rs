@@ -72,6 +72,7 @@ impl FdTree {
         self.fence_above(covered, firsts)?;
         self.head.clear();
         self.save()?;
+        self.forget_old_runs();
         let after = self.file.counters();
         self.details.cascades += 1;
         self.details.merge_pages_read += after.pages_read - before.pages_read;
