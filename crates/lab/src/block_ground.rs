@@ -15,7 +15,7 @@ use psync::Volume;
 use std::sync::Arc;
 use trees::{
     BTree, BTreeOptions, CbPlacement, CbTree, CbTreeOptions, Ibsf, IbsfOptions, Index, LuTree, LuTreeOptions,
-    RecordAsTree, RecordAsTreeOptions,
+    RecordAsTree, RecordAsTreeOptions, Sequential,
 };
 
 /// Entries of a node.
@@ -37,10 +37,21 @@ pub(crate) enum System {
     Ibsf,
     AsTree,
     Cb,
+    /// Those whose insertions go down to their leaf before they wait.
+    LuDescends,
+    IbsfDescends,
+    AsTreeDescends,
+    /// With other meanings of "sequential".
+    CbRelaxed,
+    CbLast,
 }
 
 impl System {
     pub const PUBLISHED: [System; 5] = [System::BTree, System::Lu, System::Ibsf, System::AsTree, System::Cb];
+
+    /// Readings of what the paper does not tell.
+    pub const VARIANTS: [System; 5] =
+        [System::LuDescends, System::IbsfDescends, System::AsTreeDescends, System::CbRelaxed, System::CbLast];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -50,6 +61,11 @@ impl System {
             System::Ibsf => "IBSF",
             System::AsTree => "AS-tree",
             System::Cb => "CB-tree",
+            System::LuDescends => "by variant: LU-tree that descends",
+            System::IbsfDescends => "by variant: IBSF that descends",
+            System::AsTreeDescends => "by variant: AS-tree that descends",
+            System::CbRelaxed => "by variant: CB-tree, leaves filled in order",
+            System::CbLast => "by variant: CB-tree, every last key",
         }
     }
 }
@@ -85,6 +101,7 @@ pub(crate) fn replay<C: Clock>(
 ) -> Result<Replayed> {
     let keys_max = Some(NODE);
     let units = buffer * NODE;
+    let descends = matches!(system, System::LuDescends | System::IbsfDescends | System::AsTreeDescends);
     match system {
         System::BTree => run::<BTree, C>(
             ground,
@@ -98,26 +115,33 @@ pub(crate) fn replay<C: Clock>(
             watched,
             BTreeOptions { frames: 4, keys_max, ..BTreeOptions::default() },
         ),
-        System::Lu => run::<LuTree, C>(
+        System::Lu | System::LuDescends => run::<LuTree, C>(
             ground,
             trace,
             watched,
-            LuTreeOptions { units, keys_max, ..LuTreeOptions::default() },
+            LuTreeOptions { units, keys_max, descends, ..LuTreeOptions::default() },
         ),
-        System::Ibsf => {
-            run::<Ibsf, C>(ground, trace, watched, IbsfOptions { units, keys_max, ..IbsfOptions::default() })
+        System::Ibsf | System::IbsfDescends => {
+            let options = IbsfOptions { units, keys_max, descends, ..IbsfOptions::default() };
+            run::<Ibsf, C>(ground, trace, watched, options)
         }
-        System::AsTree => {
-            let options = RecordAsTreeOptions { records: units, keys_max, ..RecordAsTreeOptions::default() };
+        System::AsTree | System::AsTreeDescends => {
+            let options =
+                RecordAsTreeOptions { records: units, keys_max, descends, ..RecordAsTreeOptions::default() };
             run::<RecordAsTree, C>(ground, trace, watched, options)
         }
-        System::Cb => {
+        System::Cb | System::CbRelaxed | System::CbLast => {
             let placement = CbPlacement::InPlace;
+            let sequential = match system {
+                System::CbRelaxed => Sequential::Relaxed,
+                System::CbLast => Sequential::Last,
+                _ => Sequential::Strict,
+            };
             run::<CbTree, C>(
                 ground,
                 trace,
                 watched,
-                CbTreeOptions { placement, keys_max, ..CbTreeOptions::default() },
+                CbTreeOptions { placement, keys_max, sequential, ..CbTreeOptions::default() },
             )
         }
     }
@@ -162,8 +186,13 @@ pub(crate) fn replay_each<C: Clock>(
         publish(laboratory, &trace, run)?;
         for system in systems {
             laboratory.step(&format!("{}, {}", system.name(), like.name()))?;
-            let replayed = replay(&ground(run)?, *system, BUFFER, &trace, watched)?;
-            rows.push(row(&replayed, system.name(), at as f64, run));
+            let place = ground(run)?;
+            let before = place.flash_counts();
+            let replayed = replay(&place, *system, BUFFER, &trace, watched)?;
+            let mut row = row(&replayed, system.name(), at as f64, run);
+            let did = place.flash_counts().into_iter().zip(before);
+            row.counts.extend(did.map(|((name, now), (_, then))| (name.to_owned(), (now - then) as f64)));
+            rows.push(row);
         }
     }
     Ok(rows)

@@ -48,6 +48,9 @@ mod e39_power_loss;
 mod e40_channels;
 mod e41_wear;
 mod e42_tree_channels;
+mod labels;
+#[cfg(test)]
+mod mutations;
 
 use crate::chart::Chart;
 use crate::failure::{Failure, Result};
@@ -281,10 +284,12 @@ impl<S: Study> Experiment for S {
     }
 
     fn judge(&self, measured: &Measured, device: Device) -> std::result::Result<Judgement, Missing> {
-        match measured {
-            Measured::Wall(rows) => Study::judge(self, rows, device),
-            Measured::Simulated(rows) => Study::judge(self, rows, device),
-        }
+        let mut judgement = match measured {
+            Measured::Wall(rows) => Study::judge(self, rows, device)?,
+            Measured::Simulated(rows) => Study::judge(self, rows, device)?,
+        };
+        labels::apply(self.card().number, device, &mut judgement);
+        Ok(judgement)
     }
 
     fn draw(&self, measured: &Measured, device: Device) -> std::result::Result<Chart, Missing> {

@@ -25,8 +25,8 @@ use trees::{
 /// How a tree is put on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approach {
-    /// A B+-tree over FAST, 3 % log blocks.
-    Fast,
+    /// A B+-tree over FAST, with so many per cent log blocks.
+    Fast { log: u32 },
     /// A B+-tree over FMAX, one replacement block.
     Fmax,
     /// The same on less flash: the index fills it, so that replacement blocks are few.
@@ -38,28 +38,35 @@ pub(crate) enum Approach {
 }
 
 pub(crate) const FAST: &str = "B+-tree over FAST";
+pub(crate) const FAST_5: &str = "B+-tree over FAST, 5 % log blocks";
+pub(crate) const FAST_10: &str = "B+-tree over FAST, 10 % log blocks";
 pub(crate) const FMAX: &str = "B+-tree over FMAX";
 pub(crate) const FMAX_TIGHT: &str = "B+-tree over FMAX, flash nearly full";
 pub(crate) const IPL: &str = "IPL";
 pub(crate) const DIPL: &str = "d-IPL";
 pub(crate) const IPL_ALL: &str = "IPL, all logs read";
 pub(crate) const DIPL_ALL: &str = "d-IPL, all logs read";
+pub(crate) const IPL_PAGES: &str = "IPL, log pages";
+pub(crate) const DIPL_PAGES: &str = "d-IPL, log pages";
+pub(crate) const IPL_SECTORS_PAGES: &str = "IPL, sectors of 512 B, log pages";
+pub(crate) const DIPL_SECTORS_PAGES: &str = "d-IPL, sectors of 512 B, log pages";
 pub(crate) const IPL_SECTORS: &str = "IPL, sectors of 512 B";
 pub(crate) const DIPL_SECTORS: &str = "d-IPL, sectors of 512 B";
 pub(crate) const IPL_SECTORS_ALL: &str = "IPL, sectors of 512 B, all logs read";
 pub(crate) const DIPL_SECTORS_ALL: &str = "d-IPL, sectors of 512 B, all logs read";
 
 impl Approach {
+    pub const FAST: Self = Self::Fast { log: 3 };
     pub const IPL: Self = Self::Ipl { units: 1, reads: LogReads::Relevant };
     pub const DIPL: Self = Self::Dipl { units: 1, reads: LogReads::Relevant };
     pub const IPL_SECTORS: Self = Self::Ipl { units: 4, reads: LogReads::Relevant };
     pub const DIPL_SECTORS: Self = Self::Dipl { units: 4, reads: LogReads::Relevant };
 
-    /// The same, and a node is read with all of its block's log.
-    pub fn reading_all(self) -> Self {
+    /// The same, and this is read of a block's log with a node.
+    pub fn reading(self, reads: LogReads) -> Self {
         match self {
-            Self::Ipl { units, .. } => Self::Ipl { units, reads: LogReads::All },
-            Self::Dipl { units, .. } => Self::Dipl { units, reads: LogReads::All },
+            Self::Ipl { units, .. } => Self::Ipl { units, reads },
+            Self::Dipl { units, .. } => Self::Dipl { units, reads },
             other => other,
         }
     }
@@ -67,16 +74,22 @@ impl Approach {
     /// Its line's name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Fast => FAST,
+            Self::Fast { log: 5 } => FAST_5,
+            Self::Fast { log: 10 } => FAST_10,
+            Self::Fast { .. } => FAST,
             Self::Fmax => FMAX,
             Self::FmaxTight => FMAX_TIGHT,
             Self::Ipl { units: 1, reads: LogReads::Relevant } => IPL,
             Self::Ipl { units: 1, reads: LogReads::All } => IPL_ALL,
+            Self::Ipl { units: 1, .. } => IPL_PAGES,
             Self::Ipl { reads: LogReads::Relevant, .. } => IPL_SECTORS,
+            Self::Ipl { reads: LogReads::LogPages, .. } => IPL_SECTORS_PAGES,
             Self::Ipl { .. } => IPL_SECTORS_ALL,
             Self::Dipl { units: 1, reads: LogReads::Relevant } => DIPL,
             Self::Dipl { units: 1, reads: LogReads::All } => DIPL_ALL,
+            Self::Dipl { units: 1, .. } => DIPL_PAGES,
             Self::Dipl { reads: LogReads::Relevant, .. } => DIPL_SECTORS,
+            Self::Dipl { reads: LogReads::LogPages, .. } => DIPL_SECTORS_PAGES,
             Self::Dipl { .. } => DIPL_SECTORS_ALL,
         }
     }
@@ -134,12 +147,12 @@ impl Size {
                 "not told",
                 format!("slc_2007: {} blocks of 64 pages of 2 KiB, {} MiB", self.blocks, self.blocks / 8),
             ),
-            Parameter::new("log units", "not told", "a flash page of 2 KiB (512 B as a variant)"),
+            Parameter::new("log units", "not told", "a flash page of 2 KiB, and 512 B"),
             Parameter::new(
                 "translation layers",
                 "not told",
                 format!(
-                    "FAST with 3 % log blocks, FMAX with one replacement block a block; {} % over-provision, half full",
+                    "FAST with 3 % log blocks (E35: 5 and 10 % too), FMAX with one replacement block a block; {} % over-provision, half full",
                     100.0 * self.over_provision
                 ),
             ),
@@ -191,11 +204,17 @@ impl FlashTree {
         let profile = Profile { geometry, ..profile };
         let fails = |error: flash::Error| Failure::CannotRun(format!("the simulated flash: {error}"));
         let raw = || Ok::<_, Failure>(Arc::new(RawFlash::new(profile.clone(), 1).map_err(fails)?));
-        let options = FtlOptions { over_provision: size.over_provision, ..FtlOptions::default() };
-        let drive = |fast: bool| {
+        // More log blocks come from more flash that is kept for them.
+        let more = if let Approach::Fast { log } = approach {
+            f64::from(log.saturating_sub(3)) / 100.0
+        } else {
+            0.0
+        };
+        let options = FtlOptions { over_provision: size.over_provision + more, ..FtlOptions::default() };
+        let drive = |log: Option<u32>| {
             let drive = Ssd::with_ftl(profile.clone(), 1, |flash| {
-                Ok(if fast {
-                    Box::new(Fast::new(flash, options, flash::ftl::fast::LOG_BLOCKS)?) as Box<dyn flash::Ftl>
+                Ok(if let Some(log) = log {
+                    Box::new(Fast::new(flash, options, f64::from(log) / 100.0)?) as Box<dyn flash::Ftl>
                 } else {
                     Box::new(Fmax::new(flash, options, 1)?)
                 })
@@ -203,8 +222,8 @@ impl FlashTree {
             drive.map_err(fails)
         };
         let (ground, tree) = match approach {
-            Approach::Fast | Approach::Fmax | Approach::FmaxTight => {
-                let drive = drive(approach == Approach::Fast)?;
+            Approach::Fast { .. } | Approach::Fmax | Approach::FmaxTight => {
+                let drive = drive(if let Approach::Fast { log } = approach { Some(log) } else { None })?;
                 let tree = BTree::create(Arc::new(drive.clone()), &btree(frames))?;
                 (Ground::Drive(drive), Tree::B(tree))
             }
@@ -227,7 +246,7 @@ impl FlashTree {
         let Self { ground, tree, .. } = self;
         drop(tree);
         let tree = match (&ground, approach) {
-            (Ground::Drive(drive), Approach::Fast | Approach::Fmax | Approach::FmaxTight) => {
+            (Ground::Drive(drive), Approach::Fast { .. } | Approach::Fmax | Approach::FmaxTight) => {
                 Tree::B(BTree::recover(Arc::new(drive.clone()), &btree(frames))?)
             }
             (Ground::Raw(flash), Approach::Ipl { units, reads }) => {

@@ -189,12 +189,20 @@ impl Record {
         ))
     }
 
-    /// Asks the predicate again.
+    /// Asks the predicate again, and what was published.
     ///
     /// # Errors
     /// [`Failure::CannotRun`] if the record is not complete.
     pub fn judge_again(&mut self) -> Result<()> {
-        self.judgement = self.of()?.judge(&self.measured, self.device)?;
+        let experiment = self.of()?;
+        self.judgement = experiment.judge(&self.measured, self.device)?;
+        // What the paper says is not a matter of when it was read.
+        let known = experiment.parameters(self.scale, self.device);
+        for parameter in &mut self.parameters {
+            if let Some(now) = known.iter().find(|now| now.name == parameter.name) {
+                parameter.published.clone_from(&now.published);
+            }
+        }
         Ok(())
     }
 

@@ -31,29 +31,21 @@ fn chapters(records: &[Record]) -> Result<Vec<Chapter<'_>>> {
     Ok(chapters)
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Holds => "holds",
-        Outcome::Fails => "does not hold",
-        Outcome::NotApplicable => "not applicable",
-        Outcome::Reported => "reported",
-    }
-}
-
 /// Why a check is not a plain "holds", if it needs a why.
 fn cause(record: &Record, check: &Check) -> Option<&'static str> {
     let known = record.cause(&check.key);
     match check.outcome {
-        Outcome::Fails => Some(known.unwrap_or("not known yet")),
+        _ if check.needs_a_cause() => Some(known.unwrap_or("not known yet")),
         Outcome::NotApplicable => known,
-        Outcome::Holds => None,
+        Outcome::Holds | Outcome::Fails => None,
         // Where nothing at all was judged, the reader wants to know why not.
-        Outcome::Reported => known.filter(|_| record.verdict() == Verdict::NotApplicable),
+        Outcome::Reported => {
+            known.filter(|_| matches!(record.verdict(), Verdict::NotApplicable | Verdict::NotJudged))
+        }
     }
 }
 
-/// Records with each verdict: holds, does not hold, not applicable.
-fn tally(records: &[Record]) -> [usize; 3] {
-    [Verdict::Holds, Verdict::DoesNotHold, Verdict::NotApplicable]
-        .map(|verdict| records.iter().filter(|record| record.verdict() == verdict).count())
+/// Records with each verdict, in the order of [`Verdict::ALL`].
+fn tally(records: &[Record]) -> [usize; Verdict::ALL.len()] {
+    Verdict::ALL.map(|verdict| records.iter().filter(|record| record.verdict() == verdict).count())
 }

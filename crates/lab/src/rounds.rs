@@ -81,7 +81,7 @@ pub(crate) fn check_matched<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>)
     let (least, most) = shares
         .iter()
         .fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(*share), most.max(*share)));
-    judgement.check(
+    judgement.invariant(
         "matched",
         "wherever updates of a PIO B-tree are timed, at least 0.9 times as many are brought to its pages meanwhile",
         "not told",

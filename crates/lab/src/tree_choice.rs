@@ -14,8 +14,9 @@ use trees::{BTreeOptions, Choice, DeviceTimes, Eviction, Load, LogMode, PioOptio
 pub(crate) const BUFFERS: [(Eviction, &str); 2] =
     [(Eviction::LowestLevel, "by level"), (Eviction::Lru, "LRU")];
 
-/// Node sizes of a B+-tree, as the paper's tuning space has them, from what devices take on.
-const NODES: [usize; 3] = [4096, 8192, 16384];
+/// Node sizes of a B+-tree, from what devices take on to what they were measured for: as long as the longest leaves of the
+/// PIO B-tree.
+const NODES: [usize; 5] = [4096, 8192, 16384, 32768, 65536];
 
 /// What the device takes under a file as large as the trees will be.
 pub(crate) fn times<C: Clock>(place: &TreeGround<C>, scale: Scale) -> Result<DeviceTimes> {
@@ -42,11 +43,13 @@ pub(crate) fn pio_of_4k(times: &DeviceTimes, load: &Load) -> Result<Choice> {
     tune_pio(times, load, Some(4096)).ok_or_else(none)
 }
 
-/// The B+-tree of the node size with the greatest utility for its cost.
+/// The B+-tree of the node size with the greatest utility for its cost, of those that fit into the memory.
 pub(crate) fn btree(times: &DeviceTimes, load: &Load) -> Result<BTreeOptions> {
     let utility = |page_len: &usize| equations::utility_per_cost(times, *page_len);
-    let best = NODES.into_iter().max_by(|one, two| utility(one).total_cmp(&utility(two)));
-    let page_len = best.ok_or_else(|| Failure::CannotRun("no node sizes".into()))?;
+    let fits = |page_len: &usize| *page_len as f64 <= load.memory;
+    let best = NODES.into_iter().filter(fits).max_by(|one, two| utility(one).total_cmp(&utility(two)));
+    let page_len =
+        best.ok_or_else(|| Failure::CannotRun(format!("{:.0} bytes of memory hold no node", load.memory)))?;
     Ok(btree_of(page_len, load))
 }
 

@@ -59,6 +59,18 @@ impl TreeGround<Simulated> {
         Ok(Self::over(larger_drive(run, times)?))
     }
 
+    /// A new simulated drive with page mapping of 128 MiB, which a trace writes several times.
+    pub fn on_small_ssdsim(run: u32) -> Result<Self> {
+        let wrong = |error| Failure::CannotRun(format!("the simulated drive: {error}"));
+        let mut profile = Profile::ssdsim();
+        profile.geometry.channels = 2;
+        profile.geometry.dies_per_channel = 2;
+        profile.geometry.planes = 1;
+        profile.geometry.blocks_per_plane = 64;
+        let ssd = Ssd::new(profile, FtlOptions::default(), u64::from(run)).map_err(wrong)?;
+        Ok(Self::over(ssd.with_pio_max(PIO_MAX)))
+    }
+
     /// A new simulated drive with a translation layer.
     pub fn on_drive(layer: Layer, run: u32) -> Result<Self> {
         Ok(Self::over(match layer {
@@ -84,6 +96,7 @@ impl TreeGround<Simulated> {
             tally: Box::new(move || {
                 let counters = counted.flash_counters();
                 vec![
+                    ("flash_reads", counters.host_reads + counters.internal_reads),
                     ("flash_programs", counters.host_programs + counters.internal_programs),
                     ("flash_copies", counters.internal_programs),
                     ("flash_erases", counters.erases),
@@ -136,6 +149,11 @@ impl<C: Clock> TreeGround<C> {
         self.volume = Arc::<Spent>::clone(&spent);
         self.spent = Some(spent);
         self
+    }
+
+    /// What a simulated drive's flash has done so far; nothing of a disk.
+    pub fn flash_counts(&self) -> Vec<(&'static str, u64)> {
+        (self.tally)()
     }
 
     /// What rows tell besides the psync calls, ever rising.

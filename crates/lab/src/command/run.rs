@@ -6,7 +6,7 @@ use crate::arguments::Run;
 use crate::experiment::{Device, Experiment, all, find};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
-use crate::judgement::{Judgement, Outcome};
+use crate::judgement::{Judgement, Kind, Outcome};
 use crate::laboratory::Laboratory;
 use crate::progress::{print, tell};
 use crate::record::{Machine, Record, write_whole};
@@ -131,14 +131,15 @@ fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
     let mut causes: Vec<&str> = Vec::new();
     for check in &record.judgement.checks {
         if let Some(cause) = record.cause(&check.key)
-            && matches!(check.outcome, Outcome::Fails | Outcome::NotApplicable)
+            && (check.needs_a_cause() || check.outcome == Outcome::NotApplicable)
             && !causes.contains(&cause)
         {
             causes.push(cause);
         }
     }
     lines.extend(causes.iter().map(|cause| format!("  cause: {cause}")));
-    let of = |outcome| record.judgement.checks.iter().filter(|check| check.outcome == outcome).count();
+    let claims = || record.judgement.checks.iter().filter(|check| check.kind == Kind::Claim);
+    let of = |outcome| claims().filter(|check| check.outcome == outcome).count();
     let (hold, fail) = (of(Outcome::Holds), of(Outcome::Fails));
     let claims = match hold + fail {
         0 => "no claim is judged here".to_owned(),
@@ -151,13 +152,8 @@ fn verdict(experiment: &dyn Experiment, record: &Record) -> String {
 /// The checks, a line or two each.
 fn checks(judgement: &Judgement) -> String {
     let line = |check: &crate::judgement::Check| {
-        let mark = match check.outcome {
-            Outcome::Holds => "holds",
-            Outcome::Fails => "does not",
-            Outcome::NotApplicable => "n/a",
-            Outcome::Reported => "figure",
-        };
-        format!("  {mark:<9} {}\n            paper: {}; here: {}", check.claim, check.paper, check.ours)
+        let (label, claim) = (check.label(), &check.claim);
+        format!("  {label}: {claim}\n            paper: {}; here: {}", check.paper, check.ours)
     };
     judgement.checks.iter().map(line).collect::<Vec<_>>().join("\n")
 }

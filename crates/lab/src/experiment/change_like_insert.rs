@@ -4,9 +4,9 @@
 use super::e22_search::fanouts;
 use super::{Card, Device, Parameter, Scale, Study};
 use crate::as_suite::{
-    self, AS, Act, BFTL, IN_PLACE, NAMES, Recipe, WRITE_BUFFERS, as_foretold, claim, series,
+    self, AS, Act, BFTL, BFTL_LONG, IN_PLACE, NAMES, Recipe, WRITE_BUFFERS, as_foretold, claim, series,
 };
-use crate::chart::Chart;
+use crate::chart::{Chart, number};
 use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
@@ -105,6 +105,18 @@ fn judge_alike<C: Clock>(
         );
     }
     let time = |at| rows.median(&changes, at, Row::latency);
+    judgement.check(
+        "rank",
+        "the AS B-tree takes less time than the B+-tree, and that less than BFTL (C = 3, taken literally)",
+        "in this order",
+        format!(
+            "{}, {} and {} us",
+            number(time(AS)?.number()),
+            number(time(IN_PLACE)?.number()),
+            number(time(BFTL_LONG)?.number())
+        ),
+        time(AS)? < time(IN_PLACE)? && time(IN_PLACE)? < time(BFTL_LONG)?,
+    );
     judgement.report(
         "in-place",
         "the AS B-tree's time by the B+-tree's",

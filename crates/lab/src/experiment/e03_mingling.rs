@@ -203,9 +203,13 @@ mod tests {
     fn a_disk_is_reported_and_never_judged() {
         for gain in [0.8, 1.0, 1.3] {
             let judgement = Study::judge(&Mingling, &rows::<Wall>(|_| gain), Device::Disk).unwrap();
-            assert_eq!(judgement.verdict(), Verdict::NotApplicable);
-            let expected = if gain == 1.0 { Outcome::NotApplicable } else { Outcome::Reported };
-            assert_eq!(judgement.outcome("gain"), Some(expected));
+            let (verdict, outcome) = if gain == 1.0 {
+                (Verdict::NotApplicable, Outcome::NotApplicable)
+            } else {
+                (Verdict::NotJudged, Outcome::Reported)
+            };
+            assert_eq!(judgement.verdict(), verdict);
+            assert_eq!(judgement.outcome("gain"), Some(outcome));
         }
     }
 }

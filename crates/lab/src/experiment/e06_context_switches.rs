@@ -99,10 +99,10 @@ impl Study for ContextSwitches {
         let mut judgement = Judgement::default();
         judgement.check(
             "ratio",
-            "32 threads switch at least 8 times as often as psync at 32",
-            "more than 10 x",
+            "32 threads switch at least 10 times as often as psync at 32",
+            "an order of magnitude more",
             format!("{} and {}: {}", number(threads), number(psync), times(threads / psync)),
-            threads / psync >= 8.0,
+            threads / psync >= 10.0,
         );
         let (least, most) = (MILLION / 32.0, MILLION / 32.0 * 2.0);
         judgement.check(

@@ -27,21 +27,24 @@ static CARD: Card = Card {
     causes: &[
         Cause {
             device: Device::Ssdsim,
-            key: "lru-faster",
-            text: "at scale std the buffer has 25 to 400 pages of 10^8 records: under LRU the leaves that every search brings in push inner \
-               nodes out, and both trees make nearly two reads a search at every memory (1.99 to 1.77 and 1.99 to 1.79), of 85 \
-               and 82 us. The model for LRU says so beforehand (0.99 to 1.03). With the buffer that the paper's model assumes, \
-               400 pages hold the level above leaves of 32 KiB: 1.09 reads against 1.51, and 1.31 times as fast",
+            key: "lru",
+            text: "by reads and their size. Under LRU both trees make nearly as many reads a search at every memory but the smallest (ci, 32 \
+                   pages: 1.41 and 1.34 of 16 KiB; std, 400 pages: 1.60 and 1.57 of 32 KiB), so no method can gain much; the PIO B-tree \
+                   gives a page to its queue besides. At ci with 8 pages equation (3) gives the B+-tree nodes of which memory holds two, and it \
+                   makes 3.0 reads, not 1.95: hence 1.61. The model for LRU says 0.96 to 1.21 beforehand. With the buffer that the paper's model \
+                   assumes, which could have refuted it, the most is 1.18, so it is not the buffer alone",
         },
         Cause {
-            device: Device::Ssdsim,
-            key: "lru-never-slower",
-            text: "the PIO B-tree gives a page to its queue, and in an LRU pool, where leaves push inner nodes out, every page counts: with 32 \
-               pages it makes 1.41 reads of 16 KiB a search, the B+-tree 1.34. The model for LRU says so beforehand (0.96); with the \
-               buffer that the paper's model assumes, the claim holds",
+            device: Device::Disk,
+            key: "lru",
+            text: "the model for this disk says 0.98 to 1.11, and the runs of one point differ by more, as the disk changes its pace within \
+                   seconds",
         },
     ],
 };
+
+/// On P300 and F120, and on Iodrive, where it is most.
+const MOST: std::ops::RangeInclusive<f64> = 1.36..=1.5;
 
 const BTREE: &str = "B+-tree";
 const PIO: &str = "PIO B-tree";
@@ -142,7 +145,7 @@ impl Study for BufferSize {
             Parameter::new(
                 "nodes",
                 "B+-tree by equation 3, PIO by equation 10",
-                "the same, nodes of 4 to 16 KiB",
+                "the same, (10) over our level table; nodes and leaves of 4 to 64 KiB",
             ),
             Parameter::new("buffer", "LRU; the model assumes one that holds the upper levels", "both"),
         ]
@@ -156,7 +159,7 @@ impl Study for BufferSize {
         measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
     }
 
-    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
         let mut judgement = Judgement::default();
         for (eviction, buffer) in BUFFERS {
             let key = if eviction == Eviction::Lru { "lru" } else { "by-level" };
@@ -171,44 +174,27 @@ impl Study for BufferSize {
                 let point = |(at, value): &(f64, f64)| format!("{} at {at}", number(*value));
                 line.iter().map(point).collect::<Vec<_>>().join(", ")
             };
-            if device == Device::Disk {
-                let predicted = |line: &str, at| rows.median(line, at, |row| row.count("model_us"));
-                let mut off: f64 = 0.0;
-                let mut models = Vec::new();
-                for (at, ratio) in &ratios {
-                    let model = predicted(&btree, *at)? / predicted(&pio, *at)?;
-                    models.push((*at, model));
-                    off = off.max((ratio / model - 1.0).abs());
-                }
-                judgement.check(
-                    &format!("{key}-model"),
-                    &format!(
-                        "buffer {buffer}: the B+-tree's time by the PIO B-tree's is what the model says for this device, within 20 %"
-                    ),
-                    "1 to 1.5",
-                    format!("{}; the model says {}", told(&ratios), told(&models)),
-                    off <= 0.2,
-                );
+            let predicted = |line: &str, at| rows.median(line, at, |row| row.count("model_us"));
+            let mut models = Vec::new();
+            for (at, _) in &ratios {
+                models.push((*at, predicted(&btree, *at)? / predicted(&pio, *at)?));
+            }
+            let what = format!("buffer {buffer}: the B+-tree's time by the PIO B-tree's");
+            let model = format!("{what}, as our cost model has it for this device");
+            judgement.report(&format!("{key}-model"), &model, "not told", told(&models));
+            if eviction != Eviction::Lru {
+                judgement.report(&format!("{key}-ratio"), &what, "measured with LRU", told(&ratios));
                 continue;
             }
-            let least = ratios.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
             let most = ratios.iter().map(|point| point.1).fold(0.0, f64::max);
             judgement.check(
-                &format!("{key}-never-slower"),
-                &format!(
-                    "buffer {buffer}: the PIO B-tree takes at most 1.02 times the B+-tree's time at every memory (the ratio the other way round)"
-                ),
+                "lru-never-slower",
+                &format!("{what} is more than 1 at every memory"),
                 "faster at all",
                 told(&ratios),
-                least >= 1.0 / 1.02,
+                ratios.iter().all(|(_, ratio)| *ratio > 1.0),
             );
-            judgement.check(
-                &format!("{key}-faster"),
-                &format!("buffer {buffer}: somewhere it is at least 1.1 times as fast"),
-                "1.36 to 1.5",
-                number(most),
-                most >= 1.1,
-            );
+            judgement.band("lru-faster", &format!("{what}, at most"), number(most), [most], MOST);
             for (name, line) in [("B+-tree", &btree_times), ("PIO B-tree", &pio_times)] {
                 let line: Vec<(f64, f64)> = line.iter().map(|(at, time)| (*at, time.number())).collect();
                 let falls = line.windows(2).all(|pair| pair[1].1 <= pair[0].1);
@@ -240,7 +226,7 @@ impl Study for BufferSize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::{Outcome, Place, Verdict};
     use crate::row::tests::row;
 
     /// Times by memory: B+-tree, PIO B-tree; the model says twice as much as the PIO B-tree takes, of both.
@@ -261,21 +247,23 @@ mod tests {
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
         let judge = |times| Study::judge(&BufferSize, &rows::<Simulated>(times), Device::Ssdsim).unwrap();
-        assert_eq!(judge([(12.0, 10.0), (11.0, 9.0), (8.0, 8.0)]).verdict(), Verdict::Holds);
+        let good = [(14.0, 10.0), (11.0, 9.0), (9.0, 8.0)];
+        assert_eq!(judge(good).verdict(), Verdict::Holds);
         let fails = |times, key| assert_eq!(judge(times).outcome(key), Some(Outcome::Fails), "{key}");
-        fails([(12.0, 10.0), (11.0, 9.0), (8.0, 8.5)], "lru-never-slower");
-        fails([(10.2, 10.0), (9.0, 9.0), (8.0, 8.0)], "by-level-faster");
-        fails([(12.0, 10.0), (12.2, 9.0), (8.0, 8.0)], "lru-more-memory-btree");
-        fails([(12.0, 8.0), (11.0, 9.0), (10.0, 8.0)], "by-level-more-memory-pio");
+        fails([(14.0, 10.0), (11.0, 9.0), (8.0, 8.0)], "lru-never-slower");
+        fails([(13.5, 10.0), (11.0, 9.0), (9.0, 8.0)], "lru-faster");
+        fails([(14.0, 10.0), (14.2, 9.0), (9.0, 8.0)], "lru-more-memory-btree");
+        fails([(14.0, 8.0), (11.0, 9.0), (10.0, 8.0)], "lru-more-memory-pio");
+        assert_eq!(judge(good).outcome("by-level-ratio"), Some(Outcome::Reported));
+        let much = judge([(16.0, 10.0), (11.0, 9.0), (9.0, 8.0)]);
+        assert_eq!(much.checks.iter().find_map(|check| check.place), Some(Place::Above));
     }
 
+    /// A scale that measured only the buffer that the paper did not have.
     #[test]
-    fn a_disk_is_asked_whether_the_model_knows_it() {
-        let judge = |times| Study::judge(&BufferSize, &rows::<Wall>(times), Device::Disk).unwrap();
-        assert_eq!(judge([(12.0, 10.0), (11.0, 10.0), (10.0, 9.0)]).verdict(), Verdict::Holds);
-        assert_eq!(
-            judge([(16.0, 10.0), (11.0, 10.0), (10.0, 9.0)]).outcome("lru-model"),
-            Some(Outcome::Fails)
-        );
+    fn one_buffer_alone_is_missed() {
+        let mut rows = rows::<Wall>([(12.0, 10.0), (11.0, 10.0), (10.0, 9.0)]);
+        rows.0.retain(|row| !row.series.ends_with("LRU"));
+        assert!(Study::judge(&BufferSize, &rows, Device::Disk).is_err());
     }
 }

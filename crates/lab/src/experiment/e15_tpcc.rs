@@ -12,6 +12,7 @@ use crate::trace::Op;
 use crate::trace::replay::{Replayed, plant};
 use crate::trace::tpcc::Tpcc;
 use crate::tree_ground::TreeGround;
+use std::ops::RangeInclusive;
 use trees::{BTree, PioTree};
 
 pub(super) struct TpccTrace;
@@ -29,7 +30,34 @@ static CARD: Card = Card {
     causes: CAUSES,
 };
 
-const CAUSES: &[Cause] = &[];
+const CAUSES: &[Cause] = &[
+    Cause {
+        device: Device::Ssdsim,
+        key: "insert",
+        text: "the simulated drive writes 27 times as many pages of 4 KiB at depth 64 as at depth 1 (E2), the paper's drives more than 10 times. A B+-tree that writes one node at a time gains nothing from channels, the PIO B-tree 3.42 times from 1 channel to 8 (E42, the run that could have refuted this)",
+    },
+    Cause {
+        device: Device::Ssdsim,
+        key: "total",
+        text: "insertions: see there. All else is as published (ranges 1.91 to 1.93, searches 0.98 to 1.01)",
+    },
+    Cause {
+        device: Device::Disk,
+        key: "range",
+        text: "the disk reads 4.3 times as many pages a second at depth 64 as at depth 1 (E2), the paper's drives more than 10 times",
+    },
+    Cause {
+        device: Device::Disk,
+        key: "insert",
+        text: "a write of the B+-tree is a request of its own, one of the PIO B-tree a part of a set (E2: 64 at a time are 5.6 times as many writes a second). That this is all of it is inferred, not measured",
+    },
+    Cause { device: Device::Disk, key: "total", text: "insertions: see there" },
+];
+
+/// On three drives.
+const OF_ALL: RangeInclusive<f64> = 1.25..=1.49;
+const OF_INSERTS: RangeInclusive<f64> = 5.7..=6.2;
+const OF_RANGES: RangeInclusive<f64> = 1.9..=2.1;
 
 const BTREE: &str = "B+-tree";
 const FOR_ALL: &str = "PIO, 20 pages of queue for all";
@@ -124,7 +152,7 @@ impl Study for TpccTrace {
         measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
     }
 
-    fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
+    fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
         let mut judgement = Judgement::default();
         let time = |series: &str, kind: usize| rows.median(series, kind as f64, |row| row.elapsed_us);
         for (series, key, queues) in [(FOR_ALL, "all", "for all"), (FOR_EACH, "each", "for each")] {
@@ -133,42 +161,32 @@ impl Study for TpccTrace {
                 *ratio = time(BTREE, kind)?.over(time(series, kind)?);
             }
             let deleted = time(series, 3)?.over(time(series, TOTAL)?);
-            let mut ask = |kind: &str, claim: String, paper: &str, ours: f64, holds: bool| {
-                let (key, claim) = (format!("{kind}-{key}"), format!("{claim} (queue {queues})"));
-                if device == Device::Ssdsim {
-                    judgement.check(&key, &claim, paper, number(ours), holds);
-                } else {
-                    judgement.report(&key, &claim, paper, number(ours));
-                }
-            };
-            let least =
-                |of: &str, factor: f64| format!("{of} at least {factor} times as fast as the B+-tree's");
-            ask("total", least("all together are", 1.15), "1.25 to 1.49", ratios[4], ratios[4] >= 1.15);
-            ask("insert", least("insertions are", 3.0), "5.7 to 6.2", ratios[1], ratios[1] >= 3.0);
-            ask("range", least("range searches are", 1.3), "1.9 to 2.1", ratios[2], ratios[2] >= 1.3);
-            ask(
-                "search",
-                "searches take what the B+-tree's take: 0.9 to 1.2 times as fast".into(),
-                "about the same",
-                ratios[0],
-                (0.9..=1.2).contains(&ratios[0]),
-            );
-            ask(
-                "delete",
-                "deletions take less than 3 % of the time".into(),
-                "a dot",
-                deleted,
-                deleted < 0.03,
-            );
-            if device != Device::Ssdsim {
-                judgement.check(
-                    &format!("disk-{key}"),
-                    &format!("all together are faster than the B+-tree's, insertions at least 2.5 times (queue {queues})"),
-                    "1.25 to 1.49; 5.7 to 6.2",
-                    format!("{}; {}", number(ratios[4]), number(ratios[1])),
-                    ratios[4] >= 1.0 && ratios[1] >= 2.5,
+            for (kind, of, band) in [
+                (TOTAL, "all together", OF_ALL),
+                (1, "insertions", OF_INSERTS),
+                (2, "range searches", OF_RANGES),
+            ] {
+                judgement.band(
+                    &format!("{}-{key}", NAMES[kind]),
+                    &format!("{of}: the B+-tree's time by the PIO B-tree's (queue {queues})"),
+                    number(ratios[kind]),
+                    [ratios[kind]],
+                    band,
                 );
             }
+            judgement.own(
+                &format!("search-{key}"),
+                &format!("searches take what the B+-tree's take: 0.9 to 1.2 times as fast (queue {queues})"),
+                number(ratios[0]),
+                (0.9..=1.2).contains(&ratios[0]),
+            );
+            judgement.check(
+                &format!("delete-{key}"),
+                &format!("deletions take less than 3 % of the time (queue {queues})"),
+                "a dot",
+                number(deleted),
+                deleted < 0.03,
+            );
         }
         Ok(judgement)
     }
@@ -187,7 +205,7 @@ impl Study for TpccTrace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judgement::{Outcome, Verdict};
+    use crate::judgement::{Outcome, Place, Verdict};
     use crate::row::tests::row;
 
     /// The B+-tree takes 100 for each kind and 1000 in total; PIO trees are so many times as fast.
@@ -216,14 +234,14 @@ mod tests {
                 assert_eq!(judge(ratios).outcome(&key), Some(Outcome::Fails), "{key}");
             }
         };
-        fails([1.0, 6.0, 2.0, 50.0, 1.1], "total");
-        fails([1.0, 2.9, 2.0, 50.0, 1.3], "insert");
-        fails([1.0, 6.0, 1.2, 50.0, 1.3], "range");
+        fails([1.0, 6.0, 2.0, 50.0, 1.2], "total");
+        fails([1.0, 5.6, 2.0, 50.0, 1.3], "insert");
+        fails([1.0, 6.0, 1.8, 50.0, 1.3], "range");
         fails([0.8, 6.0, 2.0, 50.0, 1.3], "search");
         fails([1.3, 6.0, 2.0, 50.0, 1.3], "search");
         fails([1.0, 6.0, 2.0, 2.0, 1.3], "delete");
-        let disk = |ratios| Study::judge(&TpccTrace, &rows(ratios), Device::Disk).unwrap().verdict();
-        assert_eq!(disk([1.0, 2.6, 1.0, 1.0, 1.05]), Verdict::Holds);
-        assert_eq!(disk([1.0, 2.4, 1.0, 1.0, 1.05]), Verdict::DoesNotHold);
+        let much = judge([1.0, 30.0, 2.0, 50.0, 1.3]);
+        let insert = much.checks.iter().find(|check| check.key == "insert-all");
+        assert_eq!(insert.and_then(|check| check.place), Some(Place::Above));
     }
 }

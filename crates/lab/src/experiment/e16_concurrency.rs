@@ -32,14 +32,24 @@ static CARD: Card = Card {
     causes: CAUSES,
 };
 
-const CAUSES: &[Cause] = &[Cause {
-    device: Device::Disk,
-    key: "faster",
-    text: "not the device's work: with 2 to 16 threads the PIO B-tree makes 1.12 to 1.24 psync calls an operation where the B-link tree \
+const CAUSES: &[Cause] = &[
+    Cause {
+        device: Device::Ssdsim,
+        key: "faster",
+        text: "insertions gain more here than there (E15). The more threads, the more requests of the B-link tree are under way at once, and the ratio falls, to 1.43 to 1.45 at 16, which is inside the band",
+    },
+    Cause {
+        device: Device::Disk,
+        key: "faster",
+        text: "not the device's work: with 2 to 16 threads the PIO B-tree makes 1.12 to 1.24 psync calls an operation where the B-link tree \
            makes 1.53 to 1.66, fewer reads (1.21 to 1.32, not 1.41 to 1.48), half as many writes and fewer context switches (1.14 to \
            1.35, not 1.67 to 3.31). So what it loses is time in which its threads wait for one another; that this is the lock, \
            which one thread holds over a whole batch, longer still if a busy machine takes the processor from it, is inferred",
-}];
+    },
+];
+
+/// On three drives, by the number of threads.
+const FASTER: std::ops::RangeInclusive<f64> = 1.17..=1.49;
 
 const PIO: &str = "PIO B-tree";
 const BLINK: &str = "B-link tree";
@@ -208,12 +218,12 @@ impl Study for Concurrency {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        judgement.check(
+        judgement.band(
             "faster",
-            "with 2 threads and more the PIO B-tree does at least 1.1 times as many operations a second",
-            "1.17 to 1.49",
+            "the PIO B-tree's operations a second by the B-link tree's, with 2 threads and more",
             told(&ratios),
-            ratios.iter().filter(|(at, _)| *at >= 2.0).all(|(_, ratio)| *ratio >= 1.1),
+            ratios.iter().filter(|(at, _)| *at >= 2.0).map(|point| point.1),
+            FASTER,
         );
         for (key, line) in [("pio", &pio), ("blink", &blink)] {
             let rates: Vec<(f64, f64)> = line.iter().map(|(at, rate)| (*at, rate.number())).collect();
@@ -276,7 +286,7 @@ mod tests {
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
         let judge = |pio, blink| Study::judge(&Concurrency, &rows(pio, blink), Device::Ssdsim).unwrap();
-        let (pio, blink) = ([100.0, 50.0, 25.0, 13.0, 14.0], [101.0, 60.0, 30.0, 17.0, 16.0]);
+        let (pio, blink) = ([100.0, 50.0, 25.0, 13.0, 14.0], [101.0, 60.0, 30.0, 17.0, 17.0]);
         assert_eq!(judge(pio, blink).verdict(), Verdict::Holds);
         let slower = [100.0, 50.0, 25.0, 16.0, 14.0];
         assert_eq!(judge(slower, blink).outcome("faster"), Some(Outcome::Fails));

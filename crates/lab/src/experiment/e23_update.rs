@@ -1,7 +1,8 @@
 //! E23: updates by structure and write buffer (AS B-tree, figure 11).
 
 use super::change_like_insert::ChangeLikeInsert;
-use super::{Card, Device};
+use super::e20_insert::BFTL_BEFORE;
+use super::{Card, Cause, Device};
 use crate::as_suite::Act;
 
 pub(super) const UPDATE: ChangeLikeInsert =
@@ -16,5 +17,5 @@ static CARD: Card = Card {
                as they do when records are inserted?",
     reported: "The AS B-tree with F = 256 and 32 nodes of buffer takes 21 % less time than the B+-tree, and is 32 % faster than BFTL.",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
-    causes: &[],
+    causes: &[Cause { device: Device::Ssdsim, key: "rank", text: BFTL_BEFORE }],
 };

@@ -12,6 +12,7 @@ use crate::tree_ground::{FILL, TreeGround};
 use crate::wording::times;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use trees::{AsTree, AsTreeOptions, Bftl, BftlOptions, FdTree, FdTreeOptions, Index, LaTree, LaTreeOptions};
 
@@ -36,6 +37,16 @@ static CARD: Card = Card {
                of a replayed trace, without its computing.)",
     absent: &[(Device::Nand, "the LA-tree overwrites pages, which raw flash cannot")],
     causes: &[
+        Cause {
+            device: Device::Ssdsim,
+            key: "bftl",
+            text: "BFTL's C and the drive: see E20. At std it takes 3.54 times at 10 % insertions, by 0.01 too little",
+        },
+        Cause {
+            device: Device::Ssdsim,
+            key: "la",
+            text: "not known. The LA-tree's own code was not to be had; ours is built from its paper, with buffers of 128 KiB, and its share of the memory is ours",
+        },
         Cause { device: Device::Ssdsim, key: "best", text: ONE_RUN },
         Cause { device: Device::Ssdsim, key: "fd", text: ONE_RUN },
         Cause {
@@ -263,6 +274,11 @@ fn crossing<C: Clock>(one: &[(f64, Lapse<C>)], other: &[(f64, Lapse<C>)]) -> f64
     }
 }
 
+/// With 30 and 10 % insertions, by the seconds of table 4; the text rounds them to 3.55 to 4.56, 1.57 to 1.81 and 0.99 to 1.05.
+const OF_BFTL: RangeInclusive<f64> = 3.55..=4.57;
+const OF_FD: RangeInclusive<f64> = 1.56..=1.81;
+const OF_LA: RangeInclusive<f64> = 0.98..=1.05;
+
 impl Study for Mixed {
     fn card(&self) -> &'static Card {
         &CARD
@@ -345,17 +361,25 @@ impl Study for Mixed {
             times(best),
             best <= 1.05,
         );
-        for (key, rival, line, wanted, paper) in
-            [("bftl", "BFTL", &bftl, 2.0, "4.56"), ("fd", "the FD-tree", &fd, 1.2, "1.81")]
-        {
-            let ratio = least(line, &ours, 0);
-            claim(
-                &mut judgement,
-                device,
-                (key, &format!("and {rival} takes at least {wanted} times what it takes"), paper),
-                times(ratio),
-                ratio >= wanted,
-            );
+        // Where the abstract looks: 10 and 30 % insertions.
+        for (key, rival, line, band) in [
+            ("bftl", "BFTL", &bftl, OF_BFTL),
+            ("fd", "the FD-tree", &fd, OF_FD),
+            ("la", "the LA-tree", &la, OF_LA),
+        ] {
+            let of = |(at, time): &(f64, Lapse<C>)| {
+                let ours = ours.iter().find(|point| point.0 == *at)?;
+                (*at <= 30.0).then(|| time.over(ours.1))
+            };
+            let ratios: Vec<f64> = line.iter().filter_map(of).collect();
+            let claim = format!("with 10 and 30 % insertions: {rival}'s time by the AS B-tree's");
+            let ours = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect::<Vec<_>>().join(", ");
+            if device == Device::Ssdsim {
+                judgement.band(key, &claim, ours, ratios, band);
+            } else {
+                let paper = format!("{} to {}", band.start(), band.end());
+                judgement.report(key, &claim, &paper, ours);
+            }
         }
         // By rising share of insertions, as lines are: a fall over searches is a rise here, and the other way round.
         let rises = |line: &[(f64, Lapse<C>)], slack| {

@@ -31,6 +31,8 @@ static CARD: Card = Card {
     causes: CAUSES,
 };
 
+/// 27.6 to 36.4 % faster, as a ratio of times.
+const OF_IBSF: std::ops::RangeInclusive<f64> = 1.38..=1.57;
 const CAUSES: &[Cause] = &[
     Cause {
         device: Device::Ssdsim,
@@ -46,20 +48,23 @@ const CAUSES: &[Cause] = &[
                single pages each make the CB-tree switch its path, while the buffers absorb those that come again and write the others \
                in groups. Only without single pages (s = 1) the CB-tree is as fast as IBSF here. At 1/40 of the published requests 8 pages \
                of buffer are a larger share of the trace; with half of them and as many requests as published (`sapwood-lab trace make \
-               block --like msr`, replayed with --memory 4) the CB-tree takes 1.10 times IBSF's time. The rest is the processor: \
-               the paper explains IBSF's time by the searching of its buffer, which is not the drive's. And the traces are not the paper's",
+               block --like msr`, replayed with --memory 4) the CB-tree takes 1.10 times IBSF's time. That \
+               searching a buffer on the processor makes the rest, as the paper explains IBSF's time, was not measured here. If insertions of \
+               the others go down to their leaf before they wait, as BFTL's do, IBSF takes 4.0 and 3.6 times the CB-tree's time: the published \
+               1.38 to 1.57 lies between the two readings. What the CB-tree calls sequential makes no difference. And the traces are not the \
+               paper's",
     },
     Cause {
         device: Device::Disk,
         key: "",
-        text: "as on the simulated drive: the CB-tree reads and writes more pages than IBSF, and a disk shows little else; the processor's \
-               time for a buffer in a balanced tree is small beside a page's",
+        text: "as on the simulated drive: the CB-tree makes more requests than IBSF. What the processor takes was not measured",
     },
 ];
 
 /// Series of the sweeps begin so.
 const SWEEP: &str = "by s: ";
 const BUFFERS: &str = "by buffer: ";
+const FLASH: &str = "by flash: ";
 const SWEPT: [System; 2] = [System::Ibsf, System::Cb];
 const SHARES: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 const PAGES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -74,11 +79,13 @@ fn measure<C: Clock>(
     laboratory: &Laboratory,
     device: Device,
     mut ground: impl FnMut(u32) -> Result<TreeGround<C>>,
+    // Drives whose collector has something to do.
+    mut small: Option<impl FnMut(u32) -> Result<TreeGround<C>>>,
 ) -> Result<Rows<C>> {
     let (runs, divisor) = (runs::<C>(laboratory.scale), divisor(laboratory.scale, device));
     // Sweeps are asked for counts of pages, which a simulated drive tells as well and in less time.
     let swept = device == Device::Ssdsim;
-    let points = 4 * 5 + if swept { SWEPT.len() * SHARES.len() + 2 * PAGES.len() } else { 0 };
+    let points = 4 * 5 + if swept { 4 * 10 + SWEPT.len() * SHARES.len() + 2 * PAGES.len() } else { 0 };
     laboratory.expect(points * runs as usize);
     let mut rows = Vec::new();
     for run in 0..runs {
@@ -86,6 +93,13 @@ fn measure<C: Clock>(
         rows.extend(replay_each(round, &System::PUBLISHED, false, &mut ground, created)?);
         if !swept {
             continue;
+        }
+        rows.extend(replay_each(round, &System::VARIANTS, false, &mut ground, created)?);
+        if let Some(small) = &mut small {
+            let all = |replayed: &Replayed, series: &str, at, run| {
+                replayed.total().and(replayed.flush).row(&format!("{FLASH}{series}"), at, run)
+            };
+            rows.extend(replay_each(round, &System::PUBLISHED, false, small, all)?);
         }
         for system in SWEPT {
             for share in SHARES {
@@ -105,6 +119,53 @@ fn measure<C: Clock>(
         }
     }
     Ok(Rows(rows))
+}
+
+/// What the paper does not tell, read in other ways; and figure 15.
+fn judge_variants<C: Clock>(rows: &Rows<C>, judgement: &mut Judgement) -> std::result::Result<(), Missing> {
+    let measured = rows.series();
+    if !measured.contains(&System::IbsfDescends.name()) {
+        return Ok(());
+    }
+    let time = |system: System, at: usize| rows.median(system.name(), at as f64, |row| row.elapsed_us);
+    for (at, key) in ["msr", "exchange", "tpcc", "tpce"].into_iter().enumerate() {
+        let cb = time(System::Cb, at)?;
+        let mut told = Vec::new();
+        for system in System::VARIANTS {
+            let name = system.name().trim_start_matches("by variant: ");
+            told.push(format!("{name} {}", number(time(system, at)?.over(cb))));
+        }
+        judgement.report(
+            &format!("variants-{key}"),
+            &format!("{}: other readings' times by the CB-tree's", NAMES[at]),
+            "IBSF 1.38 to 1.57 (MSR, TPC-C)",
+            told.join(", "),
+        );
+        let count = |system: System, what: &'static str| {
+            rows.median(&format!("{FLASH}{}", system.name()), at as f64, move |row| row.count(what))
+        };
+        for (what, name) in
+            [("flash_reads", "reads"), ("flash_programs", "programs"), ("flash_erases", "erases")]
+        {
+            let cb = count(System::Cb, what)?;
+            let mut others = Vec::new();
+            for system in System::PUBLISHED.into_iter().filter(|system| *system != System::Cb) {
+                others.push((system.name(), count(system, what)?));
+            }
+            let told = others.iter().map(|(name, count)| format!("{name} {}", number(*count)));
+            judgement.check(
+                &format!("flash-{name}-{key}"),
+                &format!(
+                    "{}, writes and reads (figure 15): the CB-tree's flash {name} are the fewest",
+                    NAMES[at]
+                ),
+                "fewest in every case",
+                format!("CB-tree {}; {}", number(cb), told.collect::<Vec<_>>().join(", ")),
+                others.iter().all(|(_, count)| cb < *count),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Where a line that ascends crosses 1 first, between points by proportion.
@@ -130,6 +191,11 @@ impl Study for Creation {
                       TPC-E 123,562 and 1,313,596";
         let mut parameters = parameters(scale, device, traces);
         parameters.extend([
+            Parameter::new(
+                "figure 15",
+                "flash operations of an S470",
+                "those of a simulated drive of 128 MiB with page mapping",
+            ),
             Parameter::new("LU-tree's victim", "least recently inserted", "the same"),
             Parameter::new(
                 "CB-tree",
@@ -141,11 +207,12 @@ impl Study for Creation {
     }
 
     fn on_disk(&self, laboratory: &Laboratory) -> Result<Rows<Wall>> {
-        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk())
+        let none = None::<fn(u32) -> Result<TreeGround<Wall>>>;
+        measure(laboratory, Device::Disk, |_| laboratory.trees_on_disk(), none)
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim)
+        measure(laboratory, Device::Ssdsim, TreeGround::on_ssdsim, Some(TreeGround::on_small_ssdsim))
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, device: Device) -> std::result::Result<Judgement, Missing> {
@@ -159,12 +226,12 @@ impl Study for Creation {
             }
             let all = others.iter().map(|(name, time)| format!("{name} {} s", number(time.number() / 1e6)));
             let all = all.collect::<Vec<_>>().join(", ");
-            judgement.check(
+            judgement.band(
                 &format!("ibsf-{key}"),
-                &format!("{}: the CB-tree takes at most 0.85 of IBSF's time", NAMES[at]),
-                "0.64 to 0.72",
-                number(cb.over(ibsf)),
-                cb.over(ibsf) <= 0.85,
+                &format!("{}: IBSF's time by the CB-tree's (27.6 to 36.4 % faster)", NAMES[at]),
+                number(ibsf.over(cb)),
+                [ibsf.over(cb)],
+                OF_IBSF,
             );
             judgement.check(
                 &format!("least-{key}"),
@@ -174,15 +241,21 @@ impl Study for Creation {
                 others.iter().all(|(_, time)| cb.over(*time) <= 1.0),
             );
         }
-        for at in [1, 3] {
-            let ratio = time(System::Cb, at)?.over(time(System::Ibsf, at)?);
-            let paper = if at == 3 { "0.77" } else { "about the same" };
-            let claim = format!("{}: the CB-tree's time by IBSF's", NAMES[at]);
-            judgement.report(&format!("ibsf-{at}"), &claim, paper, number(ratio));
-        }
+        let ratio = time(System::Ibsf, 3)?.over(time(System::Cb, 3)?);
+        judgement.check(
+            "ibsf-tpce",
+            &format!("{}: the CB-tree is built faster than IBSF: IBSF's time by its", NAMES[3]),
+            "22.8 % faster: 1.3 x",
+            number(ratio),
+            ratio > 1.0,
+        );
+        let ratio = time(System::Ibsf, 1)?.over(time(System::Cb, 1)?);
+        let claim = format!("{}: IBSF's time by the CB-tree's", NAMES[1]);
+        judgement.report("ibsf-exchange", &claim, "drawn, not told", number(ratio));
         if device != Device::Ssdsim {
             return Ok(judgement);
         }
+        judge_variants(rows, &mut judgement)?;
         let by_share = |system: System| rows.line(&format!("{SWEEP}{}", system.name()), |row| row.elapsed_us);
         let (cb, ibsf) = (by_share(System::Cb)?, by_share(System::Ibsf)?);
         let by_ibsf: Vec<(f64, f64)> =

@@ -14,6 +14,8 @@ use rand::{Rng, SeedableRng};
 
 pub(super) struct RawTimes;
 
+/// 22.6 to 41.8 % better, as a ratio of times.
+const LOG_FASTER: std::ops::RangeInclusive<f64> = 1.29..=1.72;
 const RAW: &str = "these trees manage raw flash; the CB-tree on a block device is in E29 and E34";
 
 static CARD: Card = Card {
@@ -30,7 +32,13 @@ static CARD: Card = Card {
     causes: &CAUSES,
 };
 
-static CAUSES: [Cause; 3] = [
+static CAUSES: [Cause; 4] = [
+    Cause {
+        device: Device::Nand,
+        key: "alike",
+        text: "d-IPL reads the log pages of a node with the node, and with 4 frames hardly a node is in memory: 39,500, 219,000 and 1,020,000 reads \
+               (E32), where the µ*-tree makes 54,000 to 152,000. How many frames the paper's had is not told",
+    },
     Cause {
         device: Device::Nand,
         key: "log-faster",
@@ -145,13 +153,22 @@ impl Study for RawTimes {
         );
         let log = of(&fill, Rival::CbLog);
         let best = among(&fill, &[Rival::Dipl, Rival::MuStar, Rival::Lsb], false);
-        let ratios = [0, 1, 2].map(|index| log[index] / best[index].0);
-        judgement.check(
+        let ratios = [0, 1, 2].map(|index| best[index].0 / log[index]);
+        judgement.band(
             "log-faster",
-            "filling: the CB-tree with a log takes at most 0.9 of the best of d-IPL, µ*- and LSB-tree at each ratio",
-            "0.58 to 0.77",
-            format!("{}: {} against {}", ratios.map(|ratio| format!("{ratio:.2}")).join(", "), told(log), named(best)),
-            ratios.iter().all(|ratio| *ratio <= 0.9),
+            "filling: the time of the best of d-IPL, µ*- and LSB-tree by that of the CB-tree with a log (22.6 to 41.8 % better)",
+            format!("{}: {} against {}", ratios.map(|ratio| format!("{ratio:.2}")).join(", "), named(best), told(log)),
+            ratios,
+            LOG_FASTER,
+        );
+        let three = [Rival::Dipl, Rival::MuStar, Rival::Lsb];
+        let (least, most) = (among(&fill, &three, false), among(&fill, &three, true));
+        judgement.check(
+            "alike",
+            "filling: d-IPL, µ*- and LSB-tree take about the same: the slowest at most 1.25 times the fastest",
+            "almost similar",
+            format!("{} to {}", named(least), named(most)),
+            (0..3).all(|index| most[index].0 <= 1.25 * least[index].0),
         );
         let wandering = of(&fill, Rival::Wandering);
         let worst = among(&fill, &[Rival::Dipl, Rival::MuStar, Rival::Lsb, Rival::Cb, Rival::CbLog], true);
@@ -190,11 +207,12 @@ impl Study for RawTimes {
             (0..3).all(|index| cb[index] <= wandering[index]),
         );
         let wandering = of(&fill, Rival::Wandering);
-        judgement.report(
+        judgement.check(
             "wandering-falls",
-            "filling: wandering tree",
-            "faster at 100 % than at 0 %",
+            "filling: the wandering tree is faster at 100 % than at 0 %",
+            "faster",
             told(wandering),
+            wandering[2] < wandering[0],
         );
         Ok(judgement)
     }
@@ -237,7 +255,7 @@ mod tests {
             Rival::MuStar => [31.0, 31.0, 31.0, 16.0, 16.0, 16.0],
             Rival::Lsb => [32.0, 32.0, 32.0, 10.0, 11.0, 12.0],
             Rival::Cb => [1.0, 10.0, 18.0, 8.0, 8.0, 8.0],
-            _ => [20.0, 22.0, 24.0, 8.0, 8.0, 8.0],
+            _ => [20.0, 22.0, 23.0, 8.0, 8.0, 8.0],
         }
     }
 

@@ -4,8 +4,8 @@ use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::flash_trees::{
-    Approach, DIPL, DIPL_SECTORS, ERASES, FAST, FMAX, FMAX_TIGHT, FlashTree, IPL, IPL_SECTORS, READS, Size,
-    WRITES, side_by_side,
+    Approach, DIPL, DIPL_SECTORS, ERASES, FAST, FAST_5, FAST_10, FMAX, FMAX_TIGHT, FlashTree, IPL,
+    IPL_SECTORS, READS, Size, WRITES, side_by_side,
 };
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
@@ -37,6 +37,8 @@ static CARD: Card = Card {
                    times as many blocks as d-IPL, and writes 8.6 to 11 times as many pages. Where the index fills the flash, FMAX erases 31,000, 5.6 times as many as d-IPL. On a full drive it is FMAX that erases more: \
                    1771 blocks against 360 for 1000 writes (docs/flash.md)",
         },
+        Cause { device: Device::Nand, key: "dipl-reads-fmax", text: READS_OF_FMAX },
+        Cause { device: Device::Nand, key: "ipl-reads-fmax", text: READS_OF_FMAX },
         Cause {
             device: Device::Nand,
             key: "order",
@@ -45,9 +47,15 @@ static CARD: Card = Card {
     ],
 };
 
+const READS_OF_FMAX: &str = "FMAX has a replacement block for nearly every block where the index takes half of the flash, so that it merges seldom, and merges \
+                   are what translation layers read for. Where the index fills the flash, as a run beside it has it, FMAX reads twice as many \
+                   pages (1,281,000 for 655,000 with 10 frames at ci), more than IPL's 1,130,000 and d-IPL's 730,000, as published";
+
 /// Those that the claims are about, and those that are shown beside them.
-const APPROACHES: [Approach; 7] = [
-    Approach::Fast,
+const APPROACHES: [Approach; 9] = [
+    Approach::FAST,
+    Approach::Fast { log: 5 },
+    Approach::Fast { log: 10 },
     Approach::Fmax,
     Approach::IPL,
     Approach::DIPL,
@@ -93,43 +101,66 @@ impl Study for DiplInsertion {
         let least = |ratios: &[f64]| ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let most = |ratios: &[f64]| ratios.iter().copied().fold(0.0, f64::max);
         let told = |ratios: &[f64]| ratios.iter().map(|ratio| number(*ratio)).collect::<Vec<_>>().join(", ");
-        for (key, what) in [("ipl-writes", WRITES), ("ipl-erases", ERASES)] {
-            let found = ratios(IPL, DIPL, what)?;
-            let claim = format!("{what}: IPL at least twice as many as d-IPL, at every buffer size");
-            judgement.check(key, &claim, "more than two", told(&found), least(&found) >= 2.0);
-        }
-        let layers = |what| {
-            let (fast, fmax) = (ratios(FAST, DIPL, what)?, ratios(FMAX, DIPL, what)?);
-            Ok::<Vec<f64>, Missing>(fast.iter().zip(&fmax).map(|(fast, fmax)| fast.min(*fmax)).collect())
-        };
-        let erases = layers(ERASES)?;
-        judgement.check(
-            "layer-erases",
-            "blocks erased: the better translation layer at least 4 times as many as d-IPL, at every buffer size",
-            "up to an order of magnitude",
-            told(&erases),
-            least(&erases) >= 4.0,
-        );
-        judgement.check(
-            "layer-erases-most",
-            "and at least 8 times as many at some",
-            "up to an order of magnitude",
-            number(most(&erases)),
-            most(&erases) >= 8.0,
-        );
-        let writes = layers(WRITES)?;
-        judgement.check(
-            "layer-writes",
-            "pages written: the better translation layer at least 4 times as many as d-IPL, at every buffer size",
-            "up to an order of magnitude",
-            told(&writes),
-            least(&writes) >= 4.0,
-        );
-        for (key, series) in [("dipl-reads", DIPL), ("ipl-reads", IPL)] {
-            let found = ratios(series, FAST, READS)?;
-            let claim =
-                format!("pages read: {series} no more than the B+-tree over FAST, at every buffer size");
-            judgement.check(key, &claim, "fewer", told(&found), most(&found) <= 1.0);
+        let measured = rows.series();
+        // FAST with the share of log blocks that serves it best, or FMAX, whichever costs less.
+        let fasts: Vec<&str> =
+            [FAST, FAST_5, FAST_10].into_iter().filter(|name| measured.contains(name)).collect();
+        for (mark, of, ipl, dipl) in [
+            ("", "log units of 2 KiB", IPL, DIPL),
+            ("-512", "log sectors of 512 B", IPL_SECTORS, DIPL_SECTORS),
+        ] {
+            for (key, what) in [("ipl-writes", WRITES), ("ipl-erases", ERASES)] {
+                let found = ratios(ipl, dipl, what)?;
+                let claim =
+                    format!("{of}, {what}: IPL more than twice as many as d-IPL, at every buffer size");
+                judgement.check(
+                    &format!("{key}{mark}"),
+                    &claim,
+                    "more than two",
+                    told(&found),
+                    least(&found) > 2.0,
+                );
+            }
+            let layers = |what| {
+                let mut best = ratios(FMAX, dipl, what)?;
+                for fast in &fasts {
+                    let fast = ratios(fast, dipl, what)?;
+                    best.iter_mut().zip(fast).for_each(|(best, fast)| *best = best.min(fast));
+                }
+                Ok::<Vec<f64>, Missing>(best)
+            };
+            for (key, what) in [("layer-erases", ERASES), ("layer-writes", WRITES)] {
+                let found = layers(what)?;
+                let claim =
+                    format!("{of}, {what}: every translation layer more than d-IPL, at every buffer size");
+                judgement.check(
+                    &format!("{key}{mark}"),
+                    &claim,
+                    "considerably more",
+                    told(&found),
+                    least(&found) > 1.0,
+                );
+                let claim = format!(
+                    "{of}, {what}: the best translation layer 8 times as many as d-IPL or more, at some size"
+                );
+                let key = format!("{key}-most{mark}");
+                judgement.check(
+                    &key,
+                    &claim,
+                    "up to an order of magnitude",
+                    number(most(&found)),
+                    most(&found) >= 8.0,
+                );
+            }
+            for (key, series) in [("dipl-reads", dipl), ("ipl-reads", ipl)] {
+                for (layer_mark, layer) in [("", FAST), ("-fmax", FMAX)] {
+                    let found = ratios(series, layer, READS)?;
+                    let claim =
+                        format!("{of}, pages read: {series} fewer than {layer}, at every buffer size");
+                    let key = format!("{key}{layer_mark}{mark}");
+                    judgement.check(&key, &claim, "fewer", told(&found), most(&found) < 1.0);
+                }
+            }
         }
         for series in [FAST, FMAX, IPL, DIPL] {
             let mut rising = Vec::new();
@@ -169,12 +200,13 @@ impl Study for DiplInsertion {
             wrong.is_empty(),
         );
         for what in [READS, WRITES, ERASES] {
-            let all = [FAST, FMAX, FMAX_TIGHT, IPL, DIPL, IPL_SECTORS, DIPL_SECTORS].map(|series| {
+            let shown = [FAST, FAST_5, FAST_10, FMAX, FMAX_TIGHT, IPL, DIPL, IPL_SECTORS, DIPL_SECTORS];
+            let all = shown.into_iter().filter(|series| measured.contains(series)).map(|series| {
                 line(series, what).map(|line| {
                     format!("{series} {}", told(&line.iter().map(|point| point.1).collect::<Vec<_>>()))
                 })
             });
-            let all = all.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+            let all = all.collect::<std::result::Result<Vec<_>, _>>()?;
             judgement.report(
                 what,
                 &format!("{what}, from the smallest buffer to the largest"),
@@ -206,10 +238,16 @@ mod tests {
     fn rows(counts: [[f64; 3]; 4], less: f64) -> Rows<Simulated> {
         let mut rows = Vec::new();
         for (at, share) in [(100.0, 1.0), (200.0, less)] {
-            let all = [FAST, FMAX, IPL, DIPL, IPL_SECTORS, DIPL_SECTORS, FMAX_TIGHT]
-                .into_iter()
-                .zip(counts.iter().chain(&counts[1..]));
-            for (series, counts) in all {
+            let [fast, fmax, ipl, dipl] = counts;
+            for (series, counts) in [
+                (FAST, fast),
+                (FMAX, fmax),
+                (FMAX_TIGHT, fmax),
+                (IPL, ipl),
+                (IPL_SECTORS, ipl),
+                (DIPL, dipl),
+                (DIPL_SECTORS, dipl),
+            ] {
                 let mut row = row(series, at, 0, 1.0);
                 for (name, count) in [READS, WRITES, ERASES].into_iter().zip(counts) {
                     row.counts.insert(name.to_owned(), count * share);
@@ -229,11 +267,14 @@ mod tests {
         for (of, what, value, key) in [
             (2, 1, 19.0, "ipl-writes"),
             (2, 2, 19.0, "ipl-erases"),
-            (0, 2, 39.0, "layer-erases"),
+            (0, 2, 9.0, "layer-erases"),
             (0, 2, 79.0, "layer-erases-most"),
-            (1, 1, 39.0, "layer-writes"),
+            (1, 1, 9.0, "layer-writes-512"),
+            (1, 1, 79.0, "layer-writes-most-512"),
             (3, 0, 91.0, "dipl-reads"),
             (2, 0, 91.0, "ipl-reads"),
+            (3, 0, 96.0, "dipl-reads-fmax-512"),
+            (2, 0, 96.0, "ipl-reads-fmax"),
             (1, 2, 89.0, "order"),
         ] {
             let mut counts = good;

@@ -4,13 +4,15 @@ use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::chart::{Axis, Chart, Line, Scaling, number};
 use crate::failure::Result;
 use crate::flash_trees::{
-    Approach, DIPL, DIPL_ALL, DIPL_SECTORS, DIPL_SECTORS_ALL, FAST, FMAX, FlashTree, IPL, IPL_ALL,
-    IPL_SECTORS, IPL_SECTORS_ALL, READS, Size, side_by_side,
+    Approach, DIPL, DIPL_ALL, DIPL_PAGES, DIPL_SECTORS, DIPL_SECTORS_ALL, DIPL_SECTORS_PAGES, FAST, FMAX,
+    FlashTree, IPL, IPL_ALL, IPL_PAGES, IPL_SECTORS, IPL_SECTORS_ALL, IPL_SECTORS_PAGES, READS, Size,
+    side_by_side,
 };
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Simulated};
 use crate::row::{Missing, Row, Rows};
+use trees::LogReads;
 
 pub(super) struct DiplSearch;
 
@@ -25,31 +27,37 @@ static CARD: Card = Card {
                layer, where a node is one node?",
     reported: "IPL reads almost 50 % more than the B+-tree over FAST or FMAX, d-IPL almost 100 % more.",
     absent: &[(Device::Disk, RAW), (Device::Ssdsim, RAW)],
-    causes: &[
-        Cause {
-            device: Device::Nand,
-            key: "ipl-",
-            text: "a log of 8 KiB has four units of 2 KiB for 15 nodes, of which 1.1 are used on average (what reading all of it costs), so that \
-                   few nodes have anything in it. If all of it is read with every node, IPL reads 1.28 times as many pages, as the next checks have it",
-        },
-        Cause {
-            device: Device::Nand,
-            key: "all-dipl-",
-            text: "the log of d-IPL has all pages that the nodes leave, about 14 of them used on average: read with every node, they are 3.6 \
-                   times the 4 pages of the node. The paper's 100 % is near what the relevant pages cost (1.4), not all (4.6)",
-        },
-    ],
+    causes: CAUSES,
 };
+
+const CAUSES: &[Cause] = &[
+    Cause {
+        device: Device::Nand,
+        key: "ipl-",
+        text: "a log of 8 KiB has four units of 2 KiB for 15 nodes, which are written with whatever waits, so that few nodes have anything in it: 1.12 \
+               to 1.16. With sectors of 512 B, which are IPL's own, it has records of more nodes: 1.29 to 1.34, as published",
+    },
+    Cause {
+        device: Device::Nand,
+        key: "sectors-dipl-",
+        text: "sectors of 512 B of one node lie in several log pages of 8 KiB, each of which is read whole. The paper's rule is told for IPL, whose log \
+               is one such page; if d-IPL reads no more than the flash pages that speak of the node, it is 2.2 to 2.3 times, and 1.4 to 1.5 \
+               with units of 2 KiB (the figures below)",
+    },
+];
 
 /// How each index is made; those with logs are searched in two ways.
 const APPROACHES: [Approach; 6] = [
-    Approach::Fast,
+    Approach::FAST,
     Approach::Fmax,
     Approach::IPL,
     Approach::DIPL,
     Approach::IPL_SECTORS,
     Approach::DIPL_SECTORS,
 ];
+
+/// One in so many of the published searches is done: each reads two or three nodes, so that the mean needs no more.
+const SEARCHED: u64 = 10;
 
 /// Frames that the indexes are made with: the third of five sizes.
 fn made_with(size: Size) -> usize {
@@ -69,8 +77,11 @@ impl Study for DiplSearch {
         parameters.push(Parameter::new(
             "log read with a node",
             "not told",
-            "the pages that speak of it, as memory knows; as a variant all of its block's log",
+            "of the log, counted in pages of 8 KiB, each that has a record of the node, as the text has it for IPL; besides, the \
+             flash pages that speak of it, and all of its block's log",
         ));
+        let searches = (size.records / SEARCHED).to_string();
+        parameters.push(Parameter::new("searches", "1,000,000", searches));
         parameters
     }
 
@@ -82,14 +93,15 @@ impl Study for DiplSearch {
             let mut tree = FlashTree::new(*approach, size, made_with(size))?;
             tree.fill(size.records)?;
             let mut rows = Vec::new();
-            let mut searched = vec![*approach, approach.reading_all()];
+            let rules = [LogReads::LogPages, LogReads::Relevant, LogReads::All];
+            let mut searched = rules.map(|reads| approach.reading(reads)).to_vec();
             searched.dedup();
             for approach in searched {
                 for frames in size.frames() {
                     tree = tree.reopened(approach, frames)?;
                     let before = tree.counted();
-                    tree.search(size.records)?;
-                    rows.push(tree.row(frames, size.records, before)?);
+                    tree.search(size.records / SEARCHED)?;
+                    rows.push(tree.row(frames, size.records / SEARCHED, before)?);
                 }
             }
             Ok(rows)
@@ -105,7 +117,10 @@ impl Study for DiplSearch {
             let (line, layer) = (line(series)?, line(layer)?);
             Ok::<Vec<f64>, Missing>(line.iter().zip(&layer).map(|(of, layer)| of.1 / layer.1).collect())
         };
-        for (key, ipl, dipl) in [("", IPL, DIPL), ("all-", IPL_ALL, DIPL_ALL)] {
+        rows.line(IPL_PAGES, |row: &Row<C>| row.count(READS))?;
+        for (key, ipl, dipl) in
+            [("", IPL_PAGES, DIPL_PAGES), ("sectors-", IPL_SECTORS_PAGES, DIPL_SECTORS_PAGES)]
+        {
             for (layer_key, layer) in [("fast", FAST), ("fmax", FMAX)] {
                 for (tree, name, low, high, paper) in
                     [("ipl", ipl, 1.2, 2.0, "almost 1.5"), ("dipl", dipl, 1.4, 3.0, "almost 2")]
@@ -131,7 +146,9 @@ impl Study for DiplSearch {
                 found.iter().all(|ratio| *ratio >= 1.0),
             );
         }
-        for series in [IPL_SECTORS, IPL_SECTORS_ALL, DIPL_SECTORS, DIPL_SECTORS_ALL] {
+        for series in
+            [IPL, DIPL, IPL_ALL, DIPL_ALL, IPL_SECTORS, DIPL_SECTORS, IPL_SECTORS_ALL, DIPL_SECTORS_ALL]
+        {
             let claim = format!("{series}: pages read, times those of the B+-tree over FAST");
             judgement.report(series, &claim, "almost 1.5 and 2", told(&over(series, FAST)?));
         }
@@ -157,12 +174,14 @@ mod tests {
 
     #[test]
     fn the_published_shape_holds_and_others_do_not() {
-        let judge = |reads: [f64; 4], all: [f64; 2]| {
+        let judge = |reads: [f64; 4], sectors: [f64; 2]| {
             let mut rows: Vec<Row<Simulated>> = Vec::new();
             let others =
-                [IPL_SECTORS, IPL_SECTORS_ALL, DIPL_SECTORS, DIPL_SECTORS_ALL].map(|series| (series, 9.0));
-            let read_all = [IPL_ALL, DIPL_ALL].into_iter().zip(all);
-            let all = [FAST, FMAX, IPL, DIPL].into_iter().zip(reads).chain(read_all).chain(others);
+                [IPL, DIPL, IPL_ALL, DIPL_ALL, IPL_SECTORS, IPL_SECTORS_ALL, DIPL_SECTORS, DIPL_SECTORS_ALL];
+            let others = others.map(|series| (series, 9.0));
+            let by_sectors = [IPL_SECTORS_PAGES, DIPL_SECTORS_PAGES].into_iter().zip(sectors);
+            let all =
+                [FAST, FMAX, IPL_PAGES, DIPL_PAGES].into_iter().zip(reads).chain(by_sectors).chain(others);
             for (series, reads) in all {
                 let mut row = row(series, 100.0, 0, 1.0);
                 row.counts.insert(READS.to_owned(), reads);
@@ -178,9 +197,9 @@ mod tests {
             ([4.0, 4.0, 6.0, 12.4], all, "dipl-fast"),
             ([4.0, 2.0, 3.9, 6.1], all, "dipl-fmax"),
             ([4.0, 4.0, 7.0, 6.0], all, "order"),
-            ([4.0, 4.0, 6.0, 8.0], [4.4, 8.0], "all-ipl-fast"),
-            ([4.0, 4.0, 6.0, 8.0], [6.0, 12.4], "all-dipl-fmax"),
-            ([4.0, 4.0, 6.0, 8.0], [7.0, 6.0], "all-order"),
+            ([4.0, 4.0, 6.0, 8.0], [4.4, 8.0], "sectors-ipl-fast"),
+            ([4.0, 4.0, 6.0, 8.0], [6.0, 12.4], "sectors-dipl-fmax"),
+            ([4.0, 4.0, 6.0, 8.0], [7.0, 6.0], "sectors-order"),
         ] {
             assert_eq!(judge(reads, all).outcome(key), Some(Outcome::Fails), "{key}");
         }

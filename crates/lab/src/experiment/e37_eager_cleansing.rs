@@ -47,7 +47,7 @@ impl Study for EagerCleansing {
         laboratory.expect(1);
         laboratory.step("three indexes")?;
         // A tree that was opened again does not know which free blocks are erased: the pass is done by the one that inserted.
-        let jobs = [(Approach::Fast, false), (Approach::DIPL, false), (Approach::DIPL, true)];
+        let jobs = [(Approach::FAST, false), (Approach::DIPL, false), (Approach::DIPL, true)];
         let rows = side_by_side(&jobs, |(approach, cleanse)| {
             let mut tree = FlashTree::new(*approach, size, size.frames()[2])?;
             tree.fill(size.records)?;

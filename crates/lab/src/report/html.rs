@@ -1,9 +1,9 @@
 //! The page: all experiments with their pictures, verdicts and figures, in one file that needs no other.
 
-use super::{Chapter, cause, chapters, outcome, tally};
+use super::{Chapter, cause, chapters, tally};
 use crate::chart::{Chart, number};
 use crate::failure::Result;
-use crate::judgement::{Outcome, Verdict};
+use crate::judgement::{Check, Kind, Outcome, Verdict};
 use crate::record::Record;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("page.css");
 pub(crate) fn html(records: &[Record]) -> Result<String> {
     let chapters = chapters(records)?;
     let bodies = chapters.iter().map(chapter).collect::<Result<Vec<_>>>()?;
-    let [holds, does_not, not_applicable] = tally(records);
+    let tally = tally(records);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,9 +33,9 @@ pub(crate) fn html(records: &[Record]) -> Result<String> {
                         "picture by itself."
                     }
                     p.tally {
-                        (badge(Verdict::Holds)) " " (holds) " "
-                        (badge(Verdict::DoesNotHold)) " " (does_not) " "
-                        (badge(Verdict::NotApplicable)) " " (not_applicable)
+                        @for (verdict, count) in Verdict::ALL.into_iter().zip(tally) {
+                            (badge(verdict)) " " (count) " "
+                        }
                     }
                     (contents(&chapters))
                 }
@@ -56,7 +56,7 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::DoesNotHold => "fails",
-        Verdict::NotApplicable => "apart",
+        Verdict::NotJudged | Verdict::NotApplicable => "apart",
     }
 }
 
@@ -118,7 +118,7 @@ fn section(record: &Record) -> Result<Markup> {
                             td { (check.claim) }
                             td { (check.paper) }
                             td { (check.ours) }
-                            td.(mark(check.outcome)) { (outcome(check.outcome)) }
+                            td.(mark(check)) { (check.label()) }
                         }
                         @if let Some(cause) = cause(record, check) {
                             tr.cause { td colspan="4" { b { "Cause: " } (cause) } }
@@ -152,11 +152,11 @@ fn section(record: &Record) -> Result<Markup> {
     })
 }
 
-fn mark(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Holds => "holds",
-        Outcome::Fails => "fails",
-        Outcome::NotApplicable | Outcome::Reported => "apart",
+fn mark(check: &Check) -> &'static str {
+    match (check.outcome, check.kind) {
+        (Outcome::Fails, Kind::Claim | Kind::Invariant) => "fails",
+        (Outcome::Holds, Kind::Claim) => "holds",
+        _ => "apart",
     }
 }
 

@@ -1,6 +1,6 @@
 //! The same as Markdown, for the documentation; the pictures are files beside it.
 
-use super::{cause, chapters, outcome, tally};
+use super::{cause, chapters, tally};
 use crate::failure::Result;
 use crate::record::Record;
 use std::fmt::Write;
@@ -8,14 +8,19 @@ use std::fmt::Write;
 /// The report on these records, which are in order. `pictures` is what leads to their files, empty or with a slash at
 /// its end.
 pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
-    let [holds, does_not, not_applicable] = tally(records);
+    let [holds, does_not, not_judged, not_applicable] = tally(records);
     let mut text = format!(
         "# The published experiments, run again\n\n\
          Written by `sapwood-lab report` from recorded runs; the figures in it are those of the runs. Each experiment\n\
          asks a claim of a paper again, as a predicate over what was measured. Simulated times and wall-clock times are\n\
          never compared with each other. Medians of 5 runs on a disk, of 3 on a simulated drive. Runs are at\n\
          scale ci unless another is named.\n\n\
-         {holds} hold, {does_not} do not, {not_applicable} are not applicable where they ran.\n\n\
+         {holds} hold, {does_not} do not, {not_judged} are not judged, {not_applicable} are not applicable where they ran.\n\n\
+         A verdict is about the claims of the paper alone. Beside them stand: *calibration* (the simulation was fitted to it),\n\
+         *invariant* (it follows from how the systems are built), *not published* (a question of ours), *not judged* (a\n\
+         figure, or a claim whose published setting was not run). Where a paper gives a band, the outcome says whether all\n\
+         that was found is inside, or how it lies beside it. What of the papers is asked where, and how it differs from\n\
+         what was published: [reproduction-referee.md](reproduction-referee.md).\n\n\
          | | experiment | device | verdict |\n|---|---|---|---|\n"
     );
     let chapters = chapters(records)?;
@@ -48,7 +53,7 @@ pub(crate) fn markdown(records: &[Record], pictures: &str) -> Result<String> {
             );
             for check in &record.judgement.checks {
                 let [claim, paper, ours] = [&check.claim, &check.paper, &check.ours].map(|text| cell(text));
-                let _ = writeln!(text, "| {claim} | {paper} | {ours} | {} |", outcome(check.outcome));
+                let _ = writeln!(text, "| {claim} | {paper} | {ours} | {} |", check.label());
             }
             let mut told: Vec<&str> = Vec::new();
             for check in &record.judgement.checks {
@@ -94,7 +99,7 @@ mod tests {
             "`sapwood-lab run E2 --device disk --scale ci`",
             "more than 10 x",
             "Cause: ",
-            "0 hold, 1 do not, 0 are not applicable",
+            "0 hold, 1 do not, 0 are not judged, 0 are not applicable",
             "Not on nand: ",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");

@@ -1,0 +1,118 @@
+//! What of the experiments' checks is no claim of a paper, and why: what the simulation was fitted to, what follows from how the
+//! systems are built, and what only we ask.
+//!
+//! Invariant: every check that no line here names, and that its experiment does not label itself, is a claim of the paper that
+//! its card names, and counts for the verdict.
+
+use super::Device;
+use crate::judgement::{Judgement, Kind};
+
+/// Checks of an experiment whose key begins so.
+struct Label {
+    experiment: u32,
+    /// On this device only, if one is named.
+    device: Option<Device>,
+    key: &'static str,
+    kind: Kind,
+    why: &'static str,
+}
+
+const fn label(experiment: u32, key: &'static str, kind: Kind, why: &'static str) -> Label {
+    Label { experiment, device: None, key, kind, why }
+}
+
+/// What the simulated drive was fitted to.
+const fn fitted(experiment: u32, why: &'static str) -> Label {
+    Label { experiment, device: Some(Device::Ssdsim), key: "", kind: Kind::Calibration, why }
+}
+
+const fn built(experiment: u32, key: &'static str, why: &'static str) -> Label {
+    label(experiment, key, Kind::Invariant, why)
+}
+
+const fn ours(experiment: u32, key: &'static str, why: &'static str) -> Label {
+    label(experiment, key, Kind::Own, why)
+}
+
+const FORETOLD: &str = "the paper foretells no times";
+
+const LABELS: &[Label] = &[
+    fitted(1, "the drive's geometry was chosen so"),
+    fitted(2, "the drive's channels, and its controller's time for a request, were chosen so"),
+    fitted(3, "what mingling costs the drive was chosen so"),
+    label(9, "", Kind::Calibration, "the board's times were chosen so"),
+    ours(4, "ordered", "the order of writes is emulated; the paper's is the file system's"),
+    ours(6, "psync-once", "the paper gives no figure for it"),
+    built(10, "found", "a search finds what is there"),
+    built(10, "leaves", "MPSearch visits what single searches visit"),
+    built(10, "frames", "groups are cut at PioMax"),
+    built(10, "groups", "groups are cut at PioMax, level by level"),
+    ours(20, "foretold", FORETOLD),
+    ours(21, "foretold", FORETOLD),
+    ours(21, "same-reads", "the paper gives times alone"),
+    ours(22, "same-reads", "the paper gives times alone"),
+    ours(23, "foretold", FORETOLD),
+    ours(24, "foretold", FORETOLD),
+    built(26, "bound", "a sub-file is recycled when its valid share is below the threshold"),
+    ours(27, "foretold", FORETOLD),
+    ours(28, "", "the paper measures neither"),
+    ours(30, "hits", "the paper does not count them"),
+    built(32, "cb-reads-100", "one node of the path at least is in memory"),
+    built(32, "wandering-writes", "all parents are written"),
+    built(32, "mu-star-writes", "a path is a page"),
+    built(32, "log-writes", "each record is logged"),
+    built(34, "formula-1", "a search without a buffer reads each level"),
+    built(34, "formula-2", "one node of the path at least is in memory"),
+    built(34, "formula-3", "an insertion without a buffer reads each level and writes the leaf"),
+    built(34, "formula-4", "one node of the path at least is in memory"),
+    built(34, "formula-5", "an insertion without a buffer reads each level and writes the leaf"),
+    built(37, "erases", "cleansing a block erases it once"),
+    built(38, "ipl-evaporates", "IPL's logs lie behind pages that are still free"),
+    built(38, "dipl-does-not", "d-IPL's logs lie right behind its nodes"),
+    ours(39, "", "no paper cuts the power"),
+    ours(40, "", "no paper varies the channels"),
+    ours(41, "", "no paper counts this"),
+    ours(42, "", "no paper varies the channels"),
+];
+
+/// Labels what was judged of an experiment.
+pub(super) fn apply(experiment: u32, device: Device, judgement: &mut Judgement) {
+    let here =
+        |label: &&Label| label.experiment == experiment && label.device.is_none_or(|only| only == device);
+    for check in judgement.checks.iter_mut().filter(|check| check.is_judged() && check.kind == Kind::Claim) {
+        if let Some(label) = LABELS.iter().filter(here).find(|label| check.key.starts_with(label.key)) {
+            check.kind = label.kind;
+            check.claim = format!("{} ({})", check.claim, label.why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judgement::Verdict;
+
+    #[test]
+    fn labels_are_by_experiment_device_and_key() {
+        let judged = |experiment, device, key: &str| {
+            let mut judgement = Judgement::default();
+            judgement.check(key, "it is", "so", "so".into(), false);
+            apply(experiment, device, &mut judgement);
+            (judgement.checks[0].kind, judgement.verdict())
+        };
+        assert_eq!(judged(1, Device::Ssdsim, "read-8k"), (Kind::Calibration, Verdict::NotJudged));
+        assert_eq!(judged(1, Device::Disk, "read-8k"), (Kind::Claim, Verdict::DoesNotHold));
+        assert_eq!(judged(26, Device::Disk, "bound"), (Kind::Invariant, Verdict::DoesNotHold));
+        assert_eq!(judged(26, Device::Disk, "as"), (Kind::Claim, Verdict::DoesNotHold));
+        assert_eq!(judged(39, Device::Nand, "BFTL"), (Kind::Own, Verdict::NotJudged));
+    }
+
+    #[test]
+    fn figures_that_are_not_judged_get_no_label() {
+        let mut judgement = Judgement::default();
+        judgement.report("read-8k", "it is", "so", "so".into());
+        apply(1, Device::Ssdsim, &mut judgement);
+        assert_eq!(judgement.checks[0].kind, Kind::Claim);
+        assert_eq!(judgement.checks[0].claim, "it is");
+    }
+}
