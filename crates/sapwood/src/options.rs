@@ -71,6 +71,14 @@ impl Builder {
     /// The memory budget in bytes: at least 4 MiB; the default is 256 MiB. It covers commits that are not yet
     /// flushed (up to a third, and about as much for their log in the page cache), the node cache, the mapping
     /// table and all buffers.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().memory(64 << 20).open(dir.path().join("ships.db"))?;
+    /// assert_eq!(db.stats().memory.budget, 64 << 20);
+    /// # Ok(()) }
+    /// ```
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
@@ -113,6 +121,13 @@ impl Builder {
 
     /// PioMax: the maximum number of requests sent to the device at once, 1 to 1024; the default is 64. 1
     /// disables parallel I/O, which is useful only for comparisons.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().pio_max(128).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn pio_max(mut self, requests: usize) -> Self {
         self.pio_max = requests;
         self
@@ -124,6 +139,13 @@ impl Builder {
     /// A thread polls for at most 0.2 ms. At most half of the processors poll at once, and none while other
     /// threads seem to need them. When few threads read, reads take a third less time and half as much
     /// processor time again. Turn it off where processor time is expensive.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().busy_wait(false).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn busy_wait(mut self, busy_wait: bool) -> Self {
         self.busy_wait = busy_wait;
         self
@@ -133,6 +155,13 @@ impl Builder {
     /// carried out by ordinary system calls. At least 1 ms; the default is 60 seconds. Reported as `tracing` events
     /// (from 5 seconds on) and in [`Stats::device`](crate::Stats::device). Ordinary calls and syncs on a device that
     /// hangs take as long as they take.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().io_timeout(std::time::Duration::from_secs(10)).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn io_timeout(mut self, time: Duration) -> Self {
         self.io_timeout = time;
         self
@@ -140,6 +169,13 @@ impl Builder {
 
     /// The number of background flush threads: 1 (the default) or 0. With 0, the commit that makes a flush due
     /// runs the flush itself, which makes tests deterministic.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().background_threads(0).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn background_threads(mut self, threads: usize) -> Self {
         self.background_threads = threads;
         self
@@ -147,6 +183,13 @@ impl Builder {
 
     /// The target size of a leaf in bytes, 256 to 1 MiB; the default is 4 KiB. Applies to leaves written from
     /// now on.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().leaf_len(16 << 10).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn leaf_len(mut self, bytes: usize) -> Self {
         self.leaf_len = bytes;
         self
@@ -154,6 +197,13 @@ impl Builder {
 
     /// The greatest size of a segment of the data file in bytes: a power of two from 1 MiB to 1 GiB; the default is 64
     /// MiB. Takes effect only when the database is created.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().segment_span(16 << 20).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn segment_span(mut self, bytes: u64) -> Self {
         self.segment_span = bytes;
         self
@@ -161,6 +211,18 @@ impl Builder {
 
     /// The text shown to another process that finds the database in use. The default is the process id and the
     /// program, for example "process 4711, /usr/bin/shipyard".
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let path = dir.path().join("ships.db");
+    /// let db = sapwood::Database::builder().holder("the harbour master").open(&path)?;
+    /// let Err(sapwood::Error::Locked { holder, .. }) = sapwood::Database::open(&path) else {
+    ///     panic!("it is open");
+    /// };
+    /// assert!(holder.contains("the harbour master"));
+    /// # Ok(()) }
+    /// ```
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = Some(holder.into());
         self
@@ -192,6 +254,13 @@ impl Builder {
     ///
     /// If not, it is opened without a lock there, and whoever opens it must see to it that no other process does:
     /// two that write destroy the database. Where there are locks, this changes nothing.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().require_lock(false).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn require_lock(mut self, require: bool) -> Self {
         self.require_lock = require;
         self

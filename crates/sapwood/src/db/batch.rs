@@ -75,6 +75,18 @@ impl Batch {
     /// Values have up to 16 MiB, but no more than a quarter of a segment (`Builder::segment_span`), and no more
     /// than a batch can hold: a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.
     /// Errors in the key or value are returned by [`Batch::commit`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892").insert(&ships, "fram", "1893"); // the last one counts
+    /// batch.commit()?;
+    /// assert!(ships.get("fram")?.is_some_and(|year| year == "1893"));
+    /// # Ok(()) }
+    /// ```
     pub fn insert(
         &mut self,
         keyspace: &Keyspace,
@@ -91,6 +103,19 @@ impl Batch {
     }
 
     /// Removes `key`. Has no effect if the key does not exist.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut batch = db.batch();
+    /// batch.remove(&ships, "fram").remove(&ships, "titanic");
+    /// batch.commit()?;
+    /// assert!(!ships.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
     pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
         let key = key.as_ref();
         match self.check(keyspace, key) {
@@ -127,12 +152,35 @@ impl Batch {
     }
 
     /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892");
+    /// batch.durability(sapwood::Durability::Buffered).commit()?;
+    /// # Ok(()) }
+    /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
     /// The number of changes in the batch.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// assert!(batch.is_empty());
+    /// batch.insert(&ships, "fram", "1892").remove(&ships, "beagle");
+    /// assert_eq!(batch.len(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn len(&self) -> usize {
         self.count
     }
@@ -164,6 +212,18 @@ impl Batch {
     }
 
     /// Commits all changes atomically. Returns once they are as durable as requested.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892").insert(&ships, "", "no name");
+    /// assert!(matches!(batch.commit(), Err(sapwood::Error::KeyEmpty)));
+    /// assert!(!ships.contains("fram")?); // none of it happened
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The first error in a key, value or keyspace of the batch; [`Error::BatchTooLarge`]; [`Error::DiskFull`]

@@ -62,6 +62,17 @@ impl Snapshot {
 
     /// Returns the value of `key`.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let before = db.snapshot();
+    /// ships.insert("fram", "1892")?;
+    /// assert!(before.get(&ships, "fram")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
@@ -71,6 +82,17 @@ impl Snapshot {
     }
 
     /// Returns the values of many keys, in the order of `keys`. See [`Keyspace::multi_get`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let found = db.snapshot().multi_get(&ships, ["titanic", "fram"])?;
+    /// assert!(found[0].is_none() && found[1].is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -117,12 +139,33 @@ impl Snapshot {
     }
 
     /// The records whose keys lie within `bounds`, in key order. See [`Keyspace::range`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let snapshot = db.snapshot();
+    /// assert_eq!(snapshot.range(&ships, "a".."m").count(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn range(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Range {
         let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
         self.between(keyspace, own(bounds.start()), own(bounds.end()))
     }
 
     /// The records whose keys start with `prefix`, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert_eq!(db.snapshot().prefix(&ships, "fr").count(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
         let prefix = prefix.as_ref();
         let low = if prefix.is_empty() {
@@ -134,6 +177,18 @@ impl Snapshot {
     }
 
     /// All records, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let harbours = db.keyspace("harbours")?;
+    /// ships.insert("fram", "1892")?;
+    /// let snapshot = db.snapshot(); // one moment of all keyspaces
+    /// assert_eq!((snapshot.iter(&ships).count(), snapshot.iter(&harbours).count()), (1, 0));
+    /// # Ok(()) }
+    /// ```
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.between(keyspace, Bound::Unbounded, Bound::Unbounded)
     }
