@@ -1,6 +1,6 @@
 //! Decision records in `docs/adr` have one form, so that a reader finds the figures of any of them.
 //!
-//! Invariants: a record is `NNNN-title.md`, begins with its number and title, has each of [`PARTS`], and the list in
+//! Invariants: a record is `NNNN-title.md`, begins with its number and title, has each of `PARTS`, and the list in
 //! `README.md` beside it links to it.
 
 use crate::{File, Tree, Violation};

@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! 1. the code is the source: a drawing in the document is a copy of one in the comments of the file that the block's
-//!    opening line names, and each drawing of a file in [`DRAWN`] has a copy;
+//!    opening line names, and each drawing of a file in `DRAWN` has a copy;
 //! 2. a constant in the document is a table row: a link to its file with its name as text, then its value as in the code;
-//!    each constant of a file in [`DRAWN`] has a row, unless [`NO_FORMAT`] has it;
+//!    each constant of a file in `DRAWN` has a row, unless `NO_FORMAT` has it;
 //! 3. constants of tests are not looked at.
 
 use crate::tokens::{self, Token};
