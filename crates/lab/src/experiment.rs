@@ -48,6 +48,7 @@ mod e39_power_loss;
 mod e40_channels;
 mod e41_wear;
 mod e42_tree_channels;
+mod e43_many_keys;
 mod labels;
 #[cfg(test)]
 mod mutations;
@@ -351,6 +352,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &e40_channels::Channels,
         &e41_wear::FlashWear,
         &e42_tree_channels::TreeChannels,
+        &e43_many_keys::ManyKeys,
     ]
 }
 

@@ -24,6 +24,7 @@ mod interrupt;
 mod judgement;
 mod laboratory;
 mod named_volume;
+mod packed_rtree;
 mod progress;
 mod quantity;
 mod raw_trees;

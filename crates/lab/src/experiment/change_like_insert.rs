@@ -127,7 +127,7 @@ fn judge_alike<C: Clock>(
         "bftl",
         "BFTL's time by the AS B-tree's",
         bftl,
-        format!("{:.2}", time(BFTL)?.over(time(AS)?)),
+        format!("{:.2}", time(BFTL_LONG)?.over(time(AS)?)),
     );
     as_foretold(&mut judgement, rows, &changes)?;
     Ok(judgement)

@@ -2,7 +2,8 @@
 
 use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::as_suite::{
-    self, AS, Act, BFTL, BFTL_LONG, FANOUTS, IN_PLACE, IN_PLACE_SETS, Recipe, WRITE_BUFFERS, claim, series,
+    self, AS, AS_SINGLY, Act, BFTL, BFTL_LONG, FANOUTS, IN_PLACE, IN_PLACE_SETS, Recipe, WRITE_BUFFERS,
+    claim, series,
 };
 use crate::chart::{Chart, number};
 use crate::failure::Result;
@@ -149,23 +150,23 @@ impl Study for Insert {
                 ),
                 time(AS)? < time(IN_PLACE)? && time(IN_PLACE)? < time(BFTL_LONG)?,
             );
-            let bftl = time(BFTL)?.over(time(AS)?);
+            let bftl = time(BFTL_LONG)?.over(time(AS)?);
             claim(
                 &mut judgement,
                 device,
                 (
                     &key("bftl"),
-                    "and BFTL at least 1.3 times as long as it",
+                    "and BFTL, which compacts lists longer than 3, at least 1.3 times as long as it",
                     "1.57 to 2.3, as one reads \"57 % faster\"",
                 ),
                 times(bftl),
                 bftl >= 1.3,
             );
             judgement.report(
-                &key("lists-of-3"),
-                "and a BFTL that compacts lists longer than 3",
+                &key("lists-of-2"),
+                "and a BFTL that compacts lists of 3",
                 "1.57 to 2.3",
-                times(time(BFTL_LONG)?.over(time(AS)?)),
+                times(time(BFTL)?.over(time(AS)?)),
             );
             let fanouts = FANOUTS
                 .iter()
@@ -181,6 +182,14 @@ impl Study for Insert {
                 told(&fanouts),
                 fanouts.windows(2).all(|pair| pair[1].1 < pair[0].1),
             );
+            if rows.points(&largest).contains(&AS_SINGLY) {
+                judgement.report(
+                    &key("singly"),
+                    "an AS B-tree that writes its full buffer node by node, as algorithm 2 is printed: its time by the B+-tree's",
+                    "0.79",
+                    number(time(AS_SINGLY)?.over(time(IN_PLACE)?)),
+                );
+            }
             let sets = time(AS)?.over(time(IN_PLACE_SETS)?);
             judgement.report(
                 &key("sets"),

@@ -1,6 +1,6 @@
 //! E26: bytes on the device after insertions (AS B-tree, table 3).
 
-use super::{Card, Device, Parameter, Scale, Study};
+use super::{Card, Cause, Device, Parameter, Scale, Study};
 use crate::as_growth::{Proportion, random};
 use crate::as_suite;
 use crate::chart::{Axis, Chart, Line, Scaling, bytes};
@@ -15,6 +15,10 @@ use trees::{AsTree, AsTreeOptions, BatchedBTree, BatchedBTreeOptions, Bftl, Bftl
 
 pub(super) struct FileSize;
 
+const SECTORS: &str = "1,615 MB are 197,000 sectors of 8 KiB, two for five of the paper's 500,000 insertions. Here the first four fifths of the \
+    records are loaded in bulk, and leave one sector a node; how the paper's were made is not told. With lists of 2, which are \
+    compacted more often, it is 21 times. That it is the loading is inferred: insertion from nothing was not run";
+
 static CARD: Card = Card {
     number: 26,
     name: "as-file-size",
@@ -26,7 +30,10 @@ static CARD: Card = Card {
                1,615 MB. (100,000 insertions that write 8 KB each with 0.6 % hits in the buffer are 814 MB, not 642: only ratios \
                are asked.)",
     absent: &[(Device::Nand, "the B+-tree overwrites pages, which raw flash cannot")],
-    causes: &[],
+    causes: &[
+        Cause { device: Device::Disk, key: "bftl", text: SECTORS },
+        Cause { device: Device::Ssdsim, key: "bftl", text: SECTORS },
+    ],
 };
 
 const NAMES: [&str; 6] = ["B+-tree", "AS", "AS, none recycled", "BFTL", "BFTL, 3 long", "BFTL, reusing"];
@@ -130,11 +137,11 @@ impl Study for FileSize {
             "bftl",
             "BFTL without reuse of space is at least 20 times as large as a B+-tree",
             "1,615 and 22.4 MB: 72 x",
-            told(space(3)?, in_place),
-            space(3)? / in_place >= 20.0,
+            told(space(4)?, in_place),
+            space(4)? / in_place >= 20.0,
         );
         for (at, key, what) in [
-            (4, "lists-of-3", "the same, if only lists longer than 3 are compacted"),
+            (3, "lists-of-2", "the same, if lists of 3 are compacted"),
             (5, "reuse", "the same, if sectors that no node needs are used again"),
         ] {
             judgement.report(key, what, "not told", told(space(at)?, in_place));
@@ -176,6 +183,6 @@ mod tests {
         fails([22.4, 70.0, 300.0, 1615.0, 1000.0, 50.0], "recycling");
         fails([22.4, 30.0, 642.0, 1615.0, 1000.0, 50.0], "as");
         fails([22.4, 450.0, 6420.0, 1615.0, 1000.0, 50.0], "bound");
-        fails([22.4, 70.0, 642.0, 440.0, 1000.0, 50.0], "bftl");
+        fails([22.4, 70.0, 642.0, 1615.0, 440.0, 50.0], "bftl");
     }
 }

@@ -314,6 +314,13 @@ impl AlwaysSequential {
     }
 }
 
+impl AlwaysSequential {
+    /// See [`SequentialStore::write_singly`].
+    pub fn write_singly(&mut self) {
+        self.log.write_singly();
+    }
+}
+
 impl NodeStore for AlwaysSequential {
     fn shape(&self) -> Shape {
         self.setup.shape

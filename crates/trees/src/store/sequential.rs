@@ -34,6 +34,7 @@ pub(crate) struct SequentialStore {
     page_len: usize,
     /// Pages of a sub-file.
     pages_max: u32,
+    singly: bool,
     /// The last batch that was written.
     pub batch: u64,
     /// The last batch that is durable.
@@ -110,7 +111,16 @@ impl SequentialStore {
     }
 
     fn over(files: SubFiles, page_len: usize, pages_max: u32) -> Self {
-        Self { files, page_len, pages_max, batch: 0, durable: 0, read: AtomicU64::new(0), written: 0 }
+        Self {
+            files,
+            page_len,
+            pages_max,
+            singly: false,
+            batch: 0,
+            durable: 0,
+            read: AtomicU64::new(0),
+            written: 0,
+        }
     }
 
     /// Goes on after `batch`, which is durable like all before it.
@@ -130,6 +140,11 @@ impl SequentialStore {
         Ok(Address { file, page })
     }
 
+    /// Writes batches node by node from now on, as the loop of the paper's algorithm 2 does: a request each, one after the other.
+    pub fn write_singly(&mut self) {
+        self.singly = true;
+    }
+
     /// Writes a batch, where [`Self::place`] said. `digest` is the table's afterwards.
     pub fn append(
         &mut self,
@@ -141,7 +156,11 @@ impl SequentialStore {
         let mut pages = self.files.buffer(nodes.len());
         let facts = Facts { batch: self.batch + 1, root, durable: self.durable, digest, freed };
         batch::encode(nodes, facts, self.page_len, &mut pages)?;
-        self.files.append(&pages)?;
+        if self.singly {
+            pages.chunks(self.page_len).try_for_each(|page| self.files.append(page))?;
+        } else {
+            self.files.append(&pages)?;
+        }
         self.batch += 1;
         self.written += nodes.len() as u64;
         Ok(())

@@ -145,6 +145,12 @@ impl AsTree {
         Self { nodes, pio_max: options.pio_max.max(1), contract, events: Events::default() }
     }
 
+    /// Writes the nodes of a full buffer one after the other from now on, each with a request of its own, as the loop of the
+    /// paper's algorithm 2 does; else a batch is one request.
+    pub fn write_singly(&mut self) {
+        self.nodes.write_singly();
+    }
+
     /// What is peculiar to this system.
     pub fn details(&self) -> AsStats {
         let (happened, asked) = (self.nodes.happened(), self.nodes.asked());

@@ -272,3 +272,29 @@ fn damage_and_foreign_files_are_told() {
         assert!(matches!(AsTree::create(simulated(), &wrong).err(), Some(Error::Invalid(_))), "{wrong:?}");
     }
 }
+
+/// Node by node, a batch takes as many requests as it has nodes; what is written is the same, and is found again.
+#[test]
+fn batches_written_singly_are_the_same_with_more_requests() {
+    let of = |singly| {
+        let volume = simulated();
+        let options =
+            AsTreeOptions { node_len: 256, keys_max: Some(4), slots: 8, ..AsTreeOptions::default() };
+        let mut tree = AsTree::create(Arc::clone(&volume), &options).expect("created");
+        if singly {
+            tree.write_singly();
+        }
+        let before = volume.counters();
+        (0..500u64).for_each(|key| tree.insert(key * 7919 % 1000, key).expect("done"));
+        tree.flush().expect("flushed");
+        let did = volume.counters() - before;
+        let records = tree.range(0..u64::MAX).expect("done");
+        drop(tree);
+        let again = AsTree::recover(volume, &options).expect("recovered");
+        assert_eq!(again.range(0..u64::MAX).expect("done"), records);
+        (records, did.bytes_written, did.writes)
+    };
+    let (whole, singly) = (of(false), of(true));
+    assert_eq!((&whole.0, whole.1), (&singly.0, singly.1));
+    assert!(singly.2 > 4 * whole.2, "{} and {}", singly.2, whole.2);
+}
