@@ -15,7 +15,7 @@
 //! 5. After a failed sync, also of a part, nothing is known about the writes before it. A retry that succeeds
 //!    proves nothing.
 
-use crate::{FileId, InFlight, Read, ReadInto, Result, Write};
+use crate::{AlignedBuffer, FileId, InFlight, Read, ReadInto, Result, Write};
 use std::ops::Range;
 
 /// A device that moves bytes between memory and open files, many requests at a time.
@@ -61,11 +61,36 @@ pub trait Device: Send + Sync {
     /// length does not change. This is a hint: a device that cannot do it does nothing.
     fn release(&self, file: FileId, range: Range<u64>) -> Result<()>;
 
+    /// Extends `file` to the end of `range` if it is shorter, and gives `range` space of its own: later writes there
+    /// need none. Bytes that were not there read as zeros. If it fails, the file may have got a part of it.
+    /// (`fallocate`.) A device that cannot do this writes zeros behind the file's end, as this default does.
+    ///
+    /// # Errors
+    /// [`Error::Full`](crate::Error::Full): there is not as much space.
+    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        write_zeros(self, file, range)
+    }
+
     /// The device's limits for requests.
     fn limits(&self) -> Limits;
 
     /// The totals so far.
     fn counters(&self) -> Counters;
+}
+
+/// Bytes of zeros in one write.
+const ZEROS: usize = 1 << 20;
+
+/// Writes zeros in the part of `range` that is behind the end of `file`.
+pub(crate) fn write_zeros(device: &(impl Device + ?Sized), file: FileId, range: Range<u64>) -> Result<()> {
+    let mut at = range.start.max(device.len(file)?);
+    let zeros = AlignedBuffer::new(range.end.saturating_sub(at).min(ZEROS as u64) as usize);
+    while at < range.end {
+        let data = &zeros[..(range.end - at).min(ZEROS as u64) as usize];
+        device.write(&[Write { file, offset: at, data }])?;
+        at += data.len() as u64;
+    }
+    Ok(())
 }
 
 /// A device's limits for requests.

@@ -493,6 +493,13 @@ impl Device for Disk {
         })
     }
 
+    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        let opened = self.writable(file)?;
+        let allocated = direct::allocate(&opened.file, &range)
+            .map_err(|error| Error::from_io("allocate", &opened.name, Some(range.start), error))?;
+        if allocated { Ok(()) } else { crate::device::write_zeros(self, file, range) }
+    }
+
     fn limits(&self) -> Limits {
         self.limits
     }

@@ -6,7 +6,7 @@
 //! Shin and Lee, "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State
 //! Drives", VLDB 2011, section 2.3.)
 //!
-//! - [`Device`] is the boundary: ten methods, two of them with defaults, that move bytes of open files.
+//! - [`Device`] is the boundary: eleven methods, three of them with defaults, that move bytes of open files.
 //! - [`InFlight`] is a set of reads that has been started and is waited for later.
 //! - [`Window`] is a part of a file to which bytes are stored without a system call, where available.
 //! - [`Profile`] measures a disk's performance by request size and depth.

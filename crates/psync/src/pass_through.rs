@@ -54,6 +54,11 @@ pub trait PassThrough: Send + Sync {
         self.inner().release(file, range)
     }
 
+    /// [`Device::allocate`].
+    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        self.inner().allocate(file, range)
+    }
+
     /// [`Device::limits`].
     fn limits(&self) -> Limits {
         self.inner().limits()
@@ -148,6 +153,10 @@ impl<P: PassThrough> Device for P {
 
     fn release(&self, file: FileId, range: Range<u64>) -> Result<()> {
         PassThrough::release(self, file, range)
+    }
+
+    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        PassThrough::allocate(self, file, range)
     }
 
     fn limits(&self) -> Limits {
@@ -245,6 +254,7 @@ mod tests {
         volume.sync_part(Write { file, offset: 4096, data: &[7; 10] }).unwrap();
         volume.resize(file, 12_288).unwrap();
         volume.release(file, 4096..8192).unwrap();
+        volume.allocate(file, 8192..16_384).unwrap();
         told.push(format!("{:?} {:?}", volume.len(file), volume.limits()));
         volume.close(file).unwrap();
         told.push(format!("{:?}", volume.len(file).is_err()));

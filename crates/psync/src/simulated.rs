@@ -284,6 +284,16 @@ impl Device for Simulated {
         finish(failed, Ok(()))
     }
 
+    fn allocate(&self, file: FileId, range: Range<u64>) -> Result<()> {
+        let mut state = self.state.lock();
+        let handle = state.writable(file, "allocate")?;
+        if range.end > FILE_MAX {
+            return Err(Error::Invalid(format!("{}: {} bytes are beyond any file", handle.name, range.end)));
+        }
+        let failed = state.begin(OperationKind::Allocate, "allocate", &handle.name)?;
+        finish(failed, state.allocate(&handle, range))
+    }
+
     fn limits(&self) -> Limits {
         let state = self.state.lock();
         let alignment = if state.direct { state.alignment } else { 1 };

@@ -414,3 +414,28 @@ fn released_space_reads_as_zeros_and_goes_back_to_the_file_system() {
     assert_eq!(disk.len(file).unwrap(), LEN as u64);
     assert!(read(&disk, file, 0, LEN).unwrap()[..] == found[..]);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn allocated_space_is_there_and_reads_as_zeros() {
+    use std::os::unix::fs::MetadataExt;
+    const LEN: u64 = 1 << 20;
+    let dir = scratch();
+    let disk = open(dir.path(), Backend::Auto, 16);
+    let access = Access { write: true, create: true, ..Access::default() };
+    let file = disk.open("f", access).unwrap();
+    let data = noise(1, 10_000);
+    write(&disk, file, 0, &data).unwrap();
+    disk.allocate(file, 0..LEN).unwrap();
+    let blocks = || std::fs::metadata(dir.path().join("f")).unwrap().blocks() * 512;
+    assert!(disk.len(file).unwrap() == LEN && blocks() >= LEN, "{} bytes", blocks());
+    let found = read(&disk, file, 0, LEN as usize).unwrap();
+    assert!(found[..data.len()] == data[..], "what was there stays");
+    assert!(found[data.len()..].iter().all(|&byte| byte == 0));
+    // What is there already.
+    disk.allocate(file, 4096..8192).unwrap();
+    disk.allocate(file, 0..0).unwrap();
+    assert_eq!(disk.len(file).unwrap(), LEN);
+    disk.resize(file, 0).unwrap();
+    assert!(blocks() <= LEN / 2, "{} bytes after it was cut", blocks());
+}

@@ -595,3 +595,27 @@ fn what_is_begun_is_carried_out_at_once() {
     let error = begun.wait().expect_err("the second member failed");
     assert!(matches!(error, Error::Io { operation: "read", offset: Some(4096), .. }), "{error:?}");
 }
+
+#[test]
+fn allocated_space_is_as_good_as_written() {
+    let volume = Simulated::new(9).with_capacity(8 * 4096);
+    let file = durable(&volume, 4096, 7);
+    volume.allocate(file, 0..5 * 4096).expect("there is space");
+    assert_eq!((volume.used(), volume.len(file).expect("open")), (5 * 4096, 5 * 4096));
+    let refused = volume.allocate(file, 0..9 * 4096);
+    assert!(refused.is_err_and(|error| error.is_full()) && volume.used() == 5 * 4096, "all or nothing");
+    let other = create(&volume, "b");
+    write(&volume, other, 0, &[1; 3 * 4096]).expect("there is space");
+    write(&volume, file, 4096, &[8; 4 * 4096]).expect("it has the space");
+    assert!(write(&volume, other, 3 * 4096, &[1]).is_err_and(|error| error.is_full()));
+    // What is not durable may be lost, and what was durable is not.
+    for seed in 0..50 {
+        let found = volume.power_loss(seed).read_file("a").expect("its name is durable");
+        assert!(found[..4096].iter().all(|byte| *byte == 7) && found.len() <= 5 * 4096);
+        assert!(found[4096..].iter().all(|byte| [0, 8].contains(byte)));
+    }
+    volume.resize(file, 0).expect("cuts");
+    assert_eq!(volume.used(), 3 * 4096);
+    volume.fail_nth(Filter::kinds([OperationKind::Allocate]), 1, Fault::Error, Repeat::Once);
+    assert!(volume.allocate(file, 0..4096).is_err() && volume.used() == 3 * 4096);
+}

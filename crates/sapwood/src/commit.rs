@@ -33,6 +33,7 @@ use crate::commit::queue::{Answer, CommitQueue, Lead, Parcel};
 use crate::db::batch::Durability;
 use crate::db::engine::{Engine, Frozen, Panicked, State};
 use crate::db::publish::With;
+use crate::db::reserve::Work;
 use crate::error::{Error, Result};
 use crate::operation::{OperationRef, Operations, SeqNo};
 use crate::opq::Opq;
@@ -151,6 +152,9 @@ impl Drop for AtDevice<'_> {
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
+/// How often a batch of removals is tried on a full disk: as it is, and after a flush, between which others may take
+/// the space that it freed.
+const REMOVAL_TRIES: usize = 4;
 /// The maximum bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
@@ -158,8 +162,7 @@ impl Engine {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.check_writable()?;
-        self.wait_for_room(body.len())?;
-        let result = self.commit_in_turn(Parcel { body, count, durability });
+        let result = self.commit_with_space(Parcel { body, count, durability });
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -173,12 +176,41 @@ impl Engine {
         result
     }
 
-    fn commit_in_turn(&self, parcel: Parcel) -> Result<()> {
+    /// Commits a batch for which there is room in memory and disk space. Removals that find the disk full flush: that
+    /// has the reserve, and frees space for them.
+    fn commit_with_space(&self, mut parcel: Parcel) -> Result<()> {
+        for left in (0..REMOVAL_TRIES).rev() {
+            let (result, refused) = match self.admit(&parcel) {
+                Ok(()) => self.commit_in_turn(parcel),
+                refused => (refused, Some(parcel)),
+            };
+            match (result, refused) {
+                (Err(error), Some(again)) if left > 0 && error.is_disk_full() && !again.adds() => {
+                    match self.flush_all() {
+                        Err(error) if !error.is_disk_full() => return Err(error),
+                        _ => parcel = again,
+                    }
+                }
+                (result, _) => return result,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for room in the queue. Puts are admitted only if the reserve is enough for the log that results.
+    fn admit(&self, parcel: &Parcel) -> Result<()> {
+        let len = parcel.body.len();
+        self.wait_for_room(len)?;
+        if self.reserve.covers(len) || !parcel.adds() { Ok(()) } else { self.provide_reserve(len) }
+    }
+
+    /// Commits a batch. Returns it if the disk was full.
+    fn commit_in_turn(&self, parcel: Parcel) -> (Result<()>, Option<Parcel>) {
         let queue = self.commits.queue_for(&parcel);
         match queue.wait_or_lead(parcel) {
             Err(parcel) => {
                 let _lead = Lead::new(queue, Vec::new());
-                self.commit_group(std::iter::once(&parcel))
+                (self.commit_group(std::iter::once(&parcel)), Some(parcel))
             }
             Ok(ticket) => {
                 let answer = match ticket.wait() {
@@ -189,8 +221,11 @@ impl Engine {
                     done => done,
                 };
                 match answer {
-                    Answer::Done(result) => result,
-                    Answer::Lead => Err(Error::Closed),
+                    Answer::Done(Err(error)) if error.is_disk_full() => {
+                        (Err(error), Some(ticket.parcel.clone()))
+                    }
+                    Answer::Done(result) => (result, None),
+                    Answer::Lead => (Err(Error::Closed), None),
                 }
             }
         }
@@ -198,7 +233,7 @@ impl Engine {
 
     /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self, queue: &CommitQueue) {
-        let mut lead = Lead::new(queue, queue.take_group());
+        let mut lead = Lead::new(queue, queue.take_group(!self.reserve.is_whole()));
         lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
     }
 }
@@ -276,19 +311,26 @@ impl Engine {
             self.begin_for_promise(log)?;
         }
         let mut records = 0;
-        for parcel in group.filter(|parcel| !parcel.is_sync()) {
+        for parcel in group.clone().filter(|parcel| !parcel.is_sync()) {
             log.wal.append(seq, parcel.count, &parcel.body);
             seq += SeqNo::from(parcel.count);
             records += 1;
         }
-        if durability == Durability::Immediate {
+        // Without the reserve, no space is taken ahead of the records.
+        let is_short = !self.reserve.is_whole();
+        if durability == Durability::Immediate && !is_short {
             log.wal.reserve().inspect_err(|error| self.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = self.with_kept_space(|| match durability {
-                Durability::Immediate => log.wal.write(),
-                _ => log.wal.store(),
-            })
+            && let Err(error) = self.with_space_for(
+                Work::Removals,
+                || match durability {
+                    Durability::Immediate => log.wal.write(),
+                    _ if is_short => log.wal.write(),
+                    _ => log.wal.store(),
+                },
+                || !group.clone().any(Parcel::adds),
+            )
         {
             // Only a write can be undone, not a sync.
             if error.is_disk_full() {
@@ -299,6 +341,7 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
+        self.reserve.note_log(log.wal.longest());
         Ok(())
     }
 
@@ -358,11 +401,9 @@ impl Engine {
     /// the log lock. No queue may be frozen already, and no commit may wait for the device. Any error other than a
     /// refusal poisons the engine.
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
-        self.with_kept_space(|| {
-            // If the log is empty, an earlier attempt has already rotated it.
-            if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() }
-        })
-        .inspect_err(|error| {
+        // If the log is empty, an earlier attempt has already rotated it.
+        let next = || if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() };
+        self.with_space_for(Work::NextLog, next, || true).inspect_err(|error| {
             if !error.is_refusal() {
                 self.poison(error);
             }
@@ -435,7 +476,7 @@ impl Engine {
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
         self.process.check()?;
-        self.commit_in_turn(Parcel { body: Vec::new(), count: 0, durability: Durability::Immediate })?;
+        self.commit_in_turn(Parcel { body: Vec::new(), count: 0, durability: Durability::Immediate }).0?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.poison(error))
     }

@@ -18,4 +18,5 @@ pub(crate) mod len_estimate;
 pub(crate) mod open;
 pub(crate) mod publish;
 pub(crate) mod replay;
+pub(crate) mod reserve;
 pub(crate) mod snapshot;

@@ -326,7 +326,8 @@ impl From<psync::Error> for Error {
                 Self::Exhausted(Refusal { error: Arc::new(exhausted), hint })
             }
             full if full.is_full() => {
-                let hint = "the database is sound, reads go on; writes go on when there is space";
+                let hint = "the database is sound and reads go on; removing records and compacting has space set aside, \
+                            and frees some; other writes go on when there is space";
                 Self::DiskFull(Refusal { error: Arc::new(full), hint })
             }
             other => Self::Io(Arc::new(other)),

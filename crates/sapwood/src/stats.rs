@@ -1,6 +1,7 @@
 //! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
 use crate::db::engine::Engine;
+use crate::db::reserve;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
 use crate::wal;
@@ -108,6 +109,8 @@ pub struct SpaceStats {
     /// The log files. For the newest one, this includes the zeros written ahead of durable commits (at most 1
     /// MiB).
     pub log: u64,
+    /// Set aside so that a full disk can be emptied: for removals, flushes, compactions and opening.
+    pub reserve: u64,
 }
 
 /// Node reads since the database was opened.
@@ -234,6 +237,7 @@ impl Engine {
                 nodes: version.table.count(),
                 segments: version.segments.count() as u64,
                 manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
+                reserve: bytes_of(&|name| name == reserve::FILE),
                 log: bytes_of(&|name| wal::generation_of(name).is_some()),
             },
             reads: ReadStats {
@@ -302,14 +306,15 @@ impl std::fmt::Display for Stats {
         let (space, memory) = (&self.space, &self.memory);
         writeln!(
             f,
-            "space    {} live in {} nodes, {} used in {} segments ({:.2} x), manifest {}, log {}",
+            "space    {} live in {} nodes, {} used in {} segments ({:.2} x), manifest {}, log {}, reserve {}",
             Size(space.live),
             space.nodes,
             Size(space.used),
             space.segments,
             space.amplification,
             Size(space.manifest),
-            Size(space.log)
+            Size(space.log),
+            Size(space.reserve)
         )?;
         writeln!(
             f,

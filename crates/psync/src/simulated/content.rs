@@ -90,6 +90,17 @@ impl Content {
         self.len = len;
     }
 
+    /// Adds the pages that are missing in `range`, growing where needed. What is added reads as zeros.
+    pub(super) fn allocate(&mut self, range: Range<u64>) {
+        let zeros = Arc::new([0; PAGE as usize]);
+        for (page, ..) in by_page(range.clone()) {
+            self.pages.entry(page).or_insert_with(|| Arc::clone(&zeros));
+        }
+        if !range.is_empty() {
+            self.len = self.len.max(range.end);
+        }
+    }
+
     /// Makes a hole: whole pages go, parts of pages become zeros. The length stays.
     pub(super) fn release(&mut self, range: Range<u64>) {
         let range = range.start..range.end.min(self.len.next_multiple_of(PAGE));

@@ -23,6 +23,8 @@ pub enum OperationKind {
     Resize,
     /// [`Device::release`](crate::Device::release).
     Release,
+    /// [`Device::allocate`](crate::Device::allocate).
+    Allocate,
     /// [`Volume::open`](crate::Volume::open).
     Open,
     /// [`Volume::remove`](crate::Volume::remove).
@@ -58,8 +60,10 @@ impl Filter {
 
     /// Operations that change something or make it durable: those at which a power failure makes a difference.
     pub fn changes() -> Self {
-        use OperationKind::{Open, Release, Remove, Rename, Resize, Store, Sync, SyncDirectory, Write};
-        Self::kinds([Write, Store, Sync, Resize, Release, Open, Remove, Rename, SyncDirectory])
+        use OperationKind::{
+            Allocate, Open, Release, Remove, Rename, Resize, Store, Sync, SyncDirectory, Write,
+        };
+        Self::kinds([Write, Store, Sync, Resize, Release, Allocate, Open, Remove, Rename, SyncDirectory])
     }
 
     /// Restricts the filter to files whose name starts with `prefix`. Operations without a file then never

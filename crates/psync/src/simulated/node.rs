@@ -23,6 +23,7 @@ pub(super) enum Change {
     Write { offset: u64, data: Arc<[u8]> },
     Resize { len: u64 },
     Release { range: Range<u64> },
+    Allocate { range: Range<u64> },
 }
 
 impl Change {
@@ -31,13 +32,14 @@ impl Change {
             Self::Write { offset, data } => content.write(*offset, data),
             Self::Resize { len } => content.resize(*len),
             Self::Release { range } => content.release(range.clone()),
+            Self::Allocate { range } => content.allocate(range.clone()),
         }
     }
 
     /// Whether this takes bytes of `range` away, so that later content there cannot be durable before this is.
     fn takes_from(&self, range: &Range<u64>) -> bool {
         match self {
-            Self::Write { .. } => false,
+            Self::Write { .. } | Self::Allocate { .. } => false,
             Self::Resize { len } => *len < range.end,
             Self::Release { range: hole } => hole.start < range.end && range.start < hole.end,
         }
@@ -57,7 +59,7 @@ impl Change {
                 data[taken].fill(0);
                 data.into()
             }
-            Self::Write { .. } => data,
+            Self::Write { .. } | Self::Allocate { .. } => data,
         };
         Some(Self::Write { offset, data })
     }
@@ -114,7 +116,7 @@ impl Node {
                 }
                 return;
             }
-            Change::Write { .. } => {}
+            Change::Write { .. } | Change::Allocate { .. } => {}
             Change::Resize { len } => self.stuck.retain(|page| page * PAGE < *len),
             Change::Release { range } => {
                 self.stuck.retain(|page| page * PAGE < range.start || range.end < (page + 1) * PAGE);

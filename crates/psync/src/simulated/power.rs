@@ -133,7 +133,11 @@ pub(super) fn after_loss(node: &Node, severity: Severity, random: &mut impl Rng)
                 (shortest, longest) = (*len, *len);
             }
             Change::Release { .. } if index < journalled => change.apply(&mut content),
-            Change::Resize { .. } | Change::Release { .. } => {}
+            Change::Allocate { .. } if index < journalled => {
+                change.apply(&mut content);
+                longest = longest.max(content.len());
+            }
+            Change::Resize { .. } | Change::Release { .. } | Change::Allocate { .. } => {}
         }
     }
     let len = match random.random_range(0..4) {

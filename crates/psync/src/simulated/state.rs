@@ -332,13 +332,27 @@ impl State {
     }
 
     fn write_bytes(&mut self, handle: &Handle, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_space("write", handle, offset..offset + data.len() as u64)?;
+        self.write_unchecked(handle, offset, data);
+        Ok(())
+    }
+
+    /// Refuses what needs more space than there is.
+    fn check_space(&self, operation: &'static str, handle: &Handle, range: Range<u64>) -> Result<()> {
         if let Some(node) = self.node(handle.number) {
-            let missing = node.seen.missing_pages(offset..offset + data.len() as u64);
+            let offset = range.start;
+            let missing = node.seen.missing_pages(range);
             if missing > 0 && (self.used + missing).saturating_mul(PAGE) > self.capacity {
-                return Err(failure(Fault::NoSpace, "write", &handle.name, Some(offset)));
+                return Err(failure(Fault::NoSpace, operation, &handle.name, Some(offset)));
             }
         }
-        self.write_unchecked(handle, offset, data);
+        Ok(())
+    }
+
+    /// Gives all of `range` space, or none of it.
+    pub(super) fn allocate(&mut self, handle: &Handle, range: Range<u64>) -> Result<()> {
+        self.check_space("allocate", handle, range.clone())?;
+        self.edit(handle.number, |node| node.change(Change::Allocate { range }));
         Ok(())
     }
 

@@ -33,13 +33,14 @@ pub(crate) use control::FlushControl;
 use crate::background::garbage_collection::Patience;
 use crate::background::prefetch_memory::WITH_LOG;
 use crate::db::engine::{Engine, Frozen, WriterAtWork};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::flow::opq_size::Seen;
 use crate::flow::tuning::new_max;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
 use crate::spawn::beside;
+use crate::storage::writer::Writer;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::cleansing_cursor::{Due, Lengths, LogBytes, Sweep};
 use event::Told;
@@ -59,7 +60,34 @@ impl Engine {
     pub fn flush_and_hand_on<'e>(&'e self, handed_on: &mut HandedOn<'e>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
-        let result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
+        let has_removals =
+            self.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
+        let mut reserve = self.reserve.user();
+        let mut result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
+        let mut is_collected = false;
+        while result.as_ref().is_err_and(Error::is_disk_full) {
+            self.make_room();
+            self.flush.shortage.failed(self.state.load().active.fill());
+            if !reserve.gets_space() {
+                // The last resort: what is dead in segments that are still in use.
+                if std::mem::replace(&mut is_collected, true) {
+                    break;
+                }
+                match guard.get().and_then(|writer| self.tidy_up(writer, Patience::AtRest)) {
+                    Err(error) if !error.is_disk_full() => {
+                        result = Err(error);
+                        break;
+                    }
+                    _ => self.make_room(),
+                }
+            }
+            result = self.flush_frozen(&mut guard, handed_on);
+        }
+        drop(reserve);
+        self.restore_reserve();
+        if has_removals && result.is_ok() {
+            result = guard.get().and_then(|writer| self.cleanse_for_reserve(writer));
+        }
         self.pace.end();
         match &result {
             Err(error) if error.is_disk_full() => {
@@ -156,10 +184,18 @@ impl Engine {
         let mut left = due;
         let of_next = &mut *sweep;
         let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
-        let (cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
+        let (mut cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
             Ok(()) => self.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
             failed => (failed, None),
         };
+        let mut reserve = self.reserve.user();
+        while cleansed.as_ref().is_err_and(Error::is_disk_full) && reserve.gets_space() {
+            self.make_room();
+            cleansed = self.tidy_up(writer, Patience::AtWork).and_then(|()| {
+                let alone = None::<fn(&[Due], Writer)>;
+                self.cleanse_due_beside(writer, &mut left, buffers, alone).0
+            });
+        }
         sweep.leave(left);
         let undone = left.len();
         match cleansed {

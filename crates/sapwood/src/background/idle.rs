@@ -122,6 +122,7 @@ impl Engine {
         if self.check_writable().is_err() {
             return;
         }
+        self.restore_reserve();
         if quiet {
             let _ = self.collect_the_rest();
             let _ = self.finish_manifest();
@@ -148,6 +149,7 @@ impl Engine {
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
     /// all the time.
     fn give_back_space(&self) {
+        self.reserve.shrink();
         while self.keeps_space()
             && !self.is_wanted()
             && !self.works()

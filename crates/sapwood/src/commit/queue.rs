@@ -6,6 +6,7 @@
 
 use crate::db::batch::Durability;
 use crate::error::{Error, Result};
+use crate::operation::Operations;
 use crate::watchdog;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ const SPIN: Duration = Duration::from_micros(3);
 const GROUP_MAX: usize = 4 << 20;
 
 /// A submitted batch.
+#[derive(Clone)]
 pub(crate) struct Parcel {
     pub body: Vec<u8>,
     pub count: u32,
@@ -27,6 +29,12 @@ pub(crate) struct Parcel {
 impl Parcel {
     pub fn is_durable(&self) -> bool {
         self.durability == Durability::Immediate
+    }
+
+    /// Whether it has anything but removals.
+    pub fn adds(&self) -> bool {
+        Operations::new(&self.body)
+            .any(|operation| operation.is_ok_and(|operation| operation.value.is_some()))
     }
 
     /// No batch: all before it is to be durable.
@@ -132,15 +140,16 @@ impl CommitQueue {
         Ok(ticket)
     }
 
-    pub fn take_group(&self) -> Vec<Arc<Ticket>> {
+    pub fn take_group(&self, is_short: bool) -> Vec<Arc<Ticket>> {
         let mut waiting = self.inner.lock();
         let mut bytes = 0;
+        let adds = waiting.tickets.first().is_some_and(|first| is_short && first.parcel.adds());
         let end = waiting
             .tickets
             .iter()
             .position(|ticket| {
                 bytes += ticket.parcel.body.len();
-                bytes > GROUP_MAX
+                bytes > GROUP_MAX || (is_short && ticket.parcel.adds() != adds)
             })
             .unwrap_or(waiting.tickets.len())
             .max(1)

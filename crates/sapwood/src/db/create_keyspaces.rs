@@ -15,6 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Bytes of a keyspace in the manifest, without its name.
+const TREE_LISTED: usize = 48;
 /// Keyspaces of one edit.
 const TOGETHER: usize = 4096;
 
@@ -108,6 +110,11 @@ impl Creation {
             trees.push((KeyspaceId(last), tree));
         }
         if !trees.is_empty() {
+            // Opening copies the manifest, with these names in it.
+            let listed = trees.iter().map(|(_, tree): &(_, Tree)| tree.name.len() + TREE_LISTED).sum();
+            if !engine.reserve.covers(listed) {
+                engine.provide_reserve(listed)?;
+            }
             engine.publish(Edit { trees, ..Edit::default() }, With::default())?;
             self.ids.write().extend(made);
         }

@@ -204,7 +204,9 @@ impl Database {
     /// # Errors
     /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
     pub fn flush(&self) -> Result<()> {
-        self.handle.engine.flush_all()
+        self.handle.engine.flush_all()?;
+        self.handle.engine.reserve.shrink();
+        Ok(())
     }
 
     /// Flushes, then cleanses all log areas: moves every change that they hold into the leaves.
@@ -228,8 +230,11 @@ impl Database {
     /// # Errors
     /// As [`Database::flush`].
     pub fn compact(&self) -> Result<()> {
-        self.handle.engine.flush_all()?;
-        self.handle.engine.cleanse_all()
+        let engine = &self.handle.engine;
+        engine.flush_all()?;
+        engine.with_reserve(|| engine.cleanse_all())?;
+        engine.reserve.shrink();
+        Ok(())
     }
 
     /// Makes all commits so far durable, including those with a weaker [`Durability`](crate::Durability).

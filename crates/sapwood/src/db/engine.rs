@@ -22,6 +22,7 @@ use crate::background::flush::FlushControl;
 use crate::cache::pager::Pager;
 use crate::commit::{Commits, Log};
 use crate::db::len_estimate::len_estimate;
+use crate::db::reserve::Reserve;
 use crate::error::{Error, Result};
 use crate::flow::memory::{Budget, Need, Work};
 use crate::flow::opq_size::OpqShare;
@@ -135,6 +136,7 @@ pub(crate) struct Engine {
     /// Segments that the collector leaves alone, because a node in them could not be read, and since when.
     pub unreadable: Mutex<BTreeMap<u64, Instant>>,
     pub opq_share: OpqShare,
+    pub reserve: Reserve,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
     /// Whether `poison` is set. Each commit checks this twice.
@@ -209,6 +211,7 @@ impl Drop for Panicked<'_> {
 impl Engine {
     pub fn new(parts: Parts) -> Self {
         let spare = Arc::default();
+        let reserve = Reserve::new(Arc::clone(&parts.volume));
         let active = Arc::new(Opq::new(&spare));
         let state = State { number: 0, ingested: 0, active, frozen: None, version: parts.version };
         Self {
@@ -235,6 +238,7 @@ impl Engine {
             budget: Budget::default(),
             unreadable: Mutex::default(),
             opq_share: OpqShare::default(),
+            reserve,
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
         }

@@ -69,7 +69,7 @@ impl Engine {
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.cleanse_some(writer, keyspace, at)?;
+            from = self.cleanse_some(writer, keyspace, at, u64::MAX)?;
         }
         let base = Arc::clone(&self.state.load().version);
         let mut attempt = Attempt::begin(base, &self.pager, writer);
@@ -87,6 +87,8 @@ impl Engine {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }
         if sorted.count > 0 {
+            // Opening copies the manifest, with this list in it.
+            self.with_kept_space(|| self.reserve.grow(list as usize))?;
             self.commit_attempt(attempt, Trees::Grown)?;
         }
         Ok(sorted.count)

@@ -22,6 +22,7 @@ use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, Parts};
 use crate::db::publish::With;
 use crate::db::replay::{Overflow, Replay, replay};
+use crate::db::reserve;
 use crate::error::{Error, Result};
 use crate::options::Builder;
 use crate::spawn::beside;
@@ -158,8 +159,11 @@ fn is_litter(name: &str) -> bool {
 
 /// The evidence that the directory holds something else, if it does.
 fn foreign(entries: &[Entry]) -> Option<String> {
-    let others: Vec<_> =
-        entries.iter().filter(|entry| !is_ours(&entry.name) && !is_litter(&entry.name)).collect();
+    // Beside a database's other files it is the reserve, not a stranger's file of this name.
+    let has_data = entries.iter().any(|entry| entry.name == pager::FILE);
+    let is_reserve = |name: &str| has_data && name == reserve::FILE;
+    let is_known = |name: &str| is_ours(name) || is_litter(name) || is_reserve(name);
+    let others: Vec<_> = entries.iter().filter(|entry| !is_known(&entry.name)).collect();
     let first = others.first()?;
     Some(format!(
         "it has no file {}, but {} other file(s), such as {:?}",
@@ -233,6 +237,9 @@ fn start(
         read_only,
         in_background: options.has_background_thread(),
     });
+    if !read_only {
+        engine.reserve.find();
+    }
     let is_sealed = !replayed.torn && replayed.len == current.manifest_len;
     // First everything is read.
     let (low, high) = (version.wal_low, version.wal_high);
@@ -260,11 +267,11 @@ fn start(
         // Of an older format this is the end.
         let format = current::FORMAT;
         let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
-        with_leftovers_given_back(&engine, || Manifest::create(Arc::clone(volume), next, &version))
+        with_space(&engine, || Manifest::create(Arc::clone(volume), next, &version))
     };
     let rewritten = || {
         let mut tail = tail.clone();
-        with_leftovers_given_back(&engine, || wal::rewrite_unsynced(&**volume, current.database, &mut tail))?;
+        with_space(&engine, || wal::rewrite_unsynced(&**volume, current.database, &mut tail))?;
         Ok(tail)
     };
     // They are independent, and both wait for the disk most of the time.
@@ -286,19 +293,23 @@ fn start(
         }
     }
     engine.slots.reach(granules(data_len));
+    engine.reserve.note_version(version.live_bytes(), manifest.len());
     *engine.manifest.get_mut() = Some(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
         if newest.is_some() {
-            engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())?;
+            with_space(&engine, || {
+                engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())
+            })?;
         }
         let generations = [low, tail.ends_in.max(high)];
         replay(&engine, &**volume, current.database, generations, Overflow::Flushed)?;
     }
     // Only now: the log's next file declares everything before it durable, including what only an unsynced edit
     // had made unnecessary.
-    let wal = next_log(volume, current.database, &tail)?;
+    let wal = with_space(&engine, || next_log(volume, current.database, &tail))?;
+    engine.reserve.note_replayed(tail.bytes(), wal.generation());
     begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
@@ -310,22 +321,29 @@ fn start(
             flushed => flushed?,
         }
     }
+    engine.restore_reserve();
     Ok(engine)
 }
 
 /// Runs work of opening that needs space. If the disk is full, gives back what an attempt has left in the data file
-/// that came to no end, and tries again. No manifest that may still come to count leads there.
-fn with_leftovers_given_back<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-    match work() {
-        Err(error) if error.is_disk_full() => {
-            let left = u64::from(engine.slots.next()) * GRANULE..engine.volume.len(engine.data)?;
-            if left.is_empty() {
-                return Err(error);
+/// that came to no end, then the reserve, and tries again. No manifest that may still come to count leads there.
+fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut user = engine.reserve.user();
+    let mut left = Some(u64::from(engine.slots.next()) * GRANULE);
+    loop {
+        match work() {
+            Err(error) if error.is_disk_full() => {
+                let left = left
+                    .take()
+                    .map_or(Ok(0..0), |left| engine.volume.len(engine.data).map(|len| left..len.max(left)))?;
+                if !left.is_empty() {
+                    engine.volume.release(engine.data, left)?;
+                } else if !user.gets_space() {
+                    return Err(error);
+                }
             }
-            engine.volume.release(engine.data, left)?;
-            work()
+            done => return done,
         }
-        done => done,
     }
 }
 
@@ -372,7 +390,9 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
     *engine.log.lock() = Some(Log::new(wal, engine.visible() + 1));
     if engine.state.load().version.wal_high != generation {
-        engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())?;
+        with_space(engine, || {
+            engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
+        })?;
     }
     Ok(())
 }
@@ -415,6 +435,7 @@ impl Engine {
         *self.log_at_rest() = None;
         self.close_writer();
         *self.manifest.lock() = None;
+        self.reserve.close();
         self.pager.reader.close();
         self.poison(&Error::Closed);
         self.give_back_spare(Duration::ZERO);
@@ -432,10 +453,13 @@ impl Engine {
         self.with_kept_space(|| log.wal.sync_for_rest())?;
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. If that is refused, both are as after a crash: complete, but without the mark.
-        match self.seal(&mut log) {
+        let sealed = match self.seal(&mut log) {
             Err(error) if !error.is_refusal() => Err(error),
             _ => Ok(()),
-        }
+        };
+        self.restore_reserve();
+        self.reserve.shrink();
+        sealed
     }
 
     fn seal(&self, log: &mut Log) -> Result<()> {

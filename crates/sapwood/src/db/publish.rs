@@ -121,6 +121,7 @@ impl Engine {
         }
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
+        self.reserve.note_version(version.live_bytes(), manifest.len());
         let version = Arc::new(version);
         let mut number = 0;
         let mut show = || {

@@ -235,6 +235,11 @@ impl Manifest {
         }
     }
 
+    /// Bytes of the valid manifest.
+    pub fn len(&self) -> u64 {
+        self.output.len
+    }
+
     /// Whether a next manifest is being written.
     pub fn has_next(&self) -> bool {
         self.next.is_some()

@@ -42,6 +42,13 @@ pub(crate) struct Tail {
     pub truncated: Option<Truncated>,
 }
 
+impl Tail {
+    /// Valid bytes of all generations that were read.
+    pub fn bytes(&self) -> u64 {
+        self.spans.iter().map(|span| span.len).sum()
+    }
+}
+
 /// The valid part of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {

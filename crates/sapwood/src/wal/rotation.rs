@@ -93,6 +93,12 @@ impl WalWriter {
         }
     }
 
+    /// Bytes of the longest generation that this writer still has, with what is pending.
+    pub fn longest(&self) -> u64 {
+        let current = self.current.len + self.pending.len() as u64;
+        self.older.iter().map(|old| old.len).max().unwrap_or(0).max(current)
+    }
+
     /// Bytes not covered by a sync. The operating system keeps them in memory until it has written them.
     pub fn unsynced_bytes(&self) -> u64 {
         self.older.iter().chain([&self.current]).map(|generation| generation.len - generation.synced).sum()

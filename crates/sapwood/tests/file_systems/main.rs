@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod disk_full;
+mod emptied;
 mod failed_sync;
 mod ground;
 mod power_cut;

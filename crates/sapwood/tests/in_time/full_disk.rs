@@ -4,11 +4,12 @@ use psync::{Access, Fault, FileId, Filter, OperationKind, PassThrough, Repeat, S
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use sapwood::{Database, Durability, Error, Keyspace};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A volume on which the log and the manifest find space, and the data only so much.
+/// A volume on which the log, the manifest and the reserve find space, and the data only so much.
 struct Narrow {
     inner: Simulated,
     /// Writes of data.
@@ -31,10 +32,10 @@ impl Narrow {
         })
     }
 
-    /// Bytes of the log, as they take space.
+    /// Bytes of the log and of the reserve, as they take space.
     fn log(&self) -> u64 {
         let entries = Volume::list(&self.inner).expect("a list");
-        let logs = entries.iter().filter(|entry| entry.name.starts_with("wal-"));
+        let logs = entries.iter().filter(|entry| entry.name.starts_with("wal-") || entry.name == "reserve");
         logs.map(|entry| entry.len.next_multiple_of(4096)).sum()
     }
 
@@ -55,6 +56,11 @@ impl PassThrough for Narrow {
             *self.data.lock().expect("no poison") = Some(file);
         }
         Ok(file)
+    }
+
+    fn allocate(&self, file: FileId, range: Range<u64>) -> psync::Result<()> {
+        self.inner.set_capacity(u64::MAX);
+        psync::Device::allocate(&self.inner, file, range)
     }
 
     fn write(&self, set: &[Write<'_>]) -> psync::Result<()> {

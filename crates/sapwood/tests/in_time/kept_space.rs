@@ -66,7 +66,7 @@ impl Store {
     /// Bytes that files have beyond what they hold.
     fn kept(&self) -> u64 {
         let space = self.db.stats().space;
-        self.volume.used().saturating_sub(space.used + space.log + space.manifest)
+        self.volume.used().saturating_sub(space.used + space.log + space.manifest + space.reserve)
     }
 }
 

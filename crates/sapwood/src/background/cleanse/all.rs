@@ -31,22 +31,40 @@ impl Engine {
             while let Some(at) = from.take() {
                 let mut guard = self.writer(Need::default())?;
                 let writer = guard.get()?;
-                from = self.or_poison(|| self.cleanse_some(writer, keyspace, at))?;
+                from = self.or_poison(|| self.cleanse_some(writer, keyspace, at, u64::MAX))?;
             }
         }
         self.flush.notify();
         Ok(())
     }
 
-    /// Cleanses some blocks at and above `from`. Returns where to continue.
+    /// The removals that a flush has brought to log areas take space there, and free none before their blocks are
+    /// cleansed. So blocks are, until the reserve is whole again. Without enough space for that, it is left to the next
+    /// flush.
+    pub fn cleanse_for_reserve(&self, writer: &mut Writer) -> Result<()> {
+        let keyspaces: Vec<_> = self.state.load().version.trees.iter().map(|(id, _)| id).collect();
+        for keyspace in keyspaces {
+            let mut from = Some(Bytes::new());
+            while let Some(at) = from.take().filter(|_| !self.reserve.is_whole()) {
+                from = match self.with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), 1)) {
+                    Err(error) if error.is_disk_full() || error.is_of_reading() => return Ok(()),
+                    cleansed => cleansed?,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Cleanses some blocks at and above `from`, of about `most` bytes but at least one. Returns where to continue.
     pub fn cleanse_some(
         &self,
         writer: &mut Writer,
         keyspace: KeyspaceId,
         from: Bytes,
+        most: u64,
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes());
+        let budget = self.cleansing_portion(base.live_bytes()).min(most);
         let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = candidates::next(view, from, budget)?;

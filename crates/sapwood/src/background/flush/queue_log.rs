@@ -70,6 +70,8 @@ impl Engine {
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);
             self.note_log(log);
+            self.reserve.note_log(log.wal.longest());
+            self.reserve.note_flushed(low);
         }
         self.try_balance_memory();
         if let Err(error) = result {

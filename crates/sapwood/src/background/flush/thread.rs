@@ -102,6 +102,12 @@ impl Engine {
         self.wait_after(earlier, |now| now.over >= number && now.failure_after(earlier).is_none())
     }
 
+    /// Waits for the attempt that is running, if there is one.
+    pub fn wait_for_running_attempt(&self) -> Result<()> {
+        let (over, begun) = self.flush.progress();
+        self.wait_for_attempt(over, begun)
+    }
+
     /// Applies all commits so far to the trees.
     pub fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
@@ -115,8 +121,7 @@ impl Engine {
             }
             if state.active.is_empty() {
                 drop(guard);
-                let (over, begun) = self.flush.progress();
-                self.wait_for_attempt(over, begun)?;
+                self.wait_for_running_attempt()?;
                 return self.sync();
             }
             drop(state);

@@ -1,0 +1,498 @@
+//! The reserve: disk space that is set aside in the file [`FILE`], so that a full disk can be emptied. Whatever frees
+//! space needs some first: removals go to the log, flushes and compaction copy before the old copies die, and opening
+//! writes a new manifest and a copy of the log.
+//!
+//! ```text
+//! puts ──── only while the reserve is whole for the log that results ────▶ otherwise refused, after a flush
+//! removals ─────────────── disk full ─▶ cut off a part; what a flush needs stays
+//! flush, compact, open ─── disk full ─▶ give it up, try again ─▶ whole again when there is space
+//! ```
+//! The file is allocated and never written. It is made after `CURRENT` when the database is opened for writing, grows
+//! before the log does, and shrinks when the database is at rest or closed. Nothing else depends on it: it may be
+//! deleted at any time, and a file of this name that is not ours is left alone.
+//!
+//! Invariants:
+//! 1. Apart from [`Work`], nothing takes from the reserve. No put is admitted to the log unless the reserve can flush
+//!    the queue that results, and copy its log.
+//! 2. A failure to allocate it, other than for want of space, never fails any other call.
+
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use psync::{Access, FileId, Read, Volume};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+pub(crate) const FILE: &str = "reserve";
+
+/// Bytes that the smallest database sets aside: for a log file, a manifest and a `CURRENT` in blocks of their own, and
+/// the first and last pages of some segments.
+const BASE: u64 = 128 << 10;
+/// Bytes of a block with its log area, with short keys and leaves of usual length: the least that cleansing copies
+/// before it frees anything. A log area has at most about four times the bytes of its leaves.
+const BLOCK_MAX: u64 = 4 << 20;
+/// An eighth of the live bytes is set aside for portions of flushes and of the collector, as `background/space.rs` makes
+/// them, but no more than this.
+const PORTIONS_MAX: u64 = 4 << 20;
+/// Bytes that it grows by at least, so that puts seldom have to extend it, and that removals take at a time.
+const STEP: u64 = 64 << 10;
+/// Space is taken in blocks of this many bytes.
+const BLOCK: u64 = 4 << 10;
+
+/// What the reserve is there for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Live data.
+    pub live: u64,
+    /// The manifest: opening begins another.
+    pub manifest: u64,
+    /// The part of the log that one flush brings to the trees, and that opening copies: the longest log file.
+    pub log: u64,
+}
+
+impl Needs {
+    fn portions(self) -> u64 {
+        self.live.min(BLOCK_MAX) + (self.live / 8).min(PORTIONS_MAX)
+    }
+
+    /// A queue takes a little more space in the trees than in the log: the ends of pages and nodes, and what is
+    /// rewritten with it.
+    fn of_log(self) -> u64 {
+        self.log.saturating_add(self.log / 4)
+    }
+
+    /// The length of a reserve that is whole.
+    pub fn whole(self) -> u64 {
+        (BASE + self.portions() + self.manifest).saturating_add(self.of_log()).next_multiple_of(BLOCK)
+    }
+}
+
+/// Work that may take from the reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Opening, flushes and compaction: whatever they free comes after them.
+    Frees,
+    /// Removals, which go to the log and free space with the flush after them.
+    Removals,
+    /// The next log file, without which no queue can be flushed.
+    NextLog,
+}
+
+/// How many of the `len` bytes of the reserve such work may take.
+pub(crate) fn may_take(work: Work, len: u64, needs: Needs) -> u64 {
+    let kept = match work {
+        Work::Frees | Work::NextLog => 0,
+        // Enough for the flush that follows, which writes the removals to the trees as well.
+        Work::Removals => BASE / 2 + needs.portions() / 4 * 3 + needs.of_log(),
+    };
+    len.saturating_sub(kept)
+}
+
+/// The file, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum File {
+    Closed,
+    Open(FileId),
+    /// Another's, or it cannot be had.
+    Absent,
+}
+
+/// See the module documentation.
+pub(crate) struct Reserve {
+    volume: Arc<dyn Volume>,
+    file: Mutex<File>,
+    /// Bytes that are set aside.
+    len: AtomicU64,
+    /// Whether there can be none: then the database does without.
+    is_absent: AtomicBool,
+    /// How often some of it was given up.
+    given: AtomicU64,
+    /// Works that have given it up and are not done.
+    users: AtomicUsize,
+    live: AtomicU64,
+    manifest: AtomicU64,
+    /// The longest log file.
+    log: AtomicU64,
+    /// Bytes of the log that was there at opening, until they are in the trees; and the first generation after them.
+    replayed: AtomicU64,
+    first: AtomicU64,
+}
+
+/// Work that may give up the whole reserve. Until it ends, nobody takes the space for another reserve.
+pub(crate) struct User<'r> {
+    reserve: &'r Reserve,
+    seen: u64,
+    has: bool,
+}
+
+impl User<'_> {
+    /// The disk is full. Returns whether there is more space than when this was called last: from the reserve, which
+    /// this work or another has given up.
+    pub fn gets_space(&mut self) -> bool {
+        if !std::mem::replace(&mut self.has, true) {
+            self.reserve.users.fetch_add(1, SeqCst);
+        }
+        let gave = self.reserve.give(Work::Frees, u64::MAX);
+        let given = self.reserve.given.load(SeqCst);
+        std::mem::replace(&mut self.seen, given) != given || gave
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        if self.has {
+            self.reserve.users.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl Reserve {
+    pub fn new(volume: Arc<dyn Volume>) -> Self {
+        Self {
+            volume,
+            file: Mutex::new(File::Closed),
+            len: AtomicU64::new(0),
+            is_absent: AtomicBool::new(false),
+            given: AtomicU64::new(0),
+            users: AtomicUsize::new(0),
+            live: AtomicU64::new(0),
+            manifest: AtomicU64::new(0),
+            log: AtomicU64::new(0),
+            replayed: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+        }
+    }
+
+    /// Opens the file if it is there. What it has can be given up from now on.
+    pub fn find(&self) {
+        let mut file = self.file.lock();
+        match self.open(false) {
+            Ok(Some((found, len))) => {
+                *file = File::Open(found);
+                self.len.store(len, SeqCst);
+            }
+            Ok(None) | Err(psync::Error::NotFound { .. }) => {}
+            Err(error) => self.do_without(&mut file, &error.into()),
+        }
+    }
+
+    /// Opens the file, and returns its length; `None` if it is another's.
+    fn open(&self, create: bool) -> psync::Result<Option<(FileId, u64)>> {
+        let file = self.volume.open(FILE, Access { write: true, create, ..Access::default() })?;
+        let looked = self.volume.len(file).and_then(|len| {
+            let mut head = vec![0; len.min(BLOCK) as usize];
+            if !head.is_empty() {
+                self.volume.read(&mut [Read { file, offset: 0, buffer: &mut head }])?;
+            }
+            Ok((len, head.iter().all(|byte| *byte == 0)))
+        });
+        if let Ok((len, true)) = looked {
+            return Ok(Some((file, len)));
+        }
+        let _ = self.volume.close(file);
+        let (len, _) = looked?;
+        tracing::warn!(file = FILE, len, "it is not this database's, and is left alone: there is no reserve");
+        self.is_absent.store(true, SeqCst);
+        Ok(None)
+    }
+
+    fn do_without(&self, file: &mut File, error: &Error) {
+        tracing::warn!(%error, "there is no reserve: a full disk may refuse removals as well");
+        self.is_absent.store(true, SeqCst);
+        if let File::Open(open) = std::mem::replace(file, File::Absent) {
+            let _ = self.volume.close(open);
+        }
+        self.len.store(0, SeqCst);
+    }
+
+    pub fn needs(&self) -> Needs {
+        Needs {
+            live: self.live.load(Relaxed),
+            manifest: self.manifest.load(Relaxed),
+            log: self.log.load(Relaxed) + self.replayed.load(Relaxed),
+        }
+    }
+
+    /// Bytes that are set aside.
+    pub fn len(&self) -> u64 {
+        self.len.load(Relaxed)
+    }
+
+    /// There is another version, and so much manifest.
+    pub fn note_version(&self, live: u64, manifest: u64) {
+        self.live.store(live, Relaxed);
+        self.manifest.store(manifest, Relaxed);
+    }
+
+    /// The longest log file has so many bytes.
+    pub fn note_log(&self, longest: u64) {
+        self.log.store(longest, Relaxed);
+    }
+
+    /// Opening has read so many bytes of log, which end before the generation `first`.
+    pub fn note_replayed(&self, bytes: u64, first: u64) {
+        self.first.store(first, Relaxed);
+        self.replayed.store(bytes, Relaxed);
+    }
+
+    /// What the log has below this generation is in the trees.
+    pub fn note_flushed(&self, low: u64) {
+        if low >= self.first.load(Relaxed) {
+            self.replayed.store(0, Relaxed);
+        }
+    }
+
+    /// Whether it is enough for `bytes` more in the log.
+    pub fn covers(&self, bytes: usize) -> bool {
+        self.len() >= self.needed_for(bytes) && !self.is_in_use()
+    }
+
+    fn needed_for(&self, bytes: usize) -> u64 {
+        let needs = self.needs();
+        Needs { log: needs.log.saturating_add(bytes as u64), ..needs }.whole()
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.covers(0) || self.is_absent.load(Relaxed)
+    }
+
+    /// Whether work has given it up and is not done.
+    pub fn is_in_use(&self) -> bool {
+        self.users.load(SeqCst) > 0
+    }
+
+    pub fn user(&self) -> User<'_> {
+        User { reserve: self, seen: self.given.load(SeqCst), has: false }
+    }
+
+    /// Extends it so that it is enough for `bytes` more in the log.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], also while some work has given it up. After any other failure there is none.
+    pub fn grow(&self, bytes: usize) -> Result<()> {
+        let mut file = self.file.lock();
+        let needed = self.needed_for(bytes);
+        if self.len() >= needed && !self.is_in_use() {
+            return Ok(());
+        }
+        if self.is_absent.load(SeqCst) {
+            return Ok(());
+        }
+        if self.is_in_use() {
+            let why = "it is in use until there is space again";
+            let full = std::io::Error::new(std::io::ErrorKind::StorageFull, why);
+            return Err(psync::Error::from_io("allocate", FILE, None, full).into());
+        }
+        let grown = self.opened(&mut file).and_then(|open| match open {
+            Some(open) => {
+                let ample = needed + (needed / 8).max(STEP);
+                match self.extend(open, ample) {
+                    Err(error) if error.is_full() => self.extend(open, needed),
+                    extended => extended,
+                }
+            }
+            None => Ok(()),
+        });
+        match grown {
+            Err(error) if error.is_full() => Err(error.into()),
+            // Perhaps the next time.
+            Err(psync::Error::Exhausted { .. }) | Ok(()) => Ok(()),
+            Err(error) => {
+                self.do_without(&mut file, &error.into());
+                Ok(())
+            }
+        }
+    }
+
+    fn opened(&self, file: &mut File) -> psync::Result<Option<FileId>> {
+        match *file {
+            File::Open(open) => Ok(Some(open)),
+            File::Absent => Ok(None),
+            File::Closed => {
+                let found = self.open(true)?;
+                *file = found.map_or(File::Absent, |(open, _)| File::Open(open));
+                Ok(found.map(|(open, _)| open))
+            }
+        }
+    }
+
+    /// Gives all of the file space, also the part that it has: it may have been copied as a hole.
+    fn extend(&self, file: FileId, len: u64) -> psync::Result<()> {
+        let before = self.len();
+        let allocated = self.volume.allocate(file, 0..len.next_multiple_of(BLOCK));
+        match &allocated {
+            Ok(()) => self.len.store(len.next_multiple_of(BLOCK), SeqCst),
+            // A part may have been added.
+            Err(_) => {
+                let _ = self.volume.resize(file, before);
+            }
+        }
+        allocated
+    }
+
+    /// The disk is full: gives up to `most` bytes to this work. Returns whether there were any.
+    pub fn give(&self, work: Work, most: u64) -> bool {
+        let file = self.file.lock();
+        let File::Open(open) = *file else { return false };
+        let len = self.len();
+        let part = may_take(work, len, self.needs()).min(most) / BLOCK * BLOCK;
+        if part == 0 {
+            return false;
+        }
+        if let Err(error) = self.volume.resize(open, len - part) {
+            tracing::warn!(%error, "the reserve could not be given up");
+            return false;
+        }
+        self.len.store(len - part, SeqCst);
+        self.given.fetch_add(1, SeqCst);
+        tracing::debug!(part, left = len - part, ?work, "the disk is full: the reserve is used");
+        true
+    }
+
+    /// The same, as much as such work takes at a time.
+    pub fn give_some(&self, work: Work) -> bool {
+        self.give(work, STEP)
+    }
+
+    /// Gives back what is more than enough at rest.
+    pub fn shrink(&self) {
+        let file = self.file.lock();
+        let (len, whole) = (self.len(), self.needs().whole());
+        if let File::Open(open) = *file
+            && len > whole + whole / 4 + STEP
+            && self.volume.resize(open, whole).is_ok()
+        {
+            self.len.store(whole, SeqCst);
+        }
+    }
+
+    /// Closes the file.
+    pub fn close(&self) {
+        if let File::Open(open) = std::mem::replace(&mut *self.file.lock(), File::Absent) {
+            let _ = self.volume.close(open);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Write};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_small_database_has_a_small_reserve_and_a_large_one_no_huge_one() {
+        let whole = |live, manifest, log| Needs { live, manifest, log }.whole();
+        assert_eq!(whole(0, 0, 0), BASE);
+        assert_eq!(whole(20_000, 400, 6_000), 160 << 10, "a few records");
+        assert_eq!(whole(MIB, 0, 0), BASE + MIB + MIB / 8);
+        assert_eq!(whole(1 << 40, 8 << 30, 0), BASE + BLOCK_MAX + PORTIONS_MAX + (8 << 30));
+        assert_eq!(whole(0, 0, 40 * MIB), BASE + 50 * MIB, "a queue in the log, and as much in the trees");
+    }
+
+    #[test]
+    fn removals_leave_what_the_flush_after_them_needs() {
+        let needs = Needs { live: 8 * MIB, manifest: MIB, log: 4 * MIB };
+        let whole = needs.whole();
+        for work in [Work::Frees, Work::NextLog] {
+            assert_eq!(may_take(work, whole, needs), whole);
+        }
+        let part = may_take(Work::Removals, whole, needs);
+        assert!(part >= 2 * MIB && whole - part >= 5 * MIB + BLOCK_MAX / 2, "{part} of {whole}");
+        // Each removal makes the log longer.
+        let left = |len, log| may_take(Work::Removals, len, Needs { log, ..needs });
+        let (mut len, mut log, mut taken) = (whole, needs.log, 0);
+        while left(len, log) >= STEP {
+            (len, log, taken) = (len - STEP, log + STEP, taken + STEP);
+        }
+        assert!(taken >= MIB && len >= Needs { log, ..needs }.of_log() + BASE / 2, "{taken}");
+        assert_eq!(may_take(Work::Removals, 0, needs), 0);
+    }
+
+    fn open(volume: &Simulated) -> Database {
+        let builder = Database::builder().memory(4 << 20).background_threads(0);
+        builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+    }
+
+    #[test]
+    fn it_grows_before_the_log_and_shrinks_when_the_log_is_gone() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let (reserve, keyspace) = (&db.handle.engine.reserve, db.keyspace("main").unwrap());
+        assert_eq!(db.stats().space.reserve, reserve.len());
+        assert!((BASE..=2 * BASE + STEP).contains(&reserve.len()), "{}", reserve.len());
+        for number in 0..300u32 {
+            keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
+            let log = db.handle.engine.log.lock().as_ref().unwrap().wal.longest();
+            assert!(reserve.len() >= Needs { log, ..Needs::default() }.whole());
+        }
+        for number in 0..300u32 {
+            keyspace.remove(number.to_be_bytes()).unwrap();
+        }
+        db.compact().unwrap();
+        assert!(reserve.len() < 3 * BASE, "{}", reserve.len());
+        let len = reserve.len();
+        drop((keyspace, db));
+        assert_eq!(volume.read_file(FILE).unwrap(), vec![0; len as usize]);
+    }
+
+    #[test]
+    fn without_the_file_or_with_another_one_the_database_opens_and_writes() {
+        let volume = Simulated::new(1);
+        drop(open(&volume));
+        for is_foreign in [false, true] {
+            volume.remove_file(FILE).unwrap();
+            if is_foreign {
+                let access = Access { write: true, create: true, ..Access::default() };
+                let file = Volume::open(&volume, FILE, access).unwrap();
+                volume.write(&[Write { file, offset: 0, data: b"keep me" }]).unwrap();
+                Volume::close(&volume, file).unwrap();
+            }
+            let db = open(&volume);
+            let keyspace = db.keyspace("main").unwrap();
+            (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
+            db.flush().unwrap();
+            assert_eq!(db.handle.engine.reserve.is_absent.load(SeqCst), is_foreign);
+            drop((keyspace, db));
+            let content = volume.read_file(FILE).unwrap();
+            assert_eq!(content == b"keep me", is_foreign);
+        }
+    }
+
+    #[test]
+    fn a_failure_to_allocate_it_fails_nothing_else() {
+        for fault in [Fault::Error, Fault::Exhausted] {
+            for kind in
+                [OperationKind::Open, OperationKind::Allocate, OperationKind::Len, OperationKind::Resize]
+            {
+                let volume = Simulated::new(1);
+                volume.fail_nth(Filter::kinds([kind]).file(FILE), 1, fault, Repeat::Sticky);
+                let db = open(&volume);
+                let keyspace = db.keyspace("main").unwrap();
+                (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
+                db.compact().unwrap();
+                db.close().unwrap();
+            }
+        }
+    }
+
+    /// Puts would be refused, though there is space.
+    #[test]
+    fn it_is_whole_again_as_soon_as_there_is_space() {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").unwrap();
+        keyspace.insert("first", [1; 1000]).unwrap();
+        let engine = &db.handle.engine;
+        volume.set_capacity(volume.used());
+        assert!(engine.reserve.give(Work::Frees, u64::MAX) && !engine.reserve.is_whole());
+        volume.set_capacity(volume.used());
+        let refused = keyspace.insert("second", [1; 1000]).unwrap_err();
+        assert!(refused.is_disk_full() && refused.to_string().contains("removing records"), "{refused}");
+        keyspace.get("first").unwrap().unwrap();
+        volume.set_capacity(u64::MAX);
+        keyspace.insert("second", [1; 1000]).unwrap();
+        assert!(engine.reserve.is_whole());
+    }
+}
