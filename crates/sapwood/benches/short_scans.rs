@@ -86,7 +86,7 @@ fn print_row(scans: u64, before: &Stats, after: &Stats, each_of: f64) {
         after.writes.blocks_merged_for_scans - before.writes.blocks_merged_for_scans,
         kib(after.writes.spent_for_scans, before.writes.spent_for_scans),
         after.space.log_pieces,
-        after.space.log_layers,
+        after.space.log_runs,
         after.memory.cache as f64 / 1048576.0,
         after.memory.records as f64 / 1048576.0,
     );
@@ -122,7 +122,7 @@ fn main() -> Outcome {
         loaded.writes.data_bytes as f64 / bytes,
         loaded.reads.bytes as f64 / bytes,
         loaded.space.log_pieces,
-        loaded.space.log_layers,
+        loaded.space.log_runs,
         loaded.space.logged as f64 / loaded.space.live as f64,
     );
     drop((keyspace, db));
@@ -141,7 +141,7 @@ fn main() -> Outcome {
             options.updates,
             first.writes.data_bytes as f64 / (options.updates * (16 + options.value_len as u64)) as f64,
             first.space.log_pieces,
-            first.space.log_layers,
+            first.space.log_runs,
             first.space.logged as f64 / first.space.live as f64,
         );
     }

@@ -1,5 +1,5 @@
 //! The cache: nodes under their positions, and single records ([`RecordCache`]). Both share one capacity,
-//! which is divided as the workload needs it ([`border`](crate::cache::partition)): a side that has to read
+//! which is divided as the workload needs it ([`partition`](crate::cache::partition)): a side that has to read
 //! again what it evicted gets more.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!    removes its own): nothing is stale. (For records see [`RecordCache`].)
 //! 2. Both sides together stay within the capacity.
 //! 3. The nodes' memory ([`Frames`]) is limited to what the nodes' side and the work in progress may have,
-//!    and this limit changes with the border: only this module knows where that is. The limit is set after
+//!    and this limit changes with the partition: only this module knows where that is. The limit is set after
 //!    the nodes' side has made room, so that surplus memory is given back at once.
 
 pub(crate) mod bucket;
@@ -28,8 +28,8 @@ pub(crate) mod scan_lengths;
 pub(crate) mod windowed_min;
 
 use crate::cache::ghosts::Ghosts;
-use crate::cache::partition::{Border, Division, LEAST, Vote, WINDOW};
-use crate::cache::records::{Kept, RecordCache};
+use crate::cache::partition::{CachePartition, Division, LEAST, Vote, WINDOW};
+use crate::cache::records::{KeepOutcome, RecordCache};
 use crate::operation::KeyspaceId;
 use crate::storage::frames;
 use crate::storage::frames::Frames;
@@ -76,13 +76,13 @@ impl quick_cache::Weighter<Position, Node> for ByMemory {
 
 /// Turns evicted nodes into ghosts, and notes that the nodes' side is full.
 #[derive(Clone)]
-struct Haunting {
+struct EvictionListener {
     ghosts: Arc<Ghosts>,
     /// Whether the nodes' side has evicted a node since it last had room.
     is_full: Arc<AtomicBool>,
 }
 
-impl Lifecycle<Position, Node> for Haunting {
+impl Lifecycle<Position, Node> for EvictionListener {
     /// Nodes that had to go for another, dropped after their part of the cache is unlocked. (Those that a smaller
     /// capacity lets go are dropped before.)
     type RequestState = Vec<(Position, Node)>;
@@ -103,15 +103,15 @@ impl Lifecycle<Position, Node> for Haunting {
     }
 }
 
-type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder, Haunting>;
+type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder, EvictionListener>;
 
 /// See the module.
 pub(crate) struct Cache {
     nodes: Nodes,
-    haunting: Haunting,
+    haunting: EvictionListener,
     frames: Arc<Frames>,
     records: RecordCache,
-    border: Border,
+    partition: CachePartition,
     /// Records that had to be read again soon after the cache had let go of them ([`Cache::missed_records`]), and
     /// the node that the last of them was in.
     missed: AtomicU64,
@@ -124,7 +124,8 @@ impl Cache {
     /// Nodes that are put here should have their memory from `frames`.
     pub fn new(capacity: u64, frames: Arc<Frames>) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
-        let haunting = Haunting { ghosts: Arc::new(Ghosts::new(entries * 4)), is_full: Arc::default() };
+        let haunting =
+            EvictionListener { ghosts: Arc::new(Ghosts::new(entries * 4)), is_full: Arc::default() };
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
             .weight_capacity(capacity)
@@ -136,7 +137,7 @@ impl Cache {
             haunting,
             frames,
             records: RecordCache::default(),
-            border: Border::default(),
+            partition: CachePartition::default(),
             missed: AtomicU64::new(0),
             missed_in: AtomicU64::new(u64::MAX),
             at_work: AtomicU64::new(0),
@@ -153,12 +154,12 @@ impl Cache {
     /// Bytes that both sides may hold.
     #[cfg(test)]
     pub fn capacity(&self) -> u64 {
-        self.border.capacity()
+        self.partition.capacity()
     }
 
     /// Changes the capacity, and how many bytes of nodes work in progress may have in addition.
     pub fn set_capacity(&self, bytes: u64, at_work: u64) {
-        self.border.set_capacity(bytes, |division| {
+        self.partition.set_capacity(bytes, |division| {
             self.at_work.store(at_work, Relaxed);
             self.divide(division);
         });
@@ -166,7 +167,7 @@ impl Cache {
 
     /// Gives records their share of what has lasted for long enough by now. Called now and then.
     pub fn look_again(&self) {
-        self.border.look_again(|division| self.divide(division));
+        self.partition.look_again(|division| self.divide(division));
     }
 
     /// The side that shrinks is changed first.
@@ -186,7 +187,7 @@ impl Cache {
 
     /// Counts a vote for more memory on one side.
     fn vote(&self, vote: Vote) {
-        self.border.vote(vote, |division| self.divide(division));
+        self.partition.vote(vote, |division| self.divide(division));
     }
 
     /// The node, if it is cached.
@@ -229,7 +230,7 @@ impl Cache {
     pub fn missed(&self, position: Position) -> bool {
         let Some(age) = self.haunting.ghosts.take(position) else { return false };
         self.vote(if self.records.is_idle() { Vote::RecordsUnused } else { Vote::NodeCameBack { age } });
-        age <= self.border.capacity()
+        age <= self.partition.capacity()
     }
 
     /// Offers a node that a reader had to read for something in it, to keep it for so long.
@@ -256,11 +257,11 @@ impl Cache {
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
         match self.records.put(number, node.name().keyspace, key, value) {
             // If the node had to be read, more memory for records would have saved that.
-            Kept::Again if !self.holds(position) => {
+            KeepOutcome::Again if !self.holds(position) => {
                 self.note_missed(position);
                 self.vote(Vote::RecordCameBack);
             }
-            Kept::TooLong if !self.holds(position) => {
+            KeepOutcome::TooLong if !self.holds(position) => {
                 self.insert_read(position, node, Keep::Briefly);
                 // Records have memory that nobody uses.
                 if self.haunting.is_full.load(Relaxed) && self.records.is_idle() {

@@ -29,10 +29,10 @@
 
 pub(crate) mod queue;
 
-use crate::commit::queue::{Answer, CommitQueue, Lead, Parcel};
+use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::db::batch::Durability;
 use crate::db::engine::{Engine, Frozen, Panicked, State};
-use crate::db::publish::With;
+use crate::db::publish::PublishContext;
 use crate::db::reserve::Work;
 use crate::error::{Error, Result};
 use crate::operation::{OperationRef, Operations, SeqNo};
@@ -74,7 +74,7 @@ struct Syncing {
 }
 
 impl Syncing {
-    fn of<'a>(group: impl Iterator<Item = &'a Parcel>) -> Self {
+    fn of<'a>(group: impl Iterator<Item = &'a PendingBatch>) -> Self {
         let mut syncing = Self::default();
         for operation in operations(group) {
             let hash = syncing.hash(&operation);
@@ -88,16 +88,16 @@ impl Syncing {
     }
 
     /// Whether these have to wait: for their durability, or since they change the same keys.
-    fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a Parcel> + Clone) -> bool {
-        group.clone().any(Parcel::is_durable)
-            || group.any(|parcel| {
-                operations(std::iter::once(parcel)).any(|op| self.keys.contains(&self.hash(&op)))
+    fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
+        group.clone().any(PendingBatch::is_durable)
+            || group.any(|pending| {
+                operations(std::iter::once(pending)).any(|op| self.keys.contains(&self.hash(&op)))
             })
     }
 }
 
-fn operations<'a>(group: impl Iterator<Item = &'a Parcel>) -> impl Iterator<Item = OperationRef<'a>> {
-    group.flat_map(|parcel| Operations::new(&parcel.body)).map_while(|operation| operation.ok())
+fn operations<'a>(group: impl Iterator<Item = &'a PendingBatch>) -> impl Iterator<Item = OperationRef<'a>> {
+    group.flat_map(|pending| Operations::new(&pending.body)).map_while(|operation| operation.ok())
 }
 
 /// Batches that wait for their leader.
@@ -126,8 +126,8 @@ impl Commits {
         self.wanted.fetch_sub(1, Relaxed);
     }
 
-    fn queue_for(&self, parcel: &Parcel) -> &CommitQueue {
-        if parcel.is_durable() { &self.durable } else { &self.others }
+    fn queue_for(&self, pending: &PendingBatch) -> &CommitQueue {
+        if pending.is_durable() { &self.durable } else { &self.others }
     }
 }
 
@@ -162,7 +162,7 @@ impl Engine {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.check_writable()?;
-        let result = self.commit_with_space(Parcel { body, count, durability });
+        let result = self.commit_with_space(PendingBatch { body, count, durability });
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -178,17 +178,17 @@ impl Engine {
 
     /// Commits a batch for which there is room in memory and disk space. Removals that find the disk full flush: that
     /// has the reserve, and frees space for them.
-    fn commit_with_space(&self, mut parcel: Parcel) -> Result<()> {
+    fn commit_with_space(&self, mut pending: PendingBatch) -> Result<()> {
         for left in (0..REMOVAL_TRIES).rev() {
-            let (result, refused) = match self.admit(&parcel) {
-                Ok(()) => self.commit_in_turn(parcel),
-                refused => (refused, Some(parcel)),
+            let (result, refused) = match self.admit(&pending) {
+                Ok(()) => self.commit_in_turn(pending),
+                refused => (refused, Some(pending)),
             };
             match (result, refused) {
                 (Err(error), Some(again)) if left > 0 && error.is_disk_full() && !again.adds() => {
                     match self.flush_all() {
                         Err(error) if !error.is_disk_full() => return Err(error),
-                        _ => parcel = again,
+                        _ => pending = again,
                     }
                 }
                 (result, _) => return result,
@@ -198,31 +198,31 @@ impl Engine {
     }
 
     /// Waits for room in the queue. Puts are admitted only if the reserve is enough for the log that results.
-    fn admit(&self, parcel: &Parcel) -> Result<()> {
-        let len = parcel.body.len();
+    fn admit(&self, pending: &PendingBatch) -> Result<()> {
+        let len = pending.body.len();
         self.wait_for_room(len)?;
-        if self.reserve.covers(len) || !parcel.adds() { Ok(()) } else { self.provide_reserve(len) }
+        if self.reserve.covers(len) || !pending.adds() { Ok(()) } else { self.provide_reserve(len) }
     }
 
     /// Commits a batch. Returns it if the disk was full.
-    fn commit_in_turn(&self, parcel: Parcel) -> (Result<()>, Option<Parcel>) {
-        let queue = self.commits.queue_for(&parcel);
-        match queue.wait_or_lead(parcel) {
-            Err(parcel) => {
+    fn commit_in_turn(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
+        let queue = self.commits.queue_for(&pending);
+        match queue.wait_or_lead(pending) {
+            Err(pending) => {
                 let _lead = Lead::new(queue, Vec::new());
-                (self.commit_group(std::iter::once(&parcel)), Some(parcel))
+                (self.commit_group(std::iter::once(&pending)), Some(pending))
             }
-            Ok(ticket) => {
-                let answer = match ticket.wait() {
+            Ok(waiter) => {
+                let answer = match waiter.wait() {
                     Answer::Lead => {
                         self.lead_waiting(queue);
-                        ticket.wait()
+                        waiter.wait()
                     }
                     done => done,
                 };
                 match answer {
                     Answer::Done(Err(error)) if error.is_disk_full() => {
-                        (Err(error), Some(ticket.parcel.clone()))
+                        (Err(error), Some(waiter.pending.clone()))
                     }
                     Answer::Done(result) => (result, None),
                     Answer::Lead => (Err(Error::Closed), None),
@@ -234,7 +234,7 @@ impl Engine {
     /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self, queue: &CommitQueue) {
         let mut lead = Lead::new(queue, queue.take_group(!self.reserve.is_whole()));
-        lead.result = self.commit_group(lead.group.iter().map(|ticket| &ticket.parcel));
+        lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending));
     }
 }
 
@@ -255,7 +255,7 @@ impl Engine {
         guard
     }
 
-    fn commit_group<'a>(&self, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
+    fn commit_group<'a>(&self, group: impl Iterator<Item = &'a PendingBatch> + Clone) -> Result<()> {
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
@@ -265,7 +265,8 @@ impl Engine {
             self.commits.wait(&mut guard, |syncing| syncing.concerns(group.clone()));
             let queue = Arc::clone(&self.state.load().active);
             // Any number of threads may have found room at the same time.
-            if group.clone().all(Parcel::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue {
+            if group.clone().all(PendingBatch::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue
+            {
                 break (guard, queue);
             }
             drop((guard, queue));
@@ -277,7 +278,7 @@ impl Engine {
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
         let panicked = Panicked::watch(self, "a commit");
         self.log_group(log, group.clone())?;
-        if !group.clone().any(Parcel::is_durable) {
+        if !group.clone().any(PendingBatch::is_durable) {
             return self.show_group(log, queue, group);
         }
         let is_wanted = self.commits.wanted.load(Relaxed) > 0;
@@ -304,16 +305,20 @@ impl Engine {
     }
 
     /// Brings a group to the log, as far as it must be before a sync.
-    fn log_group<'a>(&self, log: &mut Log, group: impl Iterator<Item = &'a Parcel> + Clone) -> Result<()> {
+    fn log_group<'a>(
+        &self,
+        log: &mut Log,
+        group: impl Iterator<Item = &'a PendingBatch> + Clone,
+    ) -> Result<()> {
         let mut seq = log.next_seq;
-        let durability = group.clone().map(|parcel| parcel.durability).max().unwrap_or(Durability::None);
+        let durability = group.clone().map(|pending| pending.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
             self.begin_for_promise(log)?;
         }
         let mut records = 0;
-        for parcel in group.clone().filter(|parcel| !parcel.is_sync()) {
-            log.wal.append(seq, parcel.count, &parcel.body);
-            seq += SeqNo::from(parcel.count);
+        for pending in group.clone().filter(|pending| !pending.is_sync()) {
+            log.wal.append(seq, pending.count, &pending.body);
+            seq += SeqNo::from(pending.count);
             records += 1;
         }
         // Without the reserve, no space is taken ahead of the records.
@@ -329,7 +334,7 @@ impl Engine {
                     _ if is_short => log.wal.write(),
                     _ => log.wal.store(),
                 },
-                || !group.clone().any(Parcel::adds),
+                || !group.clone().any(PendingBatch::adds),
             )
         {
             // Only a write can be undone, not a sync.
@@ -350,17 +355,17 @@ impl Engine {
         &self,
         log: &mut Log,
         queue: Arc<Opq>,
-        group: impl Iterator<Item = &'a Parcel> + Clone,
+        group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) -> Result<()> {
         let first_seq = self.visible() + 1;
-        let seq = first_seq + group.clone().map(|parcel| SeqNo::from(parcel.count)).sum::<SeqNo>();
+        let seq = first_seq + group.clone().map(|pending| SeqNo::from(pending.count)).sum::<SeqNo>();
         if seq == first_seq {
             return Ok(());
         }
         let memory = queue.memory();
         let (mut changed, mut count) = (None, 0);
         let inserted = group.clone();
-        let found = group.flat_map(|parcel| Operations::new(&parcel.body));
+        let found = group.flat_map(|pending| Operations::new(&pending.body));
         let sound = found
             .map_while(|operation| operation.map_err(|what| changed = Some(what)).ok())
             .inspect(|_| count += 1);
@@ -440,7 +445,7 @@ impl Engine {
         }
         log.wal.begin().inspect_err(|error| self.poison(error))?;
         // With this note, recovery notices if the file is lost.
-        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
+        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
     }
 
     /// Freezes the active queue and installs a new one, without touching the log.
@@ -476,7 +481,8 @@ impl Engine {
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
         self.process.check()?;
-        self.commit_in_turn(Parcel { body: Vec::new(), count: 0, durability: Durability::Immediate }).0?;
+        self.commit_in_turn(PendingBatch { body: Vec::new(), count: 0, durability: Durability::Immediate })
+            .0?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.poison(error))
     }
@@ -484,7 +490,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::commit::queue::Parcel;
+    use crate::commit::queue::PendingBatch;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Device, Simulated, Volume};
@@ -534,8 +540,8 @@ mod tests {
         for number in 0..20u8 {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
-            let parcel = Parcel { body, count: 1, durability: Durability::Buffered };
-            engine.commit_group(std::iter::once(&parcel)).unwrap();
+            let pending = PendingBatch { body, count: 1, durability: Durability::Buffered };
+            engine.commit_group(std::iter::once(&pending)).unwrap();
             let fill = engine.state.load().active.fill();
             assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
         }
@@ -560,9 +566,9 @@ mod tests {
         std::thread::scope(|scope| {
             let log = engine.log.lock();
             let first = scope.spawn(|| keyspace.insert("first", "value"));
-            let wait = |tickets: usize| {
+            let wait = |waiters: usize| {
                 while !engine.commits.durable.inner.lock().has_leader
-                    || engine.commits.durable.inner.lock().tickets.len() < tickets
+                    || engine.commits.durable.inner.lock().waiters.len() < waiters
                 {
                     std::thread::yield_now();
                 }
@@ -598,8 +604,8 @@ mod tests {
         let commit = |key: &[u8], durability| {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), key, b"1");
-            let parcel = Parcel { body, count: 1, durability };
-            engine.commit_group(std::iter::once(&parcel)).unwrap();
+            let pending = PendingBatch { body, count: 1, durability };
+            engine.commit_group(std::iter::once(&pending)).unwrap();
         };
         commit(b"buffered", Durability::Buffered);
         assert_eq!((volume.counters().syncs, engine.state.load().version.wal_high), (syncs, high));

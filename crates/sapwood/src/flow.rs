@@ -1,12 +1,12 @@
-//! What is divided among those who want it: memory ([`memory`]), the device's time ([`throttle`]), and the length of
-//! queues and log areas ([`opq_size`], [`tuning`]).
+//! What is divided among those who want it: memory ([`memory`]), the device's time ([`write_throttle`]), and the length of
+//! queues and log areas ([`opq_tuning`], [`log_area_tuning`]).
 //!
 //! Invariant: nothing in here reads or writes a file.
 
 pub(crate) mod address_space;
-pub(crate) mod delay;
 pub(crate) mod flush_estimate;
+pub(crate) mod flush_progress;
+pub(crate) mod log_area_tuning;
 pub(crate) mod memory;
-pub(crate) mod opq_size;
-pub(crate) mod throttle;
-pub(crate) mod tuning;
+pub(crate) mod opq_tuning;
+pub(crate) mod write_throttle;

@@ -20,7 +20,7 @@ use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
 use bytes::Bytes;
-use merge::{Course, Merge};
+use merge::{Merge, MergeSpec};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ impl Range {
             Some(merge) => merge,
             None => {
                 let (state, bounds) = (Arc::clone(&self.state), (self.low.clone(), self.high.clone()));
-                let course = Course { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
+                let course = MergeSpec { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
                 match Merge::new(&self.handle.engine, course) {
                     Some(merge) => end.insert(Box::new(merge)),
                     None => return Ok(None),

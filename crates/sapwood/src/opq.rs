@@ -18,7 +18,7 @@ pub(crate) mod map;
 use crate::even_sample::EvenSample;
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use crate::opq::empty_ranges::Keys;
-use crate::opq::map::{Entry, Map, Passed, Spare};
+use crate::opq::map::{Entry, FreeList, Map, Passed};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound;
@@ -40,7 +40,7 @@ const LOOKED_AT_MAX: usize = 1024;
 
 /// How far a reader of a keyspace may go in the queue without meeting a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Onward {
+pub(crate) enum EmptyUntil {
     /// There may be one right here.
     Nowhere,
     /// To this key, in whichever direction.
@@ -77,7 +77,7 @@ pub(crate) struct Opq {
 
 impl Opq {
     /// An empty queue, which uses memory from `spare` as far as there is any.
-    pub fn new(spare: &Arc<Spare>) -> Self {
+    pub fn new(spare: &Arc<FreeList>) -> Self {
         Self {
             entries: Map::new(spare),
             count: AtomicU64::new(0),
@@ -255,7 +255,7 @@ impl Opq {
     }
 
     /// How far a reader at `seq` may go upwards without meeting a value, in a few steps. There may be removals.
-    pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+    pub fn past_tombstones(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
         let from = match from {
             Bound::Unbounded => (keyspace, &[][..], SeqNo::MAX),
             Bound::Included(key) => (keyspace, key, SeqNo::MAX),
@@ -265,7 +265,7 @@ impl Opq {
     }
 
     /// The same downwards.
-    pub fn past_tombstones_back(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> Onward {
+    pub fn past_tombstones_back(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
         let successor;
         let before = match from {
             Bound::Unbounded => {
@@ -344,11 +344,13 @@ impl Opq {
     }
 }
 
-fn onward(passed: Passed<'_>, keyspace: KeyspaceId) -> Onward {
+fn onward(passed: Passed<'_>, keyspace: KeyspaceId) -> EmptyUntil {
     match passed {
-        Passed::Nothing => Onward::Nowhere,
-        Passed::To(entry) if entry.key().0 == keyspace => Onward::To(Bytes::copy_from_slice(entry.key().1)),
-        Passed::To(_) | Passed::All => Onward::End,
+        Passed::Nothing => EmptyUntil::Nowhere,
+        Passed::To(entry) if entry.key().0 == keyspace => {
+            EmptyUntil::To(Bytes::copy_from_slice(entry.key().1))
+        }
+        Passed::To(_) | Passed::All => EmptyUntil::End,
     }
 }
 

@@ -399,7 +399,7 @@ impl Builder {
             writer: (memory / 128).clamp(256 << 10, 2 << 20) as usize,
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
-            stage: (memory / 32).clamp(256 << 10, 16 << 20),
+            prefetch: (memory / 32).clamp(256 << 10, 16 << 20),
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
             node_len: NodeLen {
@@ -429,7 +429,7 @@ pub(crate) struct Shares {
     /// those that stay in the queue.
     pub hold: u64,
     /// Nodes that are read ahead of the flush.
-    pub stage: u64,
+    pub prefetch: u64,
     /// The maximum size of a batch.
     pub batch: usize,
     /// The maximum size of a value.

@@ -74,7 +74,7 @@ pub struct MemoryStats {
     pub records: u64,
     /// The mapping table.
     pub mapping_table: u64,
-    /// Log areas: their layers, fences and maplets.
+    /// Log areas: their runs, fences and maplets.
     pub log_areas: u64,
     /// Write buffers, while something is being written, and idle read buffers.
     pub buffers: u64,
@@ -91,9 +91,9 @@ pub struct SpaceStats {
     /// Log pieces (count). A log piece is a node of about 4 KiB. A get reads one per log area; a scan reads
     /// those that overlap its range.
     pub log_pieces: u64,
-    /// Layers of log pieces (count). A layer is what one flush appended to one block. A scan finds what it
-    /// reads of a layer in one place.
-    pub log_layers: u64,
+    /// Runs of log pieces (count). A run is what one flush appended to one block. A scan finds what it
+    /// reads of a run in one place.
+    pub log_runs: u64,
     /// Changes in the log pieces (count).
     pub logged_changes: u64,
     /// Segments in use, including dead nodes in them.
@@ -166,13 +166,13 @@ pub struct WriteStats {
     pub blocks_appended: u64,
     /// Blocks whose log areas flushes cleansed, that is, moved into the leaves (count).
     pub blocks_cleansed: u64,
-    /// Blocks cleansed because range scans had paid the price in rent (count).
+    /// Blocks cleansed because range scans had been charged its price (count).
     pub blocks_cleansed_for_scans: u64,
-    /// Blocks whose layers were merged for the same reason (count).
+    /// Blocks whose runs were merged for the same reason (count).
     pub blocks_merged_for_scans: u64,
     /// The price of both, in bytes that a device could have moved in that time. This is a price, not traffic:
     /// it is to read and write leaves and log pieces, whether or not they were cached, plus 10 KiB for each
-    /// layer's request.
+    /// run's request.
     pub spent_for_scans: u64,
     /// Changes in the operation queues (count).
     pub changes_queued: u64,
@@ -201,7 +201,7 @@ impl Engine {
         let reads = &self.pager.reader.counters;
         let flushed = &self.flush.counters;
         let (nodes_cached, records_cached) = self.pager.cache.bytes();
-        let (pieces_scanned, pieces_cached) = self.pager.rents.pieces();
+        let (pieces_scanned, pieces_cached) = self.pager.read_costs.pieces();
         let (live, used) = (version.live_bytes(), version.used_bytes());
         let logs = version.logs.totals();
         Stats {
@@ -230,7 +230,7 @@ impl Engine {
                 live,
                 logged: logs.bytes,
                 log_pieces: logs.pieces,
-                log_layers: logs.layers,
+                log_runs: logs.runs,
                 logged_changes: logs.changes,
                 used,
                 amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
@@ -268,8 +268,8 @@ impl Engine {
                 blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
                 spent_for_scans: get(&flushed.spent_for_scans),
                 changes_queued: state.queues().map(|queue| queue.count()).sum(),
-                delayed_us: self.pace.naps.slept_us(),
-                stopped_us: get(&self.pace.stopped_us),
+                delayed_us: self.progress.throttle.slept_us(),
+                stopped_us: get(&self.progress.stopped_us),
             },
             device: self.volume.counters(),
         }
@@ -330,10 +330,10 @@ impl std::fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "logged   {} changes in {} log pieces of {} layers, {}",
+            "logged   {} changes in {} log pieces of {} runs, {}",
             space.logged_changes,
             space.log_pieces,
-            space.log_layers,
+            space.log_runs,
             Size(space.logged)
         )?;
         if self.device.stalls > 0 {

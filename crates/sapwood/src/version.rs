@@ -15,12 +15,12 @@ pub(crate) mod edit;
 pub(crate) mod manifest;
 pub(crate) mod trees;
 
-use crate::log_area::{Fences, LAYERS_MAX, Layer, LogAreas, Size};
+use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
 use crate::operation::SeqNo;
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
-use crate::version::edit::{Edit, NewLayer};
+use crate::version::edit::{Edit, NewRun};
 use crate::version::trees::Trees;
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl Version {
             let old = self.table.remove(*id);
             self.retire(old)?;
         }
-        self.apply_layers(edit)?;
+        self.apply_runs(edit)?;
         for (id, tree) in &edit.trees {
             self.trees.insert(*id, tree.clone());
         }
@@ -151,33 +151,33 @@ impl Version {
         Ok(())
     }
 
-    fn apply_layers(&mut self, edit: &Edit) -> Result<(), &'static str> {
+    fn apply_runs(&mut self, edit: &Edit) -> Result<(), &'static str> {
         let (mut pieces, mut fences, mut hashes) = (&edit.pieces[..], Fences(&edit.fences), &edit.hashes[..]);
-        for (block, NewLayer { pieces: count, count: changes, removals, fresh }) in &edit.layers {
-            self.table.address(*block).ok_or("a layer belongs to a block that does not exist")?;
-            if self.logs.get(*block).is_some_and(|area| area.layer_count() >= LAYERS_MAX) {
-                return Err("a log area has too many layers");
+        for (block, NewRun { pieces: count, count: changes, removals, fresh }) in &edit.runs {
+            self.table.address(*block).ok_or("a run belongs to a block that does not exist")?;
+            if self.logs.get(*block).is_some_and(|area| area.run_count() >= RUNS_MAX) {
+                return Err("a log area has too many runs");
             }
             let count = *count as usize;
-            let split = pieces.split_at_checked(count).filter(|(of_layer, _)| !of_layer.is_empty());
-            let (of_layer, others) = split.ok_or("a layer has more pieces than there are")?;
+            let split = pieces.split_at_checked(count).filter(|(of_run, _)| !of_run.is_empty());
+            let (of_run, others) = split.ok_or("a run has more pieces than there are")?;
             pieces = others;
             let mut len = 0;
-            for id in of_layer {
+            for id in of_run {
                 let address = self.table.address(*id).ok_or("a log piece is not in the mapping table")?;
                 len += u64::from(address.len);
             }
-            let fences = fences.split(count - 1).ok_or("a layer has more pieces than fences")?;
+            let fences = fences.split(count - 1).ok_or("a run has more pieces than fences")?;
             let split = hashes.split_at_checked(*changes as usize);
-            let (of_keys, others) = split.ok_or("a layer has more keys than hashes")?;
+            let (of_keys, others) = split.ok_or("a run has more keys than hashes")?;
             hashes = others;
-            let layer = Layer { pieces: of_layer, fences, removals: *removals };
+            let run = DeltaRun { pieces: of_run, fences, removals: *removals };
             let fresh = (len * u64::from(*fresh) + 50) / 100;
-            self.logs.push(*block, layer, Size { bytes: len, fresh }, of_keys);
+            self.logs.push(*block, run, Size { bytes: len, fresh }, of_keys);
         }
         match (pieces.is_empty(), fences.0.is_empty(), hashes.is_empty()) {
             (true, true, true) => Ok(()),
-            _ => Err("layers have fewer pieces, fences or keys than there are"),
+            _ => Err("runs have fewer pieces, fences or keys than there are"),
         }
     }
 
@@ -209,8 +209,8 @@ mod tests {
                 segments: vec![(0, 0)],
                 used: vec![(0, 20_000)],
                 set: [(0, 10)].into_iter().chain(pieces).map(|(number, len)| address(number, len)).collect(),
-                layers: pieces
-                    .map(|_| (NodeId(0), NewLayer { pieces: 1, count: 1, removals: 0, fresh: percent }))
+                runs: pieces
+                    .map(|_| (NodeId(0), NewRun { pieces: 1, count: 1, removals: 0, fresh: percent }))
                     .into(),
                 pieces: pieces.map(|(number, _)| NodeId(number)).into(),
                 hashes: vec![KeyHash::of(b"kale"); 3],
@@ -226,7 +226,7 @@ mod tests {
                 }
                 edits = Checkpoint::in_portions(&version, 100).collect();
             }
-            let told = edits.iter().flat_map(|edit| &edit.layers).map(|(_, layer)| layer.fresh);
+            let told = edits.iter().flat_map(|edit| &edit.runs).map(|(_, run)| run.fresh);
             assert_eq!(told.collect::<Vec<_>>(), [percent; 3]);
         }
     }

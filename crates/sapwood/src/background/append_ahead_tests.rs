@@ -1,20 +1,20 @@
 //! What goes ahead of a flush ([`crate::background::flush::Ahead`]), step by step: whatever others publish before the flush of its queue, all of the queue comes to the trees, once.
 
 use crate::background::cleanse::tests::{all_due, with_due};
-use crate::background::flush::{Ahead, HandedOn, goes_elsewhere};
+use crate::background::flush::{Ahead, CarryOver, goes_elsewhere};
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::Reading;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::flow::memory::Need;
 use crate::operation::OperationRef;
 use crate::tree::bupdate::bupdate;
-use crate::tree::cleansing_cursor::Due;
-use crate::tree::cleansing_prefetch::sweep_ahead;
-use crate::tree::route::deferred::Aside;
+use crate::tree::cleansing_cursor::CleansingTask;
+use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
+use crate::tree::route::deferred::DeferredRanges;
 use crate::tree::route::{Budget, Grounds, route};
 use crate::tree::sample::Sample;
 use crate::tree::view::TreeView;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use crate::{Database, Keyspace, Result};
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Story {
     db: Database,
     keyspaces: [Keyspace; 2],
-    due: [Vec<Due>; 2],
+    due: [Vec<CleansingTask>; 2],
     models: [RefCell<Model>; 2],
     /// Keys that the queue has.
     queued: [BTreeSet<Vec<u8>>; 2],
@@ -88,15 +88,15 @@ impl Story {
     }
 
     /// The queue goes ahead beside these blocks.
-    fn go_ahead(&self, left: &[Due]) -> Result<Option<Ahead<'_>>> {
+    fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead<'_>>> {
         let engine = &self.db.handle.engine;
-        let mut sweep = engine.flush.sweep_for_test().lock();
+        let mut cursor = engine.flush.cursor_for_test().lock();
         let mut guard = engine.writer(Need::default())?;
         let another = guard.get()?.beside();
-        engine.append_ahead(&mut sweep, left, another)
+        engine.append_ahead(&mut cursor, left, another)
     }
 
-    fn cleanse(&self, mut due: &[Due]) {
+    fn cleanse(&self, mut due: &[CleansingTask]) {
         let engine = &self.db.handle.engine;
         let mut guard = engine.writer(Need::default()).unwrap();
         while !due.is_empty() {
@@ -118,10 +118,10 @@ impl Story {
             .map(|key| change(&key))
             .collect();
         let mut guard = engine.writer(Need::default()).unwrap();
-        let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+        let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
         let refs = changes.iter().map(|(key, value)| OperationRef { keyspace, key, value: value.as_deref() });
-        bupdate(&mut attempt, keyspace, &mut refs.peekable(), engine.shares.node_len).unwrap();
-        engine.commit_attempt(attempt, Trees::Same).unwrap();
+        bupdate(&mut builder, keyspace, &mut refs.peekable(), engine.shares.node_len).unwrap();
+        engine.commit_version(builder, TreesChange::Same).unwrap();
         let mut model = self.models[of].borrow_mut();
         for (key, value) in changes.into_iter().filter(|(key, _)| !self.queued[of].contains(key)) {
             match value {
@@ -133,9 +133,9 @@ impl Story {
 
     fn flush<'a>(&'a self, ahead: Option<Ahead<'a>>) {
         assert!(ahead.is_some());
-        let mut handed_on = HandedOn { ahead, ..HandedOn::default() };
-        self.db.handle.engine.flush_and_hand_on(&mut handed_on).unwrap();
-        assert!(handed_on.ahead.is_none());
+        let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
+        self.db.handle.engine.flush_and_hand_on(&mut carry_over).unwrap();
+        assert!(carry_over.ahead.is_none());
     }
 
     /// All is there, now and after another opening. Says how many changes came ahead.
@@ -204,9 +204,9 @@ fn what_others_only_move_still_fits() {
     let version = Arc::clone(&engine.state.load().version);
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
     let mut guard = engine.writer(Need::default()).unwrap();
-    let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
-    garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
-    engine.commit_attempt(attempt, Trees::Same).unwrap();
+    let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+    garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
+    engine.commit_version(builder, TreesChange::Same).unwrap();
     drop(guard);
     assert!(engine.state.load().version.segments.get(all[0]).is_none(), "all was moved");
     story.flush(ahead);
@@ -258,26 +258,26 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     let mut guard = engine.writer(Need::default()).unwrap();
     let another = guard.get().unwrap().beside();
     drop(guard);
-    let mut attempt = Attempt::begin(version(), &engine.pager, Box::new(another));
-    let mut aside = Aside::default();
-    let mut sweep = engine.flush.sweep_for_test().lock();
+    let mut builder = VersionBuilder::begin(version(), &engine.pager, Box::new(another));
+    let mut deferred = DeferredRanges::default();
+    let mut cursor = engine.flush.cursor_for_test().lock();
     for chunks in [1, 100] {
-        aside.chunks = chunks;
+        deferred.chunks = chunks;
         let most = Budget { rewrite: u64::MAX, write: u64::MAX, hold: u64::MAX, nodes: usize::MAX };
         let sample = &mut Sample::default();
         let (fresh, leaf_len) = (0, engine.shares.node_len.leaf);
-        let grounds = Grounds { sweep: &mut sweep, sample, fresh, leaf_len, ahead: Some(&mut aside) };
-        route(&mut attempt, main, &mut changes, grounds, most).unwrap();
+        let grounds = Grounds { cursor: &mut cursor, sample, fresh, leaf_len, ahead: Some(&mut deferred) };
+        route(&mut builder, main, &mut changes, grounds, most).unwrap();
         if let Some(next) = changes.peek().filter(|next| next.keyspace == main) {
             let index = due.iter().rposition(|due| due.low[..] <= *next.key).unwrap();
-            assert!(index > 0 && aside.passed.is_empty());
+            assert!(index > 0 && deferred.passed.is_empty());
             story.change_block(0, index, |key| (key.to_vec(), None));
-            attempt.go_on_at(version());
+            builder.go_on_at(version());
         }
     }
-    assert_eq!(aside.passed.len(), 2, "that range, and the last block's");
-    assert!(!goes_elsewhere(&attempt, &aside.passed, &version()).unwrap());
-    assert!(goes_elsewhere(&attempt, &aside.passed[1..], &version()).unwrap());
+    assert_eq!(deferred.passed.len(), 2, "that range, and the last block's");
+    assert!(!goes_elsewhere(&builder, &deferred.passed, &version()).unwrap());
+    assert!(goes_elsewhere(&builder, &deferred.passed[1..], &version()).unwrap());
 }
 
 /// Without space it comes to nothing, and is done later; any other failure is one of the flush.
@@ -289,7 +289,7 @@ fn what_fails_ahead_leaves_no_trace() {
             let volume = Simulated::new(1);
             let story = Story::new(&volume);
             let engine = &story.db.handle.engine;
-            let place = || format!("{:?}", engine.flush.sweep_for_test().lock().place());
+            let place = || format!("{:?}", engine.flush.cursor_for_test().lock().place());
             let next_id = || {
                 let mut guard = engine.writer(Need::default()).unwrap();
                 let file = guard.get().unwrap().file();
@@ -325,11 +325,11 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         let story = Story::new(&volume);
         let left = &story.due[0][..story.due[0].len() / 3];
         let ahead = story.go_ahead(left).unwrap();
-        let mut handed_on = HandedOn { ahead, ..HandedOn::default() };
+        let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
         story.cleanse(left);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), nth, Fault::NoSpace, Repeat::Once);
-        story.db.handle.engine.flush_and_hand_on(&mut handed_on).unwrap();
-        drop(handed_on);
+        story.db.handle.engine.flush_and_hand_on(&mut carry_over).unwrap();
+        drop(carry_over);
         let is_over = volume.fired() == 0;
         let ahead = story.verify(&volume);
         anew += usize::from(ahead == 0);
@@ -368,12 +368,12 @@ fn everybody_is_told_if_a_write_of_what_went_ahead_fails() {
         let volume = Simulated::new(1);
         let story = Story::new(&volume);
         let engine = &story.db.handle.engine;
-        let mut handed_on = HandedOn { ahead: story.go_ahead(&[]).unwrap(), ..HandedOn::default() };
-        assert!(handed_on.is_some());
+        let mut carry_over = CarryOver { ahead: story.go_ahead(&[]).unwrap(), ..CarryOver::default() };
+        assert!(carry_over.is_some());
         volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, Fault::Error, Repeat::Once);
-        let result = engine.flush_and_hand_on(&mut handed_on);
-        assert!(!handed_on.is_some(), "it is gone either way");
-        drop(handed_on);
+        let result = engine.flush_and_hand_on(&mut carry_over);
+        assert!(!carry_over.is_some(), "it is gone either way");
+        drop(carry_over);
         if volume.fired() == 0 {
             volume.clear_faults();
             result.unwrap();
@@ -398,12 +398,12 @@ fn reading_ahead_goes_on_behind_a_block_that_is_no_more() {
     let version = || Arc::clone(&engine.state.load().version);
     let before = RefCell::new(Some(version()));
     story.change_block(0, 3, |key| (key.to_vec(), None));
-    let stage = &engine.pager.stage;
-    let _open = stage.open(64 << 20);
+    let prefetch = &engine.pager.prefetch;
+    let _open = prefetch.open(64 << 20);
     let next = || before.borrow_mut().take().unwrap_or_else(version);
-    sweep_ahead(stage, &engine.pager, &story.due[0], next, 64 << 20);
+    prefetch_for_cleansing(prefetch, &engine.pager, &story.due[0], next, 64 << 20);
     let leaves = u64::from(RECORDS[0]) * 104;
-    assert!(stage.bytes() > leaves / 10 * 9, "{} bytes of {leaves}", stage.bytes());
+    assert!(prefetch.bytes() > leaves / 10 * 9, "{} bytes of {leaves}", prefetch.bytes());
 }
 
 /// Its slots would be free, and the next that somebody beside it takes.
@@ -421,9 +421,9 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     volume.fail_nth(syncs, 1, Fault::Error, Repeat::Once);
     let error = engine.cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX).unwrap_err();
     assert!(!error.is_disk_full() && engine.check_writable().is_err(), "{error}");
-    let mut attempt = Attempt::begin(version, &engine.pager, Box::new(another));
-    garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
-    drop(attempt);
+    let mut builder = VersionBuilder::begin(version, &engine.pager, Box::new(another));
+    garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
+    drop(builder);
     reopened(&volume.crash()).check().unwrap();
 }
 
@@ -446,7 +446,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
         let mut left = &due[..];
         let begun = AtomicBool::new(false);
-        let goes_ahead = |left: &[Due], _| {
+        let goes_ahead = |left: &[CleansingTask], _| {
             begun.store(true, SeqCst);
             assert_eq!(left.len(), due.len());
             match way {

@@ -11,15 +11,15 @@
 //! 2. A segment with a node that cannot be read is left alone for [`LEFT_ALONE`], and everything else goes on.
 
 use crate::background::garbage_collection;
-use crate::background::garbage_collection::{Failed, Patience, Reading, Spared};
+use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
 use crate::background::space::{PORTION, portion};
 use crate::db::engine::Engine;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::Result;
 use crate::flow::memory::Need;
 use crate::storage::writer::Writer;
 use crate::version::Version;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Whether there is more dead space than `patience` tolerates.
-    pub fn has_to_collect(&self, patience: Patience) -> bool {
+    pub fn has_to_collect(&self, patience: GcUrgency) -> bool {
         garbage_collection::excess(&self.state.load().version, patience, &self.spared()) > 0
     }
 
@@ -63,9 +63,9 @@ impl Engine {
     /// Copies live nodes out of some of the segments with the least live data, `most` bytes at most; less if there is no
     /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
     /// within its target, or within a looser bound while anyone waits, nor if something could not be read.
-    pub fn collect_some(&self, writer: &mut Writer, patience: Patience, most: &mut u64) -> Result<bool> {
+    pub fn collect_some(&self, writer: &mut Writer, patience: GcUrgency, most: &mut u64) -> Result<bool> {
         let base = Arc::clone(&self.state.load().version);
-        let patience = if self.is_hurried() { Patience::InAHurry } else { patience };
+        let patience = if self.is_hurried() { GcUrgency::InAHurry } else { patience };
         loop {
             let budget = portion(base.live_bytes()).min(self.flush.shortage.limit()).min(*most);
             let victims = garbage_collection::choose(&base, patience, budget, &self.spared());
@@ -78,7 +78,7 @@ impl Engine {
             };
             match emptied {
                 Err(Failed::Other(error)) if error.is_disk_full() && budget > *PORTION.start() => {
-                    self.make_room();
+                    self.reclaim_space();
                     *most = *PORTION.start();
                 }
                 Err(Failed::Other(error)) => return Err(error),
@@ -105,18 +105,18 @@ impl Engine {
         victims: &[u64],
         reading: Reading,
     ) -> std::result::Result<(), Failed> {
-        let tell = |bytes| self.pace.copied(bytes);
-        let mut attempt = Attempt::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
-        garbage_collection::evacuate(&mut attempt, victims, reading)?;
-        let bytes = attempt.bytes();
-        self.commit_attempt(attempt, Trees::Same).map_err(Failed::Other)?;
+        let tell = |bytes| self.progress.copied(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
+        garbage_collection::evacuate(&mut builder, victims, reading)?;
+        let bytes = builder.bytes();
+        self.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
         self.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }
 
     /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
     /// writers are pressed.
-    pub fn tidy_up(&self, writer: &mut Writer, patience: Patience) -> Result<()> {
+    pub fn tidy_up(&self, writer: &mut Writer, patience: GcUrgency) -> Result<()> {
         let mut most = u64::MAX;
         while self.collect_some(writer, patience, &mut most)? {}
         self.reclaim_by_steps(false);
@@ -130,7 +130,7 @@ mod tests {
     use crate::Database;
     use crate::background::cleanse::tests::{cleansed, cleansed_on, damage, with_due};
     use crate::background::garbage_collection::allowance_of;
-    use crate::cache::pager::Gather;
+    use crate::cache::pager::ReadMode;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 
     #[test]
@@ -150,21 +150,21 @@ mod tests {
                 version.used_bytes() <= allowance_of(version, patience)
             };
             let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
-            assert!(!is_within(Patience::AtRest));
-            assert_eq!(is_within(Patience::InAHurry), is_bearable);
+            assert!(!is_within(GcUrgency::AtRest));
+            assert_eq!(is_within(GcUrgency::InAHurry), is_bearable);
             keyspace.insert("key", "value").unwrap();
             assert!(!engine.are_writers_pressed());
             engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
             assert!(engine.are_writers_pressed());
             let (before, dirty) = (collected(), engine.slots.dirty_count());
-            engine.tidy_up(writer, Patience::AtRest).unwrap();
+            engine.tidy_up(writer, GcUrgency::AtRest).unwrap();
             // What is more than bearable is collected nevertheless, and no more.
             assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
-            assert!(is_within(Patience::InAHurry) && !is_within(Patience::AtRest));
+            assert!(is_within(GcUrgency::InAHurry) && !is_within(GcUrgency::AtRest));
             // And the rest when nobody is pressed any more.
             drop(guard);
             db.flush().unwrap();
-            assert!(is_within(Patience::AtWork));
+            assert!(is_within(GcUrgency::AtWork));
         }
     }
 
@@ -177,9 +177,9 @@ mod tests {
                 engine.flush.stop();
             }
             let mut guard = engine.writer(Need::default()).unwrap();
-            engine.tidy_up(guard.get().unwrap(), Patience::AtRest).unwrap();
+            engine.tidy_up(guard.get().unwrap(), GcUrgency::AtRest).unwrap();
             drop(guard);
-            assert_eq!(engine.has_to_collect(Patience::AtRest), stops);
+            assert_eq!(engine.has_to_collect(GcUrgency::AtRest), stops);
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
         nodes.sort_unstable_by_key(|(_, address)| address.position);
         let leaves: Vec<_> = nodes.iter().copied().step_by(20).collect();
         for ((_, address), leaf) in
-            leaves.iter().zip(pager.fetch(&before.segments, &leaves, Gather::Runs).unwrap())
+            leaves.iter().zip(pager.fetch(&before.segments, &leaves, ReadMode::Runs).unwrap())
         {
             pager.admit(address.position, leaf);
         }
@@ -205,12 +205,12 @@ mod tests {
         let mut guard = engine.writer(Need::default()).unwrap();
         let bytes = pager.cache.bytes();
         for succeeds in [false, true] {
-            let mut attempt = Attempt::begin(version(), pager, guard.get().unwrap());
-            garbage_collection::evacuate(&mut attempt, &all, Reading::Together).unwrap();
+            let mut builder = VersionBuilder::begin(version(), pager, guard.get().unwrap());
+            garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
             if succeeds {
-                engine.commit_attempt(attempt, Trees::Same).unwrap();
+                engine.commit_version(builder, TreesChange::Same).unwrap();
             } else {
-                drop(attempt);
+                drop(builder);
             }
             assert_eq!(pager.cache.bytes(), bytes);
         }
@@ -229,7 +229,7 @@ mod tests {
     fn tidy_up(db: &Database) -> Result<()> {
         let engine = &db.handle.engine;
         let mut guard = engine.writer(Need::default())?;
-        engine.or_poison(|| engine.tidy_up(guard.get()?, Patience::AtRest))
+        engine.or_poison(|| engine.tidy_up(guard.get()?, GcUrgency::AtRest))
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             let volume = Simulated::new(1);
             let db = cleansed_on(&volume, 80_000);
             let (engine, base) = (&db.handle.engine, version(&db));
-            let victims = garbage_collection::choose(&base, Patience::AtRest, u64::MAX, &Spared::default());
+            let victims = garbage_collection::choose(&base, GcUrgency::AtRest, u64::MAX, &Spared::default());
             let live = |segment: &u64| base.segments.get(*segment).unwrap().live;
             let poor = *victims.iter().find(|segment| live(segment) > 0).unwrap();
             let (_, address) = base.table.iter().find(|(_, at)| at.position.0 / base.span == poor).unwrap();
@@ -252,9 +252,9 @@ mod tests {
             tidy_up(&db).unwrap();
             engine.check_writable().unwrap();
             // What can be read the second time is no damage.
-            assert!(is_damaged || !engine.has_to_collect(Patience::AtRest));
+            assert!(is_damaged || !engine.has_to_collect(GcUrgency::AtRest));
             tidy_up(&db).unwrap();
-            assert!(!engine.has_to_collect(Patience::AtRest));
+            assert!(!engine.has_to_collect(GcUrgency::AtRest));
             let left: Vec<_> = engine.unreadable.lock().keys().copied().collect();
             assert_eq!(left, if is_damaged { vec![poor] } else { vec![] });
             let after = version(&db);
@@ -309,7 +309,7 @@ mod tests {
                 drop(snapshot);
                 tidy_up(&db).unwrap();
             }
-            assert!(!engine.has_to_collect(Patience::AtRest));
+            assert!(!engine.has_to_collect(GcUrgency::AtRest));
             let version = version(&db);
             assert!(
                 version.used_bytes() < version.live_bytes() / 100 * 110 + (2 << 20),
@@ -331,7 +331,7 @@ mod tests {
         assert!(budget > 4 * PORTION.start(), "{budget}");
         volume.set_capacity(volume.used() + 2 * PORTION.start());
         tidy_up(&db).unwrap();
-        assert!(!engine.has_to_collect(Patience::AtRest));
+        assert!(!engine.has_to_collect(GcUrgency::AtRest));
         db.check().unwrap();
     }
 }

@@ -10,8 +10,8 @@
 //! ```
 //! This module runs one flush from beginning to end. [`turns`] schedules: what the flush thread does, and how
 //! others wait for it. [`portions`] applies a queue to the trees. [`append_ahead`] applies part of the next
-//! queue beside the end of a flush; [`handed_on`] holds what is kept for it. [`queue_log`] handles the queue's
-//! log. [`shortage`] handles a full disk. [`told`] reports each flush as a trace event. [`control`] is the
+//! queue beside the end of a flush; [`carry_over`] holds what is kept for it. [`queue_log`] handles the queue's
+//! log. [`shortage`] handles a full disk. [`event`] reports each flush as a trace event. [`control`] is the
 //! state shared by flushes and the threads that wait for them.
 
 mod append_ahead;
@@ -27,23 +27,23 @@ mod thread;
 pub(crate) use append_ahead::Ahead;
 #[cfg(test)]
 pub(crate) use append_ahead::goes_elsewhere;
-pub(crate) use carry_over::HandedOn;
+pub(crate) use carry_over::CarryOver;
 pub(crate) use control::FlushControl;
 
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::background::prefetch_memory::WITH_LOG;
 use crate::db::engine::{Engine, Frozen, WriterAtWork};
 use crate::error::{Error, Result};
+use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;
-use crate::flow::opq_size::Seen;
-use crate::flow::tuning::new_max;
+use crate::flow::opq_tuning::WorkloadCounts;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
 use crate::spawn::beside;
 use crate::storage::writer::Writer;
 use crate::tree::cleanse::ON_THE_WAY;
-use crate::tree::cleansing_cursor::{Due, Lengths, LogBytes, Sweep};
-use event::Told;
+use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, Lengths, LogBytes};
+use event::FlushEvent;
 use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,46 +52,46 @@ use std::time::Duration;
 impl Engine {
     /// Flushes the frozen queue, if there is one, in this thread.
     pub fn flush_now(&self) -> Result<()> {
-        self.flush_and_hand_on(&mut HandedOn::default())
+        self.flush_and_hand_on(&mut CarryOver::default())
     }
 
-    /// Like `flush_now`, but uses what the previous flush has `handed_on`, if it is still valid, and leaves
+    /// Like `flush_now`, but uses what the previous flush has `carry_over`, if it is still valid, and leaves
     /// there what the next flush can use.
-    pub fn flush_and_hand_on<'e>(&'e self, handed_on: &mut HandedOn<'e>) -> Result<()> {
+    pub fn flush_and_hand_on<'e>(&'e self, carry_over: &mut CarryOver<'e>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;
         self.flush.begin();
         let has_removals =
             self.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
         let mut reserve = self.reserve.user();
-        let mut result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, handed_on));
+        let mut result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
         let mut is_collected = false;
         while result.as_ref().is_err_and(Error::is_disk_full) {
-            self.make_room();
+            self.reclaim_space();
             self.flush.shortage.failed(self.state.load().active.fill());
             if !reserve.gets_space() {
                 // The last resort: what is dead in segments that are still in use.
                 if std::mem::replace(&mut is_collected, true) {
                     break;
                 }
-                match guard.get().and_then(|writer| self.tidy_up(writer, Patience::AtRest)) {
+                match guard.get().and_then(|writer| self.tidy_up(writer, GcUrgency::AtRest)) {
                     Err(error) if !error.is_disk_full() => {
                         result = Err(error);
                         break;
                     }
-                    _ => self.make_room(),
+                    _ => self.reclaim_space(),
                 }
             }
-            result = self.flush_frozen(&mut guard, handed_on);
+            result = self.flush_frozen(&mut guard, carry_over);
         }
         drop(reserve);
         self.restore_reserve();
         if has_removals && result.is_ok() {
             result = guard.get().and_then(|writer| self.cleanse_for_reserve(writer));
         }
-        self.pace.end();
+        self.progress.end();
         match &result {
             Err(error) if error.is_disk_full() => {
-                self.make_room();
+                self.reclaim_space();
                 self.flush.shortage.failed(self.state.load().active.fill());
             }
             // Even if it only could not be read: without this flush there is no next.
@@ -107,18 +107,19 @@ impl Engine {
     fn flush_frozen<'e>(
         &'e self,
         at_work: &mut WriterAtWork<'_>,
-        handed_on: &mut HandedOn<'e>,
+        carry_over: &mut CarryOver<'e>,
     ) -> Result<()> {
-        let of_this = handed_on.ahead.take();
+        let of_this = carry_over.ahead.take();
         let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.slots.begin_round();
-        let mut told = Told::begin(self);
-        let mut sweep = self.flush.sweep.lock();
-        let lengths = if of_this.is_some() { sweep.lengths() } else { self.begin_sweep(&mut sweep, &frozen) };
+        let mut event = FlushEvent::begin(self);
+        let mut cursor = self.flush.cursor.lock();
+        let lengths =
+            if of_this.is_some() { cursor.lengths() } else { self.begin_cursor(&mut cursor, &frozen) };
         let wal_low = frozen.wal_low;
-        self.pace.begin(self.newest_bytes(&frozen) + sweep.expected());
-        self.pace.wrote(of_this.as_ref().map_or(0, |ahead| ahead.attempt.bytes()));
+        self.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
+        self.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
         let before = self.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground, everything happens in one deterministic order.
@@ -136,11 +137,11 @@ impl Engine {
                 let begun = beside(scope, "sapwood-begin", begin);
                 let renewed = beside(scope, "sapwood-records", renew);
                 let is_ready = Box::new(move || begun().and(renewed()));
-                self.flush_portions(at_work, &frozen, of_this, &mut sweep, sync_log, is_ready)
+                self.flush_portions(at_work, &frozen, of_this, &mut cursor, sync_log, is_ready)
             })?
         } else {
             let is_ready = Box::new(|| begin().and_then(|()| renew()));
-            self.flush_portions(at_work, &frozen, of_this, &mut sweep, SyncLog::IfNeeded, is_ready)?
+            self.flush_portions(at_work, &frozen, of_this, &mut cursor, SyncLog::IfNeeded, is_ready)?
         };
         self.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
@@ -148,8 +149,8 @@ impl Engine {
         if is_whole {
             self.flush.newest.store(newest, Relaxed);
         }
-        told.in_trees();
-        self.choose_opq_share(&frozen);
+        event.in_trees();
+        self.choose_opq_size(&frozen);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.balance_without(queue);
@@ -157,16 +158,16 @@ impl Engine {
         // pages may take long.
         self.flush.notify();
         self.shorten_log(wal_low);
-        let due = sweep.take_due();
-        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut sweep, &due, handed_on)?;
-        told.end(self, lengths, due.len(), undone);
+        let due = cursor.take_due();
+        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut cursor, &due, carry_over)?;
+        event.end(self, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees may be done by now.
         self.recount_old_queues();
         let state = self.state.load();
         let (used, capacity) = (state.active.fill(), self.queue_max(&state));
         // With a frozen queue, the bytes in the active one come on top of a full capacity.
         let used = if state.frozen.is_some() { capacity } else { used };
-        self.pace.learn((used, capacity), (undone, due.len()), waited);
+        self.progress.learn((used, capacity), (undone, due.len()), waited);
         Ok(())
     }
 
@@ -175,33 +176,33 @@ impl Engine {
     fn cleanse_and_go_ahead<'e>(
         &'e self,
         at_work: &mut WriterAtWork<'_>,
-        sweep: &mut Sweep,
-        due: &[Due],
-        HandedOn { ahead, buffers }: &mut HandedOn<'e>,
+        cursor: &mut CleansingCursor,
+        due: &[CleansingTask],
+        CarryOver { ahead, buffers }: &mut CarryOver<'e>,
     ) -> Result<(usize, Duration)> {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let mut left = due;
-        let of_next = &mut *sweep;
-        let goes_ahead = move |left: &[Due], writer| self.append_ahead(of_next, left, writer);
-        let (mut cleansed, next) = match self.tidy_up(writer, Patience::AtWork) {
+        let of_next = &mut *cursor;
+        let goes_ahead = move |left: &[CleansingTask], writer| self.append_ahead(of_next, left, writer);
+        let (mut cleansed, next) = match self.tidy_up(writer, GcUrgency::AtWork) {
             Ok(()) => self.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
             failed => (failed, None),
         };
         let mut reserve = self.reserve.user();
         while cleansed.as_ref().is_err_and(Error::is_disk_full) && reserve.gets_space() {
-            self.make_room();
-            cleansed = self.tidy_up(writer, Patience::AtWork).and_then(|()| {
-                let alone = None::<fn(&[Due], Writer)>;
+            self.reclaim_space();
+            cleansed = self.tidy_up(writer, GcUrgency::AtWork).and_then(|()| {
+                let alone = None::<fn(&[CleansingTask], Writer)>;
                 self.cleanse_due_beside(writer, &mut left, buffers, alone).0
             });
         }
-        sweep.leave(left);
+        cursor.leave(left);
         let undone = left.len();
         match cleansed {
             // The queue is in the trees; the rest of the work can wait.
             Err(error) if error.is_disk_full() => {
-                self.make_room();
+                self.reclaim_space();
                 self.flush.shortage.eased();
             }
             cleansed => {
@@ -220,11 +221,11 @@ impl Engine {
 
     /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where
     /// everything is deterministic: which records the cache lets go of is not.
-    fn choose_opq_share(&self, Frozen { queue, is_full, .. }: &Frozen) {
+    fn choose_opq_size(&self, Frozen { queue, is_full, .. }: &Frozen) {
         if self.flush.in_background() {
-            let layers = self.flush.counters.blocks_appended.load(Relaxed);
-            let seen = Seen { layers, missed: self.pager.cache.missed_records() };
-            self.opq_share.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
+            let runs = self.flush.counters.blocks_appended.load(Relaxed);
+            let seen = WorkloadCounts { runs, missed: self.pager.cache.missed_records() };
+            self.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
         }
     }
 
@@ -233,14 +234,14 @@ impl Engine {
         frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed)
     }
 
-    /// Starts the next round of the sweep, for this queue. Returns the target lengths of log areas.
-    fn begin_sweep(&self, sweep: &mut Sweep, frozen: &Frozen) -> Lengths {
+    /// Starts the next round of the cleansing cursor, for this queue. Returns the target lengths of log areas.
+    fn begin_cursor(&self, cursor: &mut CleansingCursor, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
-        let rent = self.pager.rents.unsettled();
+        let read_cost = self.pager.read_costs.unsettled();
         let new_max = new_max(&self.state.load().version, self.shares.memory);
-        let mut advisor = self.flush.advisor.lock();
-        let lengths = *frozen.lengths.get_or_init(|| advisor.lengths(bytes, rent, new_max));
-        sweep.begin(LogBytes { bytes, fresh: bytes / 100 * advisor.fresh(), removed: 0 }, lengths);
+        let mut tuning = self.flush.tuning.lock();
+        let lengths = *frozen.lengths.get_or_init(|| tuning.lengths(bytes, read_cost, new_max));
+        cursor.begin(LogBytes { bytes, fresh: bytes / 100 * tuning.fresh(), removed: 0 }, lengths);
         lengths
     }
 
@@ -254,7 +255,7 @@ impl Engine {
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
     /// collector. Logs have less than four times the bytes of their leaves ([`crate::background::prefetch_memory`]).
     fn tidying(&self, leaves: u64) -> Need {
-        let written = if self.has_to_collect(Patience::AtWork) { u64::MAX } else { WITH_LOG * leaves };
+        let written = if self.has_to_collect(GcUrgency::AtWork) { u64::MAX } else { WITH_LOG * leaves };
         self.shares.work(leaves.min(ON_THE_WAY), written)
     }
 

@@ -7,12 +7,12 @@
 //! Two kinds of segments are [spared](Spared): what could not be read, and, within bounds, what snapshots hold. A copy
 //! of the latter takes space and frees none until the snapshot goes.
 
-use crate::cache::pager::Gather;
+use crate::cache::pager::ReadMode;
 use crate::error::Error;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
 use crate::version::Version;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const HELD_PERCENT: u64 = 50;
 
 /// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum GcUrgency {
     /// Nobody writes.
     AtRest,
     /// Flushes follow one another.
@@ -49,20 +49,20 @@ pub(crate) struct Candidate {
 
 /// Bytes that the segments of a database may have in all, with so many live bytes, of which `logged` are log
 /// pieces.
-pub(crate) fn allowance(live: u64, logged: u64, patience: Patience) -> u64 {
+pub(crate) fn allowance(live: u64, logged: u64, patience: GcUrgency) -> u64 {
     let dead = (live / 100 * AT_REST).max(SLACK);
     let beside_leaves = live.saturating_sub(logged) / 100 * BESIDE_LEAVES;
-    // The sweep leaves segments behind that will die whole: an early collection copies nodes that were about
+    // The cleansing cursor leaves segments behind that will die whole: an early collection copies nodes that were about
     // to die.
     match patience {
-        Patience::AtRest => live + dead,
-        Patience::AtWork => live + 2 * dead,
-        Patience::InAHurry => (live + 2 * dead).max(beside_leaves),
+        GcUrgency::AtRest => live + dead,
+        GcUrgency::AtWork => live + 2 * dead,
+        GcUrgency::InAHurry => (live + 2 * dead).max(beside_leaves),
     }
 }
 
 /// The allowance of a version.
-pub(crate) fn allowance_of(version: &Version, patience: Patience) -> u64 {
+pub(crate) fn allowance_of(version: &Version, patience: GcUrgency) -> u64 {
     allowance(version.live_bytes(), version.logs.totals().bytes, patience)
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Spared {
 }
 
 /// Bytes that a version has beyond its allowance, and the segments to empty for them; never the open one.
-fn excess_among(version: &Version, patience: Patience, spared: &Spared) -> (u64, Vec<Candidate>) {
+fn excess_among(version: &Version, patience: GcUrgency, spared: &Spared) -> (u64, Vec<Candidate>) {
     let (mut free, mut held) = (Vec::new(), Vec::new());
     let (mut dead_held, mut dead_unreadable) = (0, 0);
     for entry in version.segments.iter().filter(|entry| entry.segment.number < version.open_segment) {
@@ -100,7 +100,7 @@ fn excess_among(version: &Version, patience: Patience, spared: &Spared) -> (u64,
 }
 
 /// Bytes that a version has beyond its allowance.
-pub(crate) fn excess(version: &Version, patience: Patience, spared: &Spared) -> u64 {
+pub(crate) fn excess(version: &Version, patience: GcUrgency, spared: &Spared) -> u64 {
     excess_among(version, patience, spared).0
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) 
 }
 
 /// Segments of `version` to empty now; never the open one.
-pub(crate) fn choose(version: &Version, patience: Patience, budget: u64, spared: &Spared) -> Vec<u64> {
+pub(crate) fn choose(version: &Version, patience: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
     match excess_among(version, patience, spared) {
         (0, _) => Vec::new(),
         (excess, candidates) => victims(candidates, excess, budget),
@@ -163,15 +163,15 @@ pub(crate) enum Failed {
 }
 
 /// Copies the live nodes of the segments, in their order on the device, so that the segments die with the
-/// attempt's edit.
+/// version builder's edit.
 pub(crate) fn evacuate(
-    attempt: &mut Attempt<'_>,
+    builder: &mut VersionBuilder<'_>,
     segments: &[u64],
     reading: Reading,
 ) -> std::result::Result<(), Failed> {
-    let base = Arc::clone(attempt.base());
+    let base = Arc::clone(builder.base());
     let nodes = live_nodes(&base, segments);
-    let pager = attempt.pager();
+    let pager = builder.pager();
     let most = if reading == Reading::OneByOne { 1 } else { pager.pio_max() };
     let mut rest = &nodes[..];
     while !rest.is_empty() {
@@ -183,12 +183,12 @@ pub(crate) fn evacuate(
         let count = rest.iter().take(most).take_while(fits).count().max(1);
         let group;
         (group, rest) = rest.split_at(count);
-        let read = pager.fetch(&base.segments, group, Gather::Staged).map_err(|error| {
+        let read = pager.fetch(&base.segments, group, ReadMode::Prefetched).map_err(|error| {
             let segment = group[0].1.position.0 / base.span;
             if error.is_of_reading() { Failed::Reading(segment, error) } else { Failed::Other(error) }
         })?;
         for ((id, _), node) in group.iter().zip(read) {
-            attempt.relocate(*id, &node).map_err(Failed::Other)?;
+            builder.relocate(*id, &node).map_err(Failed::Other)?;
         }
     }
     Ok(())
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn there_is_room_for_what_is_dead_where_log_areas_are_short() {
         let of = |logged| {
-            [Patience::AtRest, Patience::AtWork, Patience::InAHurry]
+            [GcUrgency::AtRest, GcUrgency::AtWork, GcUrgency::InAHurry]
                 .map(|patience| allowance(1000 * MIB, logged * MIB, patience) >> 20)
         };
         assert_eq!(of(0), [1080, 1160, 1210]);
         assert_eq!(of(120), [1080, 1160, 1160]);
-        assert_eq!(allowance(MIB, MIB, Patience::AtRest), MIB + SLACK, "too little to matter");
+        assert_eq!(allowance(MIB, MIB, GcUrgency::AtRest), MIB + SLACK, "too little to matter");
     }
 }

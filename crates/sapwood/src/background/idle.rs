@@ -8,7 +8,7 @@
 //! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
 //! nobody writes ── what was removed in the queue holds much space ─▶ flush (crate::background::removals)
 //! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
-//! scans paid the price of blocks with log pieces ─▶ merge their layers, or cleanse these blocks, whoever writes meanwhile
+//! scans paid the price of blocks with log pieces ─▶ merge their runs, or cleanse these blocks, whoever writes meanwhile
 //! ```
 //! [`crate::log_area::read_cost`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
@@ -19,11 +19,11 @@
 mod tests;
 
 use crate::background::cleanse::Growth;
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::background::space::GRANULES;
 use crate::db::engine::Engine;
 use crate::error::Result;
-use crate::flow::memory::{Need, Work};
+use crate::flow::memory::{Need, Reservation};
 use crate::operation::SeqNo;
 use std::time::{Duration, Instant};
 
@@ -114,7 +114,7 @@ impl Engine {
         let (visible, misses) = (self.visible(), self.pager.waited_for());
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
-        idle.pause = if quiet && missed == 0 && !self.pager.rents.has_listed() {
+        idle.pause = if quiet && missed == 0 && !self.pager.read_costs.has_listed() {
             (2 * idle.pause).min(PAUSE_MAX)
         } else {
             PAUSE
@@ -161,10 +161,10 @@ impl Engine {
     /// readers: they would wait longer for what is done for them next.
     fn collect_the_rest(&self) -> Result<()> {
         let (mut work, mut most, mut has_more) = (None, u64::MAX, true);
-        while has_more && self.has_to_collect(Patience::AtRest) && !self.is_wanted() {
+        while has_more && self.has_to_collect(GcUrgency::AtRest) && !self.is_wanted() {
             work.get_or_insert_with(|| self.work(self.collecting_max()));
             let mut guard = self.writer(Need::default())?;
-            has_more = self.or_poison(|| self.collect_some(guard.get()?, Patience::AtRest, &mut most))?;
+            has_more = self.or_poison(|| self.collect_some(guard.get()?, GcUrgency::AtRest, &mut most))?;
             drop(guard);
             self.look_after_memory();
         }
@@ -193,7 +193,7 @@ impl Engine {
         until: Instant,
         mut read: u64,
         visible: SeqNo,
-        work: &mut Option<Work<'e>>,
+        work: &mut Option<Reservation<'e>>,
     ) -> Result<()> {
         loop {
             self.cleanse_for_scans()?;
@@ -241,14 +241,14 @@ impl Engine {
         // would read its nodes again and again.
         let mut work = None;
         loop {
-            let listed = self.pager.rents.take_listed();
+            let listed = self.pager.read_costs.take_listed();
             if listed.is_empty() {
                 return Ok(());
             }
             let mut listed = listed.into_iter().peekable();
             while listed.peek().is_some() {
                 if self.is_wanted() {
-                    self.pager.rents.put_back(listed);
+                    self.pager.read_costs.put_back(listed);
                     return Ok(());
                 }
                 work.get_or_insert_with(|| self.work(self.cleansing_max()));
@@ -257,7 +257,7 @@ impl Engine {
                 let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);
                 drop(guard);
                 if cleansed.is_err() {
-                    self.pager.rents.put_back(listed);
+                    self.pager.read_costs.put_back(listed);
                     return cleansed;
                 }
                 self.rest(Self::rest_after(RESTS, began.elapsed()));

@@ -49,7 +49,7 @@ impl Engine {
             }
             let looked = Instant::now();
             self.rest(left.min(LOOK));
-            self.pace.rested(looked.elapsed());
+            self.progress.rested(looked.elapsed());
             self.flush.rested(looked.elapsed());
             // The thread may work and rest like this for a long time, and does its idle work only afterwards.
             self.give_back_spare(STILL);
@@ -90,19 +90,19 @@ mod tests {
         keyspace.insert("one", "record").unwrap();
         assert!((short..LONG).contains(&rests(short)));
         // Nobody takes that for work.
-        engine.pace.begin(0);
+        engine.progress.begin(0);
         rests(short);
-        assert!(engine.pace.elapsed_for_test().unwrap() < short);
-        engine.pace.end();
+        assert!(engine.progress.elapsed_for_test().unwrap() < short);
+        engine.progress.end();
         let waits = engine.flush.waits();
         assert!(rests(LONG) < LONG / 2, "somebody waits");
         drop(waits);
         // Who comes while it rests, and wants to write nodes himself.
         std::thread::scope(|scope| {
-            let held = engine.writer(Need::default()).unwrap();
+            let buffered = engine.writer(Need::default()).unwrap();
             scope.spawn(|| drop(engine.writer(Need::default())));
             assert!(rests(LONG) < LONG / 2);
-            drop(held);
+            drop(buffered);
         });
         engine.poison(&crate::Error::Closed);
         assert!(rests(LONG) < LONG / 2, "nothing is written any more");

@@ -8,28 +8,28 @@
 //! 2. There is one instance at a time; it belongs to the thread that has the writer, or had it last.
 
 use crate::db::engine::Engine;
-use crate::flow::memory::Work;
+use crate::flow::memory::Reservation;
 
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
-/// should have twice as much as the leaves ([`crate::flow::tuning`]), and may have 1.8 times as much as it should
+/// should have twice as much as the leaves ([`crate::flow::log_area_tuning`]), and may have 1.8 times as much as it should
 /// before its block is due ([`crate::tree::cleansing_cursor`]). A block that has become longer with its last flush has more; the
 /// stage's limit then bounds what is read ahead.
 pub(crate) const WITH_LOG: u64 = 5;
 
 /// See the module documentation.
-pub(crate) struct StageBuffers<'e> {
+pub(crate) struct PrefetchMemory<'e> {
     engine: &'e Engine,
     // Returned after the buffers.
-    work: Work<'e>,
+    work: Reservation<'e>,
 }
 
 impl Engine {
-    pub fn stage_buffers(&self) -> StageBuffers<'_> {
-        StageBuffers { engine: self, work: self.work(Default::default()) }
+    pub fn prefetch_memory(&self) -> PrefetchMemory<'_> {
+        PrefetchMemory { engine: self, work: self.work(Default::default()) }
     }
 }
 
-impl StageBuffers<'_> {
+impl PrefetchMemory<'_> {
     /// Prepares for reading ahead this many bytes of leaves with their logs.
     pub fn keep_for(&self, leaves: u64) {
         self.work.needs(self.engine.shares.read_ahead(WITH_LOG * leaves));
@@ -37,7 +37,7 @@ impl StageBuffers<'_> {
     }
 }
 
-impl Drop for StageBuffers<'_> {
+impl Drop for PrefetchMemory<'_> {
     fn drop(&mut self) {
         self.engine.pager.reader.buffers().allow(0);
     }
@@ -49,7 +49,7 @@ mod tests {
     use crate::background::cleanse::tests::with_due;
     use crate::flow::memory::Need;
     use crate::storage::writer::Writer;
-    use crate::tree::cleansing_cursor::Due;
+    use crate::tree::cleansing_cursor::CleansingTask;
     use crate::{Keyspace, Result};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::collections::HashSet;
@@ -71,11 +71,11 @@ mod tests {
         let volume = Simulated::new(1);
         let (db, _, due) = with_due(&volume, 1, 200_000);
         let engine = &db.handle.engine;
-        let due: Vec<_> = due.into_iter().map(|due| Due { leaves: 1 << 20, ..due }).collect();
+        let due: Vec<_> = due.into_iter().map(|due| CleansingTask { leaves: 1 << 20, ..due }).collect();
         let pool = engine.pager.reader.buffers();
         let mut guard = engine.writer(Need::default()).unwrap();
         let mut buffers = None;
-        let (mut left, nobody) = (&due[..], None::<fn(&[Due], Writer)>);
+        let (mut left, nobody) = (&due[..], None::<fn(&[CleansingTask], Writer)>);
         engine.cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, nobody).0.unwrap();
         drop(guard);
         let kept = buffers.as_ref().unwrap().work.bytes();

@@ -4,7 +4,7 @@
 use crate::db::engine::Engine;
 use crate::db::reserve::Work;
 use crate::error::{Error, Result};
-use crate::storage::segment::{Place, granules};
+use crate::storage::segment::{Extent, granules};
 use crate::storage::writer::segment_capacity;
 use crate::version::edit::NODE_IN_EDIT;
 use crate::version::manifest::EDIT_MAX;
@@ -58,9 +58,9 @@ impl Engine {
     /// its way fit into memory, and by the shortage limit while the disk is full.
     pub fn cleansing_portion_of(&self, live: u64, most: u64) -> u64 {
         let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
-        let held = (4 * self.shares.hold).max(*PORTION.start());
+        let buffered = (4 * self.shares.hold).max(*PORTION.start());
         let portion = (live / 8).clamp(*PORTION.start(), most.max(*PORTION.start()));
-        portion.min(listed).min(held).min(self.flush.shortage.limit())
+        portion.min(listed).min(buffered).min(self.flush.shortage.limit())
     }
 
     /// Whether writers wait for the flush thread, or soon will: a queue is frozen that the flush has not begun,
@@ -100,7 +100,7 @@ impl Engine {
     /// not be read leaves nothing unknown: its work is given up. Any other error poisons the engine.
     pub fn yield_to(&self, error: &Error) {
         if error.is_disk_full() {
-            self.make_room();
+            self.reclaim_space();
         } else if error.is_of_reading() {
             tracing::error!(%error, path = %self.path, "work on the trees was given up");
         } else {
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// The disk is full: gives back all space that can be spared.
-    pub fn make_room(&self) {
+    pub fn reclaim_space(&self) {
         self.give_up_next_manifest();
         self.reclaim(0);
     }
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Gives a place's space back. Returns whether that was possible.
-    fn release(&self, place: Place) -> bool {
+    fn release(&self, place: Extent) -> bool {
         let at = place.bytes().start;
         let released = self.volume.release(self.data, place.bytes());
         released.inspect_err(|error| tracing::warn!(%error, at, "free space was not given back")).is_ok()
@@ -234,7 +234,7 @@ impl Engine {
         let mut user = self.reserve.user();
         loop {
             match work() {
-                Err(error) if error.is_disk_full() && user.gets_space() => self.make_room(),
+                Err(error) if error.is_disk_full() && user.gets_space() => self.reclaim_space(),
                 result => {
                     drop(user);
                     self.restore_reserve();
@@ -254,7 +254,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::background::cleanse::tests::with_due;
-    use crate::log_area::LAYERS_MAX;
+    use crate::log_area::RUNS_MAX;
     use crate::storage::writer::PAGE;
     use crate::version::manifest;
     use crate::{Database, Keyspace};
@@ -269,7 +269,7 @@ mod tests {
         db.compact().unwrap();
         let engine = &db.handle.engine;
         let places = engine.slots.take_dirty(0, usize::MAX).len();
-        let place = |start: u32| Place { start: 10 * start, len: 1 };
+        let place = |start: u32| Extent { start: 10 * start, len: 1 };
         let fail = |nth, repeat| {
             volume.fail_nth(Filter::kinds([OperationKind::Release]), nth, Fault::Error, repeat);
         };
@@ -324,8 +324,8 @@ mod tests {
         let live = engine.state.load().version.live_bytes();
         assert!(flush_portion(live) > portion(live));
         let mut cleansed = 0;
-        for flush in 0..LAYERS_MAX as u32 {
-            // A layer for each block, which is due when it has many.
+        for flush in 0..RUNS_MAX as u32 {
+            // A run for each block, which is due when it has many.
             let mut batch = db.batch();
             for number in (flush..230_000).step_by(300) {
                 batch.insert(&keyspace, number.to_be_bytes(), vec![8; 1000]);

@@ -47,7 +47,7 @@ pub(crate) fn fits(key: &[u8], value: &[u8]) -> bool {
 
 /// Position of a record in a bucket.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct RecordSlot {
     index: usize,
     start: usize,
     len: usize,
@@ -98,7 +98,7 @@ impl Bucket<'_> {
         }
     }
 
-    fn record(&self, place: Place) -> (KeyspaceId, &[u8], &[u8]) {
+    fn record(&self, place: RecordSlot) -> (KeyspaceId, &[u8], &[u8]) {
         let record = &self.0[place.start..place.start + place.len];
         let keyspace = u32::from_le_bytes([record[0], record[1], record[2], record[3]]);
         let klen = usize::from(u16::from_le_bytes([record[4], record[5]]));
@@ -107,13 +107,13 @@ impl Bucket<'_> {
     }
 
     /// Position of a record, if it is in the bucket.
-    pub fn find(&self, name: Name<'_>) -> Option<Place> {
+    pub fn find(&self, name: Name<'_>) -> Option<RecordSlot> {
         let mut start = BUCKET;
         for index in 0..self.count() {
             let (len, _) = self.slot(index);
             start -= len;
             if self.get(SLOTS_AT + SLOT * index) == name.tag {
-                let place = Place { index, start, len };
+                let place = RecordSlot { index, start, len };
                 let (keyspace, key, _) = self.record(place);
                 if (keyspace, key) == (name.keyspace, name.key) {
                     return Some(place);
@@ -124,13 +124,13 @@ impl Bucket<'_> {
     }
 
     /// The value of a record; marks the record as asked for.
-    pub fn ask(&mut self, place: Place) -> &[u8] {
+    pub fn ask(&mut self, place: RecordSlot) -> &[u8] {
         self.mark(place.index, true);
         self.record(place).2
     }
 
     /// Replaces a record's value by one of the same length; returns false if the length differs.
-    pub fn overwrite(&mut self, place: Place, value: &[u8]) -> bool {
+    pub fn overwrite(&mut self, place: RecordSlot, value: &[u8]) -> bool {
         let old = self.record(place).2.len();
         let end = place.start + place.len;
         if old == value.len() {
@@ -140,7 +140,7 @@ impl Bucket<'_> {
     }
 
     /// Removes a record.
-    pub fn remove(&mut self, Place { index, start, len }: Place) {
+    pub fn remove(&mut self, RecordSlot { index, start, len }: RecordSlot) {
         let (count, used) = (self.count(), self.used());
         self.0.copy_within(BUCKET - used..start, BUCKET - used + len);
         self.0.copy_within(SLOTS_AT + SLOT * (index + 1)..SLOTS_AT + SLOT * count, SLOTS_AT + SLOT * index);
@@ -163,16 +163,16 @@ impl Bucket<'_> {
             let (len, asked) = self.slot(index);
             if !asked {
                 let start = BUCKET - (0..=index).map(|index| self.slot(index).0).sum::<usize>();
-                self.haunt(self.get(SLOTS_AT + SLOT * index), len);
+                self.listen(self.get(SLOTS_AT + SLOT * index), len);
                 self.set(2, index as u16);
-                return self.remove(Place { index, start, len });
+                return self.remove(RecordSlot { index, start, len });
             }
             self.mark(index, false);
             index += 1;
         }
     }
 
-    fn haunt(&mut self, tag: u16, len: usize) {
+    fn listen(&mut self, tag: u16, len: usize) {
         let next = usize::from(self.get(6)) % GHOSTS;
         self.set(GHOSTS_AT + 4 * next, tag);
         self.set(GHOSTS_AT + 4 * next + 2, len as u16);
@@ -231,7 +231,7 @@ impl Bucket<'_> {
         (0..self.count()).map(move |index| {
             let (len, asked) = self.slot(index);
             start -= len;
-            let (keyspace, key, value) = self.record(Place { index, start, len });
+            let (keyspace, key, value) = self.record(RecordSlot { index, start, len });
             (Name { tag: self.get(SLOTS_AT + SLOT * index), keyspace, key }, value, asked)
         })
     }

@@ -1,18 +1,18 @@
-//! The pager: fetches nodes from the cache, or nodes read ahead from the stage, and has the others read from
+//! The pager: fetches nodes from the cache, or nodes read ahead from the prefetch buffer, and has the others read from
 //! the device, many with one parallel read ([`NodeReader`]). It decides which nodes are offered to the cache.
 //!
 //! Invariant: only checked nodes, and records of checked nodes, come into the cache.
 
 use crate::cache::Cache;
-use crate::cache::prefetch_buffer::{Claim, Stage};
+use crate::cache::prefetch_buffer::{Claim, PrefetchBuffer};
 use crate::cache::scan_lengths::ScanLengths;
 use crate::error::Result;
-use crate::log_area::read_cost::Rents;
+use crate::log_area::read_cost::ReadCosts;
 use crate::operation::KeyspaceId;
 use crate::storage::frames::Frames;
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{Node, NodeId};
-use crate::storage::reader::{Begun, Leave, NodeReader, Plan};
+use crate::storage::reader::{InFlightLimit, NodeReader, Plan, ReadsInFlight};
 use crate::storage::segment::Segments;
 use crate::storage::striped::Striped;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub(crate) use crate::storage::reader::{FILE, Keep};
 
 /// How a set of nodes is read, and what happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gather {
+pub(crate) enum ReadMode {
     /// Each node with its own request, whatever lies beside it, to look something up in it. Each is offered to the
     /// cache.
     Single,
@@ -33,15 +33,15 @@ pub(crate) enum Gather {
     /// Neighbours on the device with one request, and not offered to the cache. For scans, which put the
     /// nodes that they need there themselves.
     Runs,
-    /// As `Runs`, but takes nodes from the stage if they are there. For writers: flush, cleansing, collector.
-    Staged,
-    /// As `Runs`, to fill the stage.
+    /// As `Runs`, but takes nodes from the prefetch buffer if they are there. For writers: flush, cleansing, collector.
+    Prefetched,
+    /// As `Runs`, to fill the prefetch buffer.
     Ahead,
     /// As `Runs`, but bypasses the cache to read what is on the device. For a check.
     Verify,
 }
 
-impl Gather {
+impl ReadMode {
     fn keep(self) -> Keep {
         if self == Self::Single { Keep::Briefly } else { Keep::Long }
     }
@@ -49,7 +49,7 @@ impl Gather {
 
 /// Memory of a pager, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct PagerMemory {
     pub cache: u64,
     /// Read buffers that are kept idle.
     pub buffers: usize,
@@ -64,9 +64,9 @@ pub(crate) struct Pager {
     /// Bytes that iterators hold ([`Holding`]).
     held: AtomicUsize,
     /// Nodes read ahead of the flush.
-    pub stage: Stage,
+    pub prefetch: PrefetchBuffer,
     /// What range searches pay for log pieces.
-    pub rents: Rents,
+    pub read_costs: ReadCosts,
     /// How long range searches have been.
     pub lengths: ScanLengths,
     pub counters: Striped<PagerCounters>,
@@ -82,19 +82,19 @@ pub(crate) struct PagerCounters {
     pub misses: AtomicU64,
     /// Of the misses, leaves and log pieces that readers asked for, and whatever a `multi_get` had to read.
     pub waited_for: AtomicU64,
-    /// Nodes that a flush took from the stage.
+    /// Nodes that a flush took from the prefetch buffer.
     pub ahead: AtomicU64,
 }
 
 impl Pager {
-    pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: Room) -> Self {
+    pub fn new(volume: Arc<dyn Volume>, file: FileId, span: u64, pio_max: usize, room: PagerMemory) -> Self {
         let frames = Frames::new(room.frames);
         Self {
             cache: Cache::new(room.cache, Arc::clone(&frames)),
             reader: NodeReader::new(volume, file, span, pio_max, room.buffers, frames),
             held: AtomicUsize::new(0),
-            stage: Stage::default(),
-            rents: Rents::default(),
+            prefetch: PrefetchBuffer::default(),
+            read_costs: ReadCosts::default(),
             lengths: ScanLengths::default(),
             counters: Striped::default(),
         }
@@ -150,7 +150,7 @@ impl Pager {
         node
     }
 
-    /// One node, as [`Pager::fetch`] with [`Gather::Single`], without its lists: a get reads one node.
+    /// One node, as [`Pager::fetch`] with [`ReadMode::Single`], without its lists: a get reads one node.
     pub fn fetch_one(&self, segments: &Segments, id: NodeId, address: Address, keep: Keep) -> Result<Node> {
         if let Some(node) = self.look_up(address) {
             return Ok(node);
@@ -171,17 +171,17 @@ impl Pager {
         &self,
         segments: &Segments,
         wanted: &[(NodeId, Address)],
-        gather: Gather,
+        mode: ReadMode,
     ) -> Result<Vec<Node>> {
         let mut nodes: Vec<Option<Node>> = wanted
             .iter()
-            .map(|(_, address)| if gather == Gather::Verify { None } else { self.cached(*address) })
+            .map(|(_, address)| if mode == ReadMode::Verify { None } else { self.cached(*address) })
             .collect();
         let mut missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
         self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
         let mut coming = Vec::new();
-        if gather == Gather::Staged {
-            let claims = self.stage.claim(missing.iter().map(|index| wanted[*index].1.position));
+        if mode == ReadMode::Prefetched {
+            let claims = self.prefetch.claim(missing.iter().map(|index| wanted[*index].1.position));
             let needed = missing.len();
             let mut claims = claims.into_iter();
             missing.retain(|index| match claims.next() {
@@ -197,15 +197,15 @@ impl Pager {
             });
             self.counters.mine().ahead.fetch_add((needed - missing.len()) as u64, Relaxed);
         }
-        self.read(segments, missing, wanted, gather, &mut nodes)?;
+        self.read(segments, missing, wanted, mode, &mut nodes)?;
         let mut failed = Vec::new();
         for index in coming {
-            match self.stage.wait(wanted[index].1.position) {
+            match self.prefetch.wait(wanted[index].1.position) {
                 Some(node) => nodes[index] = Some(node),
                 None => failed.push(index),
             }
         }
-        self.read(segments, failed, wanted, gather, &mut nodes)?;
+        self.read(segments, failed, wanted, mode, &mut nodes)?;
         Ok(nodes.into_iter().flatten().collect())
     }
 
@@ -215,14 +215,14 @@ impl Pager {
         segments: &Segments,
         missing: Vec<usize>,
         wanted: &[(NodeId, Address)],
-        gather: Gather,
+        mode: ReadMode,
         nodes: &mut [Option<Node>],
     ) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
-        let plan = self.plan(segments, missing, wanted, gather)?;
-        self.reader.carry_out(&plan, wanted, gather.keep(), self.take_in(wanted, gather, nodes))
+        let plan = self.plan(segments, missing, wanted, mode)?;
+        self.reader.carry_out(&plan, wanted, mode.keep(), self.take_in(wanted, mode, nodes))
     }
 
     /// Plans the requests for the missing nodes.
@@ -231,49 +231,49 @@ impl Pager {
         segments: &Segments,
         missing: Vec<usize>,
         wanted: &[(NodeId, Address)],
-        gather: Gather,
+        mode: ReadMode,
     ) -> Result<Plan> {
         self.counters.mine().misses.fetch_add(missing.len() as u64, Relaxed);
-        if matches!(gather, Gather::Single | Gather::Runs) {
+        if matches!(mode, ReadMode::Single | ReadMode::Runs) {
             self.counters.mine().waited_for.fetch_add(missing.len() as u64, Relaxed);
         }
-        self.reader.plan(segments, wanted, missing, !matches!(gather, Gather::Single | Gather::Inner))
+        self.reader.plan(segments, wanted, missing, !matches!(mode, ReadMode::Single | ReadMode::Inner))
     }
 
-    /// What is done with each node that was read, as `gather` says.
+    /// What is done with each node that was read, as `mode` says.
     fn take_in<'a>(
         &'a self,
         wanted: &'a [(NodeId, Address)],
-        gather: Gather,
+        mode: ReadMode,
         nodes: &'a mut [Option<Node>],
     ) -> impl FnMut(usize, Node) {
         move |index, node| {
             let position = wanted[index].1.position;
-            match gather {
-                Gather::Single | Gather::Inner => self.cache.offer(position, &node, gather.keep()),
+            match mode {
+                ReadMode::Single | ReadMode::Inner => self.cache.offer(position, &node, mode.keep()),
                 // The search decides whether it is cached.
-                Gather::Runs => drop(self.cache.missed(position)),
-                Gather::Staged | Gather::Ahead | Gather::Verify => {}
+                ReadMode::Runs => drop(self.cache.missed(position)),
+                ReadMode::Prefetched | ReadMode::Ahead | ReadMode::Verify => {}
             }
             nodes[index] = Some(node);
         }
     }
 
-    /// As [`Pager::fetch`], but does not read yet, and takes nothing from the stage.
-    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, gather: Gather) -> Result<Coming> {
+    /// As [`Pager::fetch`], but does not read yet, and takes nothing from the prefetch buffer.
+    pub fn ask(&self, segments: &Segments, wanted: Vec<(NodeId, Address)>, mode: ReadMode) -> Result<Coming> {
         let nodes: Vec<_> = wanted.iter().map(|(_, address)| self.cached(*address)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|index| nodes[*index].is_none()).collect();
         self.counters.mine().hits.fetch_add((wanted.len() - missing.len()) as u64, Relaxed);
-        let plan = self.plan(segments, missing, &wanted, gather)?;
-        Ok(Coming { wanted, nodes, plan, gather, begun: None })
+        let plan = self.plan(segments, missing, &wanted, mode)?;
+        Ok(Coming { wanted, nodes, plan, mode, begun: None })
     }
 
     /// Has the device begin to read the missing nodes, into spare buffers if there are any, unless too much
     /// was begun already. Returns whether the reads are in flight, or there is nothing to read: then the
     /// caller has reason to begin more.
-    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> bool {
+    pub fn begin(&self, coming: &mut Coming, spare: &mut Vec<AlignedBuffer>, limit: InFlightLimit) -> bool {
         if coming.begun.is_none() {
-            coming.begun = self.reader.begin(&coming.plan, spare, leave);
+            coming.begun = self.reader.begin(&coming.plan, spare, limit);
         }
         coming.begun.as_ref().map_or(coming.plan.is_empty(), |begun| !begun.has_ended())
     }
@@ -281,14 +281,14 @@ impl Pager {
     /// Completes a [`Pager::ask`]: returns the nodes in the order asked. Reads what was not begun; the
     /// buffers of begun reads become spare.
     pub fn bring(&self, coming: Coming, spare: &mut Vec<AlignedBuffer>) -> Result<Vec<Node>> {
-        let Coming { wanted, mut nodes, plan, gather, begun } = coming;
-        let take_in = self.take_in(&wanted, gather, &mut nodes);
+        let Coming { wanted, mut nodes, plan, mode, begun } = coming;
+        let take_in = self.take_in(&wanted, mode, &mut nodes);
         match begun {
-            Some(begun) if gather == Gather::Ahead => {
+            Some(begun) if mode == ReadMode::Ahead => {
                 self.reader.finish_in_place(begun, &plan, &wanted, take_in)?;
             }
             Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
-            None => self.reader.carry_out(&plan, &wanted, gather.keep(), take_in)?,
+            None => self.reader.carry_out(&plan, &wanted, mode.keep(), take_in)?,
         }
         Ok(nodes.into_iter().flatten().collect())
     }
@@ -332,13 +332,13 @@ pub(crate) struct Coming {
     wanted: Vec<(NodeId, Address)>,
     nodes: Vec<Option<Node>>,
     plan: Plan,
-    gather: Gather,
-    begun: Option<Begun>,
+    mode: ReadMode,
+    begun: Option<ReadsInFlight>,
 }
 
 impl Coming {
     /// Bytes of memory in flight.
     pub fn aloft(&self) -> usize {
-        self.begun.as_ref().map_or(0, Begun::bytes)
+        self.begun.as_ref().map_or(0, ReadsInFlight::bytes)
     }
 }

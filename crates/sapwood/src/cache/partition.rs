@@ -1,10 +1,10 @@
-//! Divides the cache's memory between nodes and records. The border between the two follows the workload.
+//! Divides the cache's memory between nodes and records. The partition between the two follows the workload.
 //!
 //! ```text
 //! capacity ═ nodes ╪ records        a ghost of a node comes back ──▶ │ ◀── a ghost of a record comes back
 //! ```
 //! Each side remembers what it evicted last as ghosts: as much of it as fits into the same number of bytes.
-//! When a ghost comes back, these bytes would have saved a read. So the border then moves a little towards
+//! When a ghost comes back, these bytes would have saved a read. So the partition then moves a little towards
 //! the other side, and rests where both sides would gain the same. (The idea is ARC's: Megiddo and Modha,
 //! FAST 2003; there for recency against frequency.) As long as nobody asks for records, or only for records
 //! that are too long for the records' side, nodes take its memory however old the ghosts are that come back:
@@ -15,7 +15,7 @@
 //! Both sides keep what they want as long as there is enough. If there is less, nodes give first, down to
 //! their part: a few reads bring back what they lose, leaf by leaf, whereas records come back one by one.
 //!
-//! Records have their share only of the capacity that lasts ([`Lasting`]); nodes have the rest. Each flush
+//! Records have their share only of the capacity that lasts ([`WindowedMin`]); nodes have the rest. Each flush
 //! takes a quarter of the capacity and returns it. If records gave and were given their part of that each time,
 //! that many of them would be lost with each flush, hot ones too, and be read again one by one.
 //!
@@ -24,16 +24,16 @@
 //!    less than theirs of what lasts.
 //! 2. A change of the capacity does not change what records want: they have the same on its way down and up
 //!    again.
-//! 3. Divisions are made one after the other, in the order in which the border moves.
-//! 4. The capacity is divided anew when it or what lasts of it changes, and when votes move the border. Votes for
+//! 3. Divisions are made one after the other, in the order in which the partition moves.
+//! 4. The capacity is divided anew when it or what lasts of it changes, and when votes move the partition. Votes for
 //!    memory that does not exist do nothing.
 
-use crate::cache::windowed_min::Lasting;
+use crate::cache::windowed_min::WindowedMin;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How far one vote moves the border, in bytes, and how many bytes are moved at a time.
+/// How far one vote moves the partition, in bytes, and how many bytes are moved at a time.
 const LEAN: i64 = 16 << 10;
 const STEP: i64 = 64 << 10;
 /// Neither side goes below this share of the capacity.
@@ -72,13 +72,13 @@ pub(crate) enum Vote {
 
 /// The memory that each side would have if there were enough for both, in bytes.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Demand {
     nodes: u64,
     records: u64,
 }
 
-impl Wanted {
-    /// The records' memory of this lasting capacity: the same on its way down and up again.
+impl Demand {
+    /// The records' memory of this windowed minimum of the capacity: the same on its way down and up again.
     fn records_of(&mut self, capacity: u64) -> u64 {
         if self.nodes + self.records == 0 {
             self.records = capacity / 2;
@@ -98,9 +98,9 @@ impl Wanted {
 /// What the thread has that divides.
 #[derive(Debug, Default)]
 struct Divider {
-    wanted: Wanted,
-    lasting: Lasting,
-    /// The lasting capacity at the last division.
+    wanted: Demand,
+    lasting: WindowedMin,
+    /// The windowed minimum of the capacity at the last division.
     divided: u64,
 }
 
@@ -119,7 +119,7 @@ impl Divider {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Border {
+pub(crate) struct CachePartition {
     divider: Mutex<Divider>,
     /// What times are counted from.
     epoch: Instant,
@@ -130,7 +130,7 @@ pub(crate) struct Border {
     lean: AtomicI64,
 }
 
-impl Default for Border {
+impl Default for CachePartition {
     fn default() -> Self {
         Self {
             divider: Mutex::default(),
@@ -142,7 +142,7 @@ impl Default for Border {
     }
 }
 
-impl Border {
+impl CachePartition {
     /// Memory of both sides, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Relaxed)
@@ -173,7 +173,7 @@ impl Border {
         }
     }
 
-    /// Counts a vote. Enough votes move the border.
+    /// Counts a vote. Enough votes move the partition.
     pub fn vote(&self, vote: Vote, divide: impl FnOnce(Division)) {
         self.vote_at(vote, || self.epoch.elapsed(), divide);
     }
@@ -219,24 +219,24 @@ mod tests {
     const CAPACITY: u64 = 8 << 20;
     const FOR_NODES: Vote = Vote::NodeCameBack { age: 0 };
 
-    fn border() -> Border {
-        let border = Border::default();
-        border.set_capacity(CAPACITY, |_| {});
-        border
+    fn partition() -> CachePartition {
+        let partition = CachePartition::default();
+        partition.set_capacity(CAPACITY, |_| {});
+        partition
     }
 
-    /// Says how often that many votes have moved the border.
-    fn vote(border: &Border, vote: Vote, count: usize) -> usize {
+    /// Says how often that many votes have moved the partition.
+    fn vote(partition: &CachePartition, vote: Vote, count: usize) -> usize {
         let mut moved = 0;
-        (0..count).for_each(|_| border.vote(vote, |_| moved += 1));
+        (0..count).for_each(|_| partition.vote(vote, |_| moved += 1));
         moved
     }
 
     /// What records have of a capacity that lasts.
-    fn records(border: &Border, capacity: u64) -> u64 {
+    fn records(partition: &CachePartition, capacity: u64) -> u64 {
         let mut found = None;
-        border.divider.lock().lasting = Lasting::default();
-        border.set_capacity(capacity, |division| found = Some(division));
+        partition.divider.lock().lasting = WindowedMin::default();
+        partition.set_capacity(capacity, |division| found = Some(division));
         let Division { nodes, records, .. } = found.expect("a division");
         assert_eq!(nodes + records, capacity);
         assert!(nodes.min(records) >= capacity / LEAST, "{nodes} and {records}");
@@ -245,14 +245,14 @@ mod tests {
 
     #[test]
     fn nodes_give_and_are_given_when_the_capacity_changes() {
-        let border = border();
-        let records = |capacity| records(&border, capacity);
+        let partition = partition();
+        let records = |capacity| records(&partition, capacity);
         let half = CAPACITY / 2;
         assert_eq!(records(CAPACITY * 3 / 4), half, "nodes have a third");
         assert_eq!(records(CAPACITY * 5 / 8), CAPACITY / 32 * 15, "and here no more than their quarter");
         assert_eq!(records(CAPACITY / 2), CAPACITY / 8 * 3);
         assert_eq!(records(CAPACITY), half, "as it was");
-        vote(&border, Vote::RecordCameBack, 10_000);
+        vote(&partition, Vote::RecordCameBack, 10_000);
         assert_eq!(records(CAPACITY), CAPACITY / 16 * 15);
         assert_eq!(
             records(CAPACITY / 2),
@@ -260,9 +260,9 @@ mod tests {
             "they have no more than a sixteenth of the whole"
         );
         // What is learned while there is little is no more than what was learned.
-        vote(&border, FOR_NODES, 4);
+        vote(&partition, FOR_NODES, 4);
         assert_eq!(records(CAPACITY), CAPACITY / 16 * 15 - 4 * LEAN as u64);
-        vote(&border, Vote::RecordCameBack, 4);
+        vote(&partition, Vote::RecordCameBack, 4);
         for capacity in [CAPACITY / 8, CAPACITY / 4, CAPACITY / 2] {
             assert!(records(capacity) + CAPACITY / 16 >= capacity, "the same on the way up");
         }
@@ -271,12 +271,13 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_is_for_nodes() {
-        let border = border();
-        vote(&border, Vote::RecordCameBack, 10_000);
+        let partition = partition();
+        vote(&partition, Vote::RecordCameBack, 10_000);
         let at_work = CAPACITY / 4 * 3;
         let records = |capacity, seconds| {
             let mut found = None;
-            border.set_capacity_at(capacity, Duration::from_secs(seconds), |division| found = Some(division));
+            partition
+                .set_capacity_at(capacity, Duration::from_secs(seconds), |division| found = Some(division));
             let Division { nodes, records, .. } = found.expect("a division");
             assert_eq!(nodes + records, capacity);
             records
@@ -285,7 +286,7 @@ mod tests {
         for flush in 1..20 {
             assert_eq!((records(CAPACITY, 2 * flush), records(at_work, 2 * flush + 1)), (few, few));
         }
-        vote(&border, FOR_NODES, 4);
+        vote(&partition, FOR_NODES, 4);
         assert_eq!(records(CAPACITY, 40), few - 4 * LEAN as u64, "votes count as ever");
         assert_eq!(records(CAPACITY, 60), CAPACITY / 16 * 15 - 4 * LEAN as u64, "no flush has come");
     }
@@ -295,54 +296,54 @@ mod tests {
     #[test]
     fn records_get_back_what_lasts_again_without_a_vote_or_a_change() {
         for votes in [false, true] {
-            let border = border();
-            vote(&border, Vote::RecordCameBack, 10_000);
-            vote(&border, FOR_NODES, 64);
-            let before = border.records.load(Relaxed);
+            let partition = partition();
+            vote(&partition, Vote::RecordCameBack, 10_000);
+            vote(&partition, FOR_NODES, 64);
+            let before = partition.records.load(Relaxed);
             let at = Duration::from_secs;
-            border.set_capacity_at(CAPACITY / 4 * 3, at(100), |_| {});
-            border.set_capacity_at(CAPACITY, at(101), |_| {});
-            let few = border.records.load(Relaxed);
+            partition.set_capacity_at(CAPACITY / 4 * 3, at(100), |_| {});
+            partition.set_capacity_at(CAPACITY, at(101), |_| {});
+            let few = partition.records.load(Relaxed);
             assert!(few < before - (1 << 20));
-            border.look_again_at(at(102), |_| panic!("it is too early"));
+            partition.look_again_at(at(102), |_| panic!("it is too early"));
             if votes {
                 for vote in [Vote::RecordCameBack; 4].into_iter().chain([FOR_NODES; 4]) {
-                    border.vote_at(vote, || at(120), |_| {});
+                    partition.vote_at(vote, || at(120), |_| {});
                 }
             } else {
                 let mut divided = None;
-                border.look_again_at(at(120), |division| divided = Some(division));
+                partition.look_again_at(at(120), |division| divided = Some(division));
                 let Division { nodes, records, records_before } = divided.unwrap();
                 assert_eq!((nodes + records, records_before), (CAPACITY, few));
             }
-            assert_eq!(border.records.load(Relaxed), before, "votes: {votes}");
-            border.look_again_at(at(121), |_| panic!("it is done"));
-            assert_eq!(records(&border, CAPACITY), before, "what is wanted is what was wanted");
+            assert_eq!(partition.records.load(Relaxed), before, "votes: {votes}");
+            partition.look_again_at(at(121), |_| panic!("it is done"));
+            assert_eq!(records(&partition, CAPACITY), before, "what is wanted is what was wanted");
         }
     }
 
     /// With every change of its capacity the nodes' map forgets some of those whom it let go.
     #[test]
     fn a_side_that_has_all_it_may_have_asks_in_vain() {
-        let border = border();
+        let partition = partition();
         for side in [Vote::RecordCameBack, FOR_NODES, Vote::RecordCameBack, Vote::RecordsUnused] {
-            assert!(vote(&border, side, 10_000) > 10);
-            assert_eq!(vote(&border, side, 10_000), 0);
+            assert!(vote(&partition, side, 10_000) > 10);
+            assert_eq!(vote(&partition, side, 10_000), 0);
         }
     }
 
     #[test]
     fn a_node_that_went_long_ago_tells_nothing() {
-        let border = border();
-        let window = records(&border, CAPACITY) / WINDOW;
-        assert_eq!(vote(&border, Vote::NodeCameBack { age: window + 1 }, 10_000), 0);
-        assert_eq!(vote(&border, Vote::NodeCameBack { age: window }, STEP as usize / LEAN as usize), 1);
+        let partition = partition();
+        let window = records(&partition, CAPACITY) / WINDOW;
+        assert_eq!(vote(&partition, Vote::NodeCameBack { age: window + 1 }, 10_000), 0);
+        assert_eq!(vote(&partition, Vote::NodeCameBack { age: window }, STEP as usize / LEAN as usize), 1);
     }
 
     #[test]
     fn votes_against_one_another_move_nothing() {
-        let border = border();
-        let moved = |_| vote(&border, FOR_NODES, 3) + vote(&border, Vote::RecordCameBack, 3);
+        let partition = partition();
+        let moved = |_| vote(&partition, FOR_NODES, 3) + vote(&partition, Vote::RecordCameBack, 3);
         assert_eq!((0..1000).map(moved).sum::<usize>(), 0);
     }
 }

@@ -1,6 +1,6 @@
-//! The stage: holds nodes that a thread reads ahead of the flush, so that the device works while the flush
+//! The prefetch buffer: holds nodes that a thread reads ahead of the flush, so that the device works while the flush
 //! merges, writes and syncs. The flush waits for a node that is coming. A node that nobody has begun to read
-//! it reads itself, and the stage will not read it again.
+//! it reads itself, and the prefetch buffer will not read it again.
 //!
 //! ```text
 //! reader ahead ──begin──▶ coming ──arrived──▶ here ──claim──▶ flush
@@ -29,52 +29,52 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A position in key order: where the flush is, or where a block ends.
-pub(crate) type Mark = (KeyspaceId, Bytes);
+pub(crate) type KeyPosition = (KeyspaceId, Bytes);
 
 /// Nodes of a block that the flush will need until it reaches `end`.
-pub(crate) struct Wanted {
+pub(crate) struct WantedNodes {
     /// The smallest key beyond the block.
-    pub end: Mark,
+    pub end: KeyPosition,
     pub nodes: Vec<(NodeId, Address)>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Stage {
+pub(crate) struct PrefetchBuffer {
     inner: Mutex<Inner>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Bytes of nodes that the stage may hold; 0 while it is closed.
+    /// Bytes of nodes that the prefetch buffer may hold; 0 while it is closed.
     limit: u64,
     bytes: u64,
-    nodes: HashMap<Position, Staged>,
+    nodes: HashMap<Position, Prefetched>,
     /// Nodes that the flush reads or has read itself.
     claimed: HashSet<Position>,
     /// Nodes that were begun, by the position up to which they are needed.
-    begun: BTreeMap<Mark, Vec<Position>>,
+    begun: BTreeMap<KeyPosition, Vec<Position>>,
     /// The flush has passed everything below this position.
-    floor: Mark,
+    floor: KeyPosition,
 }
 
-struct Staged {
+struct Prefetched {
     len: u32,
     /// The position up to which the node is needed.
-    end: Mark,
+    end: KeyPosition,
     /// `None` while it is coming.
     node: Option<Node>,
 }
 
 /// Nodes that are coming. Dropping it fails those that have not arrived.
 pub(crate) struct Coming<'a> {
-    stage: &'a Stage,
+    prefetch: &'a PrefetchBuffer,
     /// The nodes to read.
     pub nodes: Vec<(NodeId, Address)>,
 }
 
-/// The state of a node in the stage.
+/// The state of a node in the prefetch buffer.
 pub(crate) enum Claim {
     Here(Node),
     Coming,
@@ -82,7 +82,7 @@ pub(crate) enum Claim {
     Absent,
 }
 
-/// When the stage admits more nodes; never once it is closed.
+/// When the prefetch buffer admits more nodes; never once it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Now,
@@ -106,7 +106,7 @@ impl Inner {
     }
 
     /// Gives up nodes of blocks below `floor`, where the flush is.
-    fn give_up(&mut self, floor: Mark) {
+    fn give_up(&mut self, floor: KeyPosition) {
         while let Some(first) = self.begun.first_entry().filter(|first| *first.key() <= floor) {
             for position in first.remove() {
                 // A node that is still coming is given up when it arrives.
@@ -119,11 +119,11 @@ impl Inner {
     }
 }
 
-impl Stage {
-    /// Opens the stage for `limit` bytes of nodes. Dropping the result closes it.
-    pub fn open(&self, limit: u64) -> Open<'_> {
+impl PrefetchBuffer {
+    /// Opens the prefetch buffer for `limit` bytes of nodes. Dropping the result closes it.
+    pub fn open(&self, limit: u64) -> OpenBuffer<'_> {
         self.inner.lock().limit = limit;
-        Open { stage: self }
+        OpenBuffer { prefetch: self }
     }
 
     /// When there is room for so many bytes.
@@ -131,7 +131,7 @@ impl Stage {
         self.inner.lock().admits(bytes)
     }
 
-    /// Waits until there is room for so many bytes, or the stage is closed. Must not be called with reads
+    /// Waits until there is room for so many bytes, or the prefetch buffer is closed. Must not be called with reads
     /// still to complete: the flush may be waiting for those.
     pub fn wait_for_room(&self, bytes: u64) {
         let mut inner = self.inner.lock();
@@ -142,10 +142,10 @@ impl Stage {
 
     /// Registers nodes of blocks, which are in key order. Returns those to read: not the ones that the flush
     /// has claimed or passed.
-    pub fn begin(&self, wanted: Vec<Wanted>) -> Coming<'_> {
+    pub fn begin(&self, wanted: Vec<WantedNodes>) -> Coming<'_> {
         let mut inner = self.inner.lock();
-        let mut coming = Coming { stage: self, nodes: Vec::new() };
-        for Wanted { end, mut nodes } in wanted {
+        let mut coming = Coming { prefetch: self, nodes: Vec::new() };
+        for WantedNodes { end, mut nodes } in wanted {
             if inner.limit == 0 || end <= inner.floor {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Stage {
             });
             for (_, Address { position, len, .. }) in &nodes {
                 inner.bytes += u64::from(*len);
-                inner.nodes.insert(*position, Staged { len: *len, end: end.clone(), node: None });
+                inner.nodes.insert(*position, Prefetched { len: *len, end: end.clone(), node: None });
             }
             let positions = nodes.iter().map(|(_, address)| address.position);
             inner.begun.entry(end).or_default().extend(positions);
@@ -164,7 +164,7 @@ impl Stage {
     }
 
     /// Returns the state of each node; a node that is here is taken out. The caller has to read an absent
-    /// node itself, and to [`Stage::wait`] for one that is coming.
+    /// node itself, and to [`PrefetchBuffer::wait`] for one that is coming.
     pub fn claim(&self, positions: impl Iterator<Item = Position>) -> Vec<Claim> {
         let mut inner = self.inner.lock();
         if inner.limit == 0 {
@@ -172,10 +172,10 @@ impl Stage {
         }
         let claims = positions
             .map(|position| match inner.nodes.get(&position) {
-                Some(Staged { node: Some(_), .. }) => {
+                Some(Prefetched { node: Some(_), .. }) => {
                     inner.remove(position).map_or(Claim::Absent, Claim::Here)
                 }
-                Some(Staged { node: None, .. }) => Claim::Coming,
+                Some(Prefetched { node: None, .. }) => Claim::Coming,
                 None => {
                     inner.claimed.insert(position);
                     Claim::Absent
@@ -201,7 +201,7 @@ impl Stage {
 
     /// Called in the middle of a portion, when the flush is about to ask for leaves at `at` and above: gives
     /// up the nodes of blocks below. Its claims for later blocks stay registered.
-    pub fn reach(&self, at: Mark) {
+    pub fn reach(&self, at: KeyPosition) {
         let mut inner = self.inner.lock();
         if inner.limit == 0 {
             return;
@@ -212,7 +212,7 @@ impl Stage {
     }
 
     /// Called after a portion: gives up the nodes of all blocks below `floor`, and forgets all claims.
-    pub fn pass(&self, floor: Mark) {
+    pub fn pass(&self, floor: KeyPosition) {
         let mut inner = self.inner.lock();
         inner.claimed.clear();
         inner.give_up(floor);
@@ -228,29 +228,29 @@ impl Stage {
 }
 
 /// An open stage.
-pub(crate) struct Open<'a> {
-    stage: &'a Stage,
+pub(crate) struct OpenBuffer<'a> {
+    prefetch: &'a PrefetchBuffer,
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenBuffer<'_> {
     fn drop(&mut self) {
-        let mut inner = self.stage.inner.lock();
+        let mut inner = self.prefetch.inner.lock();
         // Coming nodes stay registered until they arrive; the others go.
         inner.nodes.retain(|_, staged| staged.node.is_none());
         inner.bytes = inner.nodes.values().map(|staged| u64::from(staged.len)).sum();
         inner.claimed = HashSet::new();
         inner.begun.clear();
         inner.limit = 0;
-        inner.floor = Mark::default();
+        inner.floor = KeyPosition::default();
         drop(inner);
-        self.stage.changed.notify_all();
+        self.prefetch.changed.notify_all();
     }
 }
 
 impl Coming<'_> {
     /// The nodes were read; `read` has them in the order of `nodes`.
     pub fn arrived(mut self, read: Vec<Node>) {
-        let mut inner = self.stage.inner.lock();
+        let mut inner = self.prefetch.inner.lock();
         let Inner { limit, floor, nodes, bytes, .. } = &mut *inner;
         for ((_, address), node) in self.nodes.drain(..).zip(read) {
             let Entry::Occupied(mut staged) = nodes.entry(address.position) else { continue };
@@ -265,12 +265,12 @@ impl Coming<'_> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        let mut inner = self.stage.inner.lock();
+        let mut inner = self.prefetch.inner.lock();
         for (_, address) in &self.nodes {
             inner.remove(address.position);
         }
         drop(inner);
-        self.stage.changed.notify_all();
+        self.prefetch.changed.notify_all();
     }
 }
 
@@ -291,75 +291,75 @@ mod tests {
         (NodeId(id), address, node)
     }
 
-    fn mark(key: &str) -> Mark {
+    fn mark(key: &str) -> KeyPosition {
         (KeyspaceId(1), Bytes::copy_from_slice(key.as_bytes()))
     }
 
-    fn wanted<'a>(end: &str, nodes: impl IntoIterator<Item = &'a (NodeId, Address, Node)>) -> Wanted {
+    fn wanted<'a>(end: &str, nodes: impl IntoIterator<Item = &'a (NodeId, Address, Node)>) -> WantedNodes {
         let nodes = nodes.into_iter().map(|(id, address, _)| (*id, *address)).collect();
-        Wanted { end: mark(end), nodes }
+        WantedNodes { end: mark(end), nodes }
     }
 
     #[test]
     fn what_is_coming_is_waited_for_and_what_is_claimed_is_not_brought() {
-        let stage = Stage::default();
-        let _open = stage.open(1 << 20);
+        let prefetch = PrefetchBuffer::default();
+        let _open = prefetch.open(1 << 20);
         let nodes: Vec<_> = (1..=4).map(node).collect();
         let position = |index: usize| nodes[index].1.position;
-        assert!(matches!(stage.claim([position(0)].into_iter())[..], [Claim::Absent]));
-        let coming = stage.begin(vec![wanted("n", &nodes)]);
+        assert!(matches!(prefetch.claim([position(0)].into_iter())[..], [Claim::Absent]));
+        let coming = prefetch.begin(vec![wanted("n", &nodes)]);
         assert_eq!(coming.nodes.len(), 3, "the flush reads the first itself");
-        assert!(matches!(stage.claim([position(1)].into_iter())[..], [Claim::Coming]));
+        assert!(matches!(prefetch.claim([position(1)].into_iter())[..], [Claim::Coming]));
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| stage.wait(position(1)));
+            let waits = scope.spawn(|| prefetch.wait(position(1)));
             coming.arrived(nodes[1..].iter().map(|(.., node)| node.clone()).collect());
             assert_eq!(waits.join().unwrap().unwrap().name().id, NodeId(2));
         });
         assert!(
-            matches!(&stage.claim([position(2)].into_iter())[..], [Claim::Here(found)] if found.name().id == NodeId(3))
+            matches!(&prefetch.claim([position(2)].into_iter())[..], [Claim::Here(found)] if found.name().id == NodeId(3))
         );
-        assert!(stage.bytes() > 0, "one is left");
-        stage.pass(mark("n"));
-        assert_eq!(stage.bytes(), 0, "and given up when the flush has passed");
-        drop(stage.begin(vec![wanted("z", [&nodes[3]])]));
-        assert!(stage.wait(position(3)).is_none(), "a read that failed");
-        assert_eq!(stage.bytes(), 0);
+        assert!(prefetch.bytes() > 0, "one is left");
+        prefetch.pass(mark("n"));
+        assert_eq!(prefetch.bytes(), 0, "and given up when the flush has passed");
+        drop(prefetch.begin(vec![wanted("z", [&nodes[3]])]));
+        assert!(prefetch.wait(position(3)).is_none(), "a read that failed");
+        assert_eq!(prefetch.bytes(), 0);
     }
 
     #[test]
     fn what_comes_too_late_is_in_nobodys_way() {
-        let stage = Stage::default();
-        drop(stage.open(1 << 20));
+        let prefetch = PrefetchBuffer::default();
+        drop(prefetch.open(1 << 20));
         let [high, low] = [node(1), node(2)];
-        drop(stage.begin(vec![wanted("z", [&high])]));
-        let _open = stage.open(1 << 20);
-        stage.begin(vec![wanted("b", [&low])]).arrived(vec![low.2]);
-        assert!(stage.bytes() > 0);
-        stage.pass(mark("m"));
-        assert_eq!(stage.bytes(), 0, "a wrong guess is given up when the flush has passed it");
-        assert_eq!(stage.admits(1 << 30), Admission::Now, "an empty stage takes anything");
+        drop(prefetch.begin(vec![wanted("z", [&high])]));
+        let _open = prefetch.open(1 << 20);
+        prefetch.begin(vec![wanted("b", [&low])]).arrived(vec![low.2]);
+        assert!(prefetch.bytes() > 0);
+        prefetch.pass(mark("m"));
+        assert_eq!(prefetch.bytes(), 0, "a wrong guess is given up when the flush has passed it");
+        assert_eq!(prefetch.admits(1 << 30), Admission::Now, "an empty prefetch takes anything");
     }
 
     #[test]
     fn a_block_that_was_passed_is_given_up_within_a_portion() {
-        let stage = Stage::default();
-        let _open = stage.open(1 << 20);
+        let prefetch = PrefetchBuffer::default();
+        let _open = prefetch.open(1 << 20);
         let nodes: Vec<_> = (1..=5).map(node).collect();
         let len = u64::from(nodes[0].1.len);
         let of_blocks = vec![wanted("g", &nodes[..2]), wanted("m", &nodes[2..3]), wanted("t", &nodes[3..4])];
-        stage.begin(of_blocks).arrived(nodes[..4].iter().map(|(.., node)| node.clone()).collect());
-        let late = stage.begin(vec![wanted("v", &nodes[4..])]);
-        stage.reach(mark("f"));
-        assert_eq!(stage.bytes(), 5 * len, "it is in the first block");
-        stage.reach(mark("g"));
-        assert_eq!(stage.bytes(), 3 * len);
-        assert!(matches!(stage.claim([nodes[0].1.position].into_iter())[..], [Claim::Absent]));
-        stage.reach(mark("w"));
-        assert_eq!(stage.bytes(), len, "what is coming has to come first");
+        prefetch.begin(of_blocks).arrived(nodes[..4].iter().map(|(.., node)| node.clone()).collect());
+        let late = prefetch.begin(vec![wanted("v", &nodes[4..])]);
+        prefetch.reach(mark("f"));
+        assert_eq!(prefetch.bytes(), 5 * len, "it is in the first block");
+        prefetch.reach(mark("g"));
+        assert_eq!(prefetch.bytes(), 3 * len);
+        assert!(matches!(prefetch.claim([nodes[0].1.position].into_iter())[..], [Claim::Absent]));
+        prefetch.reach(mark("w"));
+        assert_eq!(prefetch.bytes(), len, "what is coming has to come first");
         late.arrived(vec![nodes[4].2.clone()]);
-        assert_eq!(stage.bytes(), 0);
-        assert!(stage.begin(vec![wanted("w", &nodes[..1])]).nodes.is_empty());
-        let again = stage.begin(vec![wanted("z", &nodes[..2])]);
+        assert_eq!(prefetch.bytes(), 0);
+        assert!(prefetch.begin(vec![wanted("w", &nodes[..1])]).nodes.is_empty());
+        let again = prefetch.begin(vec![wanted("z", &nodes[..2])]);
         assert_eq!(again.nodes.len(), 1, "what was claimed is known as long as the portion lasts");
     }
 }

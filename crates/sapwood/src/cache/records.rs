@@ -57,7 +57,7 @@ const IDLE: Duration = Duration::from_secs(3);
 
 /// What happened to a record that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeepOutcome {
     Yes,
     /// Kept, and it had been evicted a moment ago.
     Again,
@@ -298,9 +298,9 @@ impl RecordCache {
     }
 
     /// Keeps a record that a reader of the state with this number has found in a tree.
-    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> Kept {
+    pub fn put(&self, number: u64, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> KeepOutcome {
         if !fits(key, value) {
-            return Kept::TooLong;
+            return KeepOutcome::TooLong;
         }
         self.with((keyspace, key), |chunk, index, name| {
             // Set before checking the number: a thread that has changed the number and then sees an unused
@@ -310,22 +310,22 @@ impl RecordCache {
             }
             self.note_asked();
             if self.serves.load(Ordering::SeqCst) != number {
-                return Kept::No;
+                return KeepOutcome::No;
             }
-            let mut kept = Kept::Yes;
+            let mut kept = KeepOutcome::Yes;
             if chunk.has(index) {
                 let mut bucket = chunk.bucket(index);
                 if bucket.find(name).is_some() {
                     return kept;
                 }
                 if bucket.take_ghost(name.tag) {
-                    kept = Kept::Again;
+                    kept = KeepOutcome::Again;
                 }
             }
             chunk.insert(index, name, value, false);
             kept
         })
-        .unwrap_or(Kept::No)
+        .unwrap_or(KeepOutcome::No)
     }
 
     /// Whether any reader ever tried to put a record here.
@@ -414,7 +414,7 @@ mod tests {
         // Few enough that no bucket overflows however they are hashed, which is another way each time.
         let count = 40;
         for number in 0..count {
-            assert_eq!(cache.put(0, KS, &key(number), &[number as u8; 100]), Kept::Yes);
+            assert_eq!(cache.put(0, KS, &key(number), &[number as u8; 100]), KeepOutcome::Yes);
         }
         for buckets in [4, 5, 64, 65, 200, 1000, 999, 512, 130, 128, 33, 4] {
             cache.set_capacity(buckets * BUCKET as u64 + 17);
@@ -439,7 +439,7 @@ mod tests {
     fn memory_is_filled() {
         let cache = RecordCache::default();
         cache.set_capacity(96 * BUCKET as u64);
-        (0..20_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        (0..20_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
         let here = (0..20_000).filter(|number| cache.get(0, KS, &key(*number)).is_some());
         let bytes = here.count() * 104;
         assert!(bytes > 96 * BUCKET * 85 / 100, "{bytes} bytes of keys and values");
@@ -451,7 +451,8 @@ mod tests {
         let cache = RecordCache::default();
         let sizes = [64 << 20, 32 << 20];
         cache.set_capacity(sizes[1]);
-        (0..200_000).for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), Kept::No));
+        (0..200_000)
+            .for_each(|number| assert_ne!(cache.put(0, KS, &key(number), &[1; 100]), KeepOutcome::No));
         let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
         let shares: Vec<_> = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -478,11 +479,11 @@ mod tests {
     fn who_has_another_state_is_let_past() {
         let cache = RecordCache::default();
         cache.set_capacity(1 << 20);
-        assert_eq!(cache.put(0, KS, &key(1), b"one"), Kept::Yes);
+        assert_eq!(cache.put(0, KS, &key(1), b"one"), KeepOutcome::Yes);
         cache.serve(1);
         assert_eq!(cache.get(0, KS, &key(1)), None, "a reader from before");
         assert_eq!(cache.get(1, KS, &key(1)), here(b"one"));
-        assert_eq!(cache.put(0, KS, &key(2), b"old"), Kept::No);
+        assert_eq!(cache.put(0, KS, &key(2), b"old"), KeepOutcome::No);
         assert_eq!(cache.get(1, KS, &key(2)), None, "what he found may be old");
         cache.renew(KS, &key(1), Some(b"a longer one"), false);
         assert_eq!(cache.get(1, KS, &key(1)), here(b"a longer one"));
@@ -492,7 +493,7 @@ mod tests {
         assert_eq!(cache.get(3, KeyspaceId(8), &key(1)), None);
         cache.renew(KS, &key(1), None, true);
         assert_eq!(cache.get(3, KS, &key(1)), None);
-        assert_eq!(cache.put(3, KS, &key(1), &[0; 4096]), Kept::TooLong);
+        assert_eq!(cache.put(3, KS, &key(1), &[0; 4096]), KeepOutcome::TooLong);
     }
 
     #[test]

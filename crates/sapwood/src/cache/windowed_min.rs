@@ -1,4 +1,4 @@
-//! The lasting capacity: the least that the cache has had in the last few seconds.
+//! The windowed minimum of the capacity: the least that the cache has had in the last few seconds.
 //!
 //! ```text
 //! capacity   ▔▔▔▔▔▔╲▁▁╱▔▔▔▔▔╲▁▁╱▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔     each flush takes memory and returns it
@@ -14,15 +14,15 @@ const SPAN: Duration = Duration::from_secs(3);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Lasting {
+pub(crate) struct WindowedMin {
     /// When this span began.
     began: Duration,
     /// The least of the span before, and of this one. `None`: nothing is known.
     least: Option<(u64, u64)>,
 }
 
-impl Lasting {
-    /// The lasting capacity, if the capacity is `now` at a time `at`, and was so since this was called last.
+impl WindowedMin {
+    /// The windowed minimum of the capacity, if the capacity is `now` at a time `at`, and was so since this was called last.
     pub fn of(&mut self, capacity: u64, at: Duration) -> u64 {
         let (before, this) = self.least.unwrap_or((capacity, capacity));
         let this = this.min(capacity);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_is_less_counts_at_once_and_what_is_more_when_it_lasts() {
-        let mut lasting = Lasting::default();
+        let mut lasting = WindowedMin::default();
         let mut of = |capacity, ms| lasting.of(capacity, Duration::from_millis(ms));
         assert_eq!(of(100, 10), 100);
         assert_eq!(of(60, 20), 60);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_long_time_without_a_change_is_as_good_as_many_calls() {
-        let mut lasting = Lasting::default();
+        let mut lasting = WindowedMin::default();
         lasting.of(50, Duration::ZERO);
         lasting.of(100, Duration::from_secs(1));
         assert_eq!(lasting.of(100, Duration::from_secs(60)), 100);

@@ -20,13 +20,13 @@ const GROUP_MAX: usize = 4 << 20;
 
 /// A submitted batch.
 #[derive(Clone)]
-pub(crate) struct Parcel {
+pub(crate) struct PendingBatch {
     pub body: Vec<u8>,
     pub count: u32,
     pub durability: Durability,
 }
 
-impl Parcel {
+impl PendingBatch {
     pub fn is_durable(&self) -> bool {
         self.durability == Durability::Immediate
     }
@@ -44,8 +44,8 @@ impl Parcel {
 }
 
 /// A waiting batch.
-pub(crate) struct Ticket {
-    pub parcel: Parcel,
+pub(crate) struct Waiter {
+    pub pending: PendingBatch,
     /// Whether it was the only one when it came.
     is_first: bool,
     has_answer: AtomicBool,
@@ -59,7 +59,7 @@ pub(crate) enum Answer {
     Lead,
 }
 
-impl Ticket {
+impl Waiter {
     fn give(&self, answer: Answer) {
         let mut place = self.answer.lock();
         *place = Some(answer);
@@ -71,7 +71,7 @@ impl Ticket {
     pub fn wait(&self) -> Answer {
         // A leader that writes to memory only is done sooner than this thread would be asleep. And if it was woken to
         // lead, nobody would commit until it is awake.
-        if self.is_first && self.parcel.durability < Durability::Immediate {
+        if self.is_first && self.pending.durability < Durability::Immediate {
             let began = Instant::now();
             while !self.has_answer.load(Acquire) && began.elapsed() < SPIN {
                 std::hint::spin_loop();
@@ -91,12 +91,12 @@ impl Ticket {
 /// The queue of batches that wait for the leader.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
-    pub inner: Mutex<Waiting>,
+    pub inner: Mutex<Waiters>,
 }
 
 #[derive(Default)]
-pub(crate) struct Waiting {
-    pub tickets: Vec<Arc<Ticket>>,
+pub(crate) struct Waiters {
+    pub waiters: Vec<Arc<Waiter>>,
     pub has_leader: bool,
 }
 
@@ -105,12 +105,12 @@ pub(crate) struct Waiting {
 /// that panicked.
 pub(crate) struct Lead<'e> {
     queue: &'e CommitQueue,
-    pub group: Vec<Arc<Ticket>>,
+    pub group: Vec<Arc<Waiter>>,
     pub result: Result<()>,
 }
 
 impl<'e> Lead<'e> {
-    pub fn new(queue: &'e CommitQueue, group: Vec<Arc<Ticket>>) -> Self {
+    pub fn new(queue: &'e CommitQueue, group: Vec<Arc<Waiter>>) -> Self {
         let cause = "the leader of a group of commits panicked".into();
         Self { queue, group, result: Err(Error::Poisoned { cause }) }
     }
@@ -119,48 +119,48 @@ impl<'e> Lead<'e> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.queue.hand_on();
-        for ticket in &self.group {
-            ticket.give(Answer::Done(self.result.clone()));
+        for waiter in &self.group {
+            waiter.give(Answer::Done(self.result.clone()));
         }
     }
 }
 
 impl CommitQueue {
-    /// Returns a ticket if another thread leads. Otherwise the caller becomes the leader, and gets its batch
+    /// Returns a waiter if another thread leads. Otherwise the caller becomes the leader, and gets its batch
     /// back.
-    pub fn wait_or_lead(&self, parcel: Parcel) -> std::result::Result<Arc<Ticket>, Parcel> {
+    pub fn wait_or_lead(&self, pending: PendingBatch) -> std::result::Result<Arc<Waiter>, PendingBatch> {
         let mut waiting = self.inner.lock();
         if !std::mem::replace(&mut waiting.has_leader, true) {
-            return Err(parcel);
+            return Err(pending);
         }
-        let is_first = waiting.tickets.is_empty();
+        let is_first = waiting.waiters.is_empty();
         let (has_answer, answer) = (AtomicBool::new(false), Mutex::new(None));
-        let ticket = Arc::new(Ticket { parcel, is_first, has_answer, answer, answered: Condvar::new() });
-        waiting.tickets.push(Arc::clone(&ticket));
-        Ok(ticket)
+        let waiter = Arc::new(Waiter { pending, is_first, has_answer, answer, answered: Condvar::new() });
+        waiting.waiters.push(Arc::clone(&waiter));
+        Ok(waiter)
     }
 
-    pub fn take_group(&self, is_short: bool) -> Vec<Arc<Ticket>> {
+    pub fn take_group(&self, is_short: bool) -> Vec<Arc<Waiter>> {
         let mut waiting = self.inner.lock();
         let mut bytes = 0;
-        let adds = waiting.tickets.first().is_some_and(|first| is_short && first.parcel.adds());
+        let adds = waiting.waiters.first().is_some_and(|first| is_short && first.pending.adds());
         let end = waiting
-            .tickets
+            .waiters
             .iter()
-            .position(|ticket| {
-                bytes += ticket.parcel.body.len();
-                bytes > GROUP_MAX || (is_short && ticket.parcel.adds() != adds)
+            .position(|waiter| {
+                bytes += waiter.pending.body.len();
+                bytes > GROUP_MAX || (is_short && waiter.pending.adds() != adds)
             })
-            .unwrap_or(waiting.tickets.len())
+            .unwrap_or(waiting.waiters.len())
             .max(1)
-            .min(waiting.tickets.len());
-        waiting.tickets.drain(..end).collect()
+            .min(waiting.waiters.len());
+        waiting.waiters.drain(..end).collect()
     }
 
     /// Hands the lead on. The next leader starts while this one still answers its group.
     fn hand_on(&self) {
         let mut waiting = self.inner.lock();
-        match waiting.tickets.first() {
+        match waiting.waiters.first() {
             Some(next) => next.give(Answer::Lead),
             None => waiting.has_leader = false,
         }

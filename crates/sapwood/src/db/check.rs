@@ -4,7 +4,7 @@
 //!
 //! The check works on one version, so it can run while other threads write.
 
-use crate::cache::pager::{FILE, Gather};
+use crate::cache::pager::{FILE, ReadMode};
 use crate::db::engine::Engine;
 use crate::db::replay::check_record;
 use crate::error::{Error, Result};
@@ -197,13 +197,13 @@ impl Check<'_> {
         }
         let (pager, segments) = (&self.engine.pager, &self.version.segments);
         let mut nodes = vec![None; ids.len()];
-        if let Ok(all) = pager.fetch(segments, &wanted, Gather::Verify) {
+        if let Ok(all) = pager.fetch(segments, &wanted, ReadMode::Verify) {
             places.into_iter().zip(all).for_each(|(place, node)| nodes[place] = Some(node));
             return Ok(nodes);
         }
         // At least one node is damaged: read them one by one to find out which.
         for (place, one) in places.into_iter().zip(&wanted) {
-            match pager.fetch(segments, std::slice::from_ref(one), Gather::Verify) {
+            match pager.fetch(segments, std::slice::from_ref(one), ReadMode::Verify) {
                 Ok(mut node) => nodes[place] = node.pop(),
                 Err(error) => {
                     self.note(error)?;
@@ -321,10 +321,10 @@ impl Check<'_> {
                 self.wrong(what(), "their hashes", "others");
             }
             let mut rest = &pieces[..];
-            let holds = area.rows().all(|row| {
-                let (of_layer, others) = rest.split_at(row.pieces.len());
+            let holds = area.runs().all(|row| {
+                let (of_run, others) = rest.split_at(row.pieces.len());
                 rest = others;
-                row.holds(of_layer)
+                row.holds(of_run)
             });
             if !holds {
                 self.wrong(what(), "keys of log pieces between their fences", "keys outside of them");
@@ -468,7 +468,7 @@ impl Drop for Keeping<'_> {
 mod tests {
     use crate::db::engine::State;
     use crate::log_area::maplet::KeyHash;
-    use crate::log_area::{Fences, Layer, LogArea, Size};
+    use crate::log_area::{DeltaRun, Fences, LogArea, Size};
     use crate::storage::node::NodeId;
     use crate::{Database, Durability, Error, Keyspace};
     use parking_lot::Mutex;
@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(log_files(), 1, "nothing is kept for longer than it is needed");
     }
 
-    /// A database with log areas, of which layers have several pieces.
+    /// A database with log areas, of which runs have several pieces.
     fn logged() -> Database {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let builder = Database::builder().memory(4 << 20).leaf_len(4096).background_threads(0);
@@ -567,14 +567,14 @@ mod tests {
     }
 
     /// What a check says when an area of several pieces is made anew with these hashes and fences.
-    fn with_layers(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
+    fn with_runs(db: &Database, change: impl Fn(&mut Vec<KeyHash>, &mut Vec<u8>)) -> String {
         let engine = &db.handle.engine;
         let before = Arc::clone(&engine.state.load().version);
         let mut version = (*before).clone();
-        let has_fences = |area: &LogArea| area.rows().any(|row| row.pieces.len() > 1);
+        let has_fences = |area: &LogArea| area.runs().any(|row| row.pieces.len() > 1);
         let (block, area) = before.logs.iter().find(|(_, area)| has_fences(area)).expect("short pieces");
         version.logs.remove(block);
-        for (row, mut hashes) in area.rows().zip(area.hashes()) {
+        for (row, mut hashes) in area.runs().zip(area.hashes()) {
             let pieces: Vec<_> = row.pieces.iter().collect();
             let mut fences = row.fences.0.to_vec();
             if pieces.len() > 1 {
@@ -582,8 +582,8 @@ mod tests {
             }
             let len = |id: &NodeId| u64::from(version.table.address(*id).expect("an address").len);
             let (len, fences) = (pieces.iter().map(len).sum(), Fences(&fences));
-            let layer = Layer { pieces: &pieces, fences, removals: row.removals };
-            version.logs.push(block, layer, Size { bytes: len, fresh: 0 }, &hashes);
+            let run = DeltaRun { pieces: &pieces, fences, removals: row.removals };
+            version.logs.push(block, run, Size { bytes: len, fresh: 0 }, &hashes);
         }
         let version = Arc::new(version);
         engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });
@@ -649,16 +649,16 @@ mod tests {
     #[test]
     fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
         let db = logged();
-        assert_eq!(with_layers(&db, |_, _| ()), "");
-        let told = with_layers(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
-        assert!(told.contains("hashes"), "{told}");
+        assert_eq!(with_runs(&db, |_, _| ()), "");
+        let event = with_runs(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
+        assert!(event.contains("hashes"), "{event}");
         // Fences lie between two keys: a little more is above one, a little less below the other.
         for (by, is_sound) in [(0u8, true), (255, false), (1, false)] {
-            let told = with_layers(&db, |_, fences| {
+            let event = with_runs(&db, |_, fences| {
                 let last = fences.last_mut().expect("a fence");
                 *last = last.wrapping_add(by.wrapping_mul(45));
             });
-            assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
+            assert!(event.is_empty() == is_sound && (is_sound || event.contains("fences")), "{by}: {event}");
         }
     }
 }

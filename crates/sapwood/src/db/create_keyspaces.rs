@@ -6,7 +6,7 @@
 //! 2. Of several threads that create the same name, one does, and all get the same keyspace.
 
 use crate::db::engine::Engine;
-use crate::db::publish::With;
+use crate::db::publish::PublishContext;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::version::edit::{Edit, NAME_LEN_MAX};
@@ -115,7 +115,7 @@ impl Creation {
             if !engine.reserve.covers(listed) {
                 engine.provide_reserve(listed)?;
             }
-            engine.publish(Edit { trees, ..Edit::default() }, With::default())?;
+            engine.publish(Edit { trees, ..Edit::default() }, PublishContext::default())?;
             self.ids.write().extend(made);
         }
         Ok(())

@@ -371,7 +371,7 @@ impl std::fmt::Debug for Database {
 
 #[cfg(test)]
 mod tests {
-    use crate::storage::segment::Place;
+    use crate::storage::segment::Extent;
     use crate::{Database, Error};
     use psync::{FileId, PassThrough, Simulated, Volume};
     use std::ops::Range;
@@ -433,7 +433,7 @@ mod tests {
             }
             db.compact().unwrap();
         }
-        db.handle.engine.slots.still_dirty(vec![Place { start: 10_000, len: 8 }]);
+        db.handle.engine.slots.still_dirty(vec![Extent { start: 10_000, len: 8 }]);
         drop(keyspace);
         is_closing.store(true, SeqCst);
         let closers: Vec<_> = (0..2)

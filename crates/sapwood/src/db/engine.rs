@@ -24,12 +24,12 @@ use crate::commit::{Commits, Log};
 use crate::db::len_estimate::len_estimate;
 use crate::db::reserve::Reserve;
 use crate::error::{Error, Result};
-use crate::flow::memory::{Budget, Need, Work};
-use crate::flow::opq_size::OpqShare;
-use crate::flow::throttle::Pace;
+use crate::flow::flush_progress::FlushProgress;
+use crate::flow::memory::{MemoryBudget, Need, Reservation};
+use crate::flow::opq_tuning::OpqTuning;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::empty_ranges::{EmptyRanges, Keys};
-use crate::opq::map::Spare;
+use crate::opq::map::FreeList;
 use crate::opq::{Change, Opq};
 use crate::options::Shares;
 use crate::storage::data_file::DataFile;
@@ -119,11 +119,11 @@ pub(crate) struct Engine {
     /// Where scans need not look.
     pub empty_ranges: EmptyRanges,
     /// Memory of freed queues, for the next queue.
-    pub spare: Arc<Spare>,
+    pub spare: Arc<FreeList>,
     visible: AtomicU64,
     pub commits: Commits,
     pub flush: FlushControl,
-    pub pace: Pace,
+    pub progress: FlushProgress,
     /// `None` if the database is read-only or closed.
     writer: Mutex<Option<Writer>>,
     /// Shared by `writer` and other writers that run beside it. `None` if the database is read-only.
@@ -132,10 +132,10 @@ pub(crate) struct Engine {
     pub manifest: Mutex<Option<Manifest>>,
     pub version_thread: VersionThread,
     pub read_only: bool,
-    pub budget: Budget,
+    pub budget: MemoryBudget,
     /// Segments that the collector leaves alone, because a node in them could not be read, and since when.
     pub unreadable: Mutex<BTreeMap<u64, Instant>>,
-    pub opq_share: OpqShare,
+    pub opq_tuning: OpqTuning,
     pub reserve: Reserve,
     /// Why writes are refused, if they are.
     poison: Mutex<Option<Error>>,
@@ -147,7 +147,7 @@ pub(crate) struct Engine {
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
     // Dropped last, after `drop` has released the writer's buffers.
-    work: Work<'a>,
+    work: Reservation<'a>,
 }
 
 impl WriterAtWork<'_> {
@@ -156,7 +156,7 @@ impl WriterAtWork<'_> {
     }
 
     /// The writer and its memory reservation.
-    pub fn parts(&mut self) -> Result<(&mut Writer, &Work<'_>)> {
+    pub fn parts(&mut self) -> Result<(&mut Writer, &Reservation<'_>)> {
         Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
 }
@@ -170,7 +170,7 @@ impl Drop for WriterAtWork<'_> {
 }
 
 /// The parts from which an engine is built at open.
-pub(crate) struct Parts {
+pub(crate) struct EngineInit {
     pub path: String,
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
@@ -209,7 +209,7 @@ impl Drop for Panicked<'_> {
 }
 
 impl Engine {
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: EngineInit) -> Self {
         let spare = Arc::default();
         let reserve = Reserve::new(Arc::clone(&parts.volume));
         let active = Arc::new(Opq::new(&spare));
@@ -228,16 +228,16 @@ impl Engine {
             visible: AtomicU64::new(parts.visible),
             commits: Commits::default(),
             flush: FlushControl::new(parts.in_background),
-            pace: Pace::default(),
+            progress: FlushProgress::default(),
             data_file: parts.writer.as_ref().map(|writer| Arc::clone(writer.file())),
             writer: Mutex::new(parts.writer),
             log: Mutex::new(None),
             manifest: Mutex::new(parts.manifest),
             version_thread: VersionThread::default(),
             read_only: parts.read_only,
-            budget: Budget::default(),
+            budget: MemoryBudget::default(),
             unreadable: Mutex::default(),
-            opq_share: OpqShare::default(),
+            opq_tuning: OpqTuning::default(),
             reserve,
             poison: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),

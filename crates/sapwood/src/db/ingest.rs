@@ -8,12 +8,12 @@
 
 use crate::db::batch::check_key;
 use crate::db::engine::Engine;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::writer::Writer;
 use crate::tree::bupdate::bupdate;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use crate::version::manifest::EDIT_MAX;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -72,24 +72,24 @@ impl Engine {
             from = self.cleanse_some(writer, keyspace, at, u64::MAX)?;
         }
         let base = Arc::clone(&self.state.load().version);
-        let mut attempt = Attempt::begin(base, &self.pager, writer);
+        let mut builder = VersionBuilder::begin(base, &self.pager, writer);
         let records = records.map_while(|(key, value)| sorted.check(key, value));
         let mut records = records.fuse().peekable();
         if records.peek().is_some() {
-            bupdate(&mut attempt, keyspace, &mut records, self.shares.node_len)?;
+            bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;
         }
         drop(records);
         if let Some(error) = sorted.failed.take() {
             return Err(error);
         }
-        let list = attempt.edit_mut().nodes_len();
+        let list = builder.edit_mut().nodes_len();
         if list > EDIT_MAX as u64 {
             return Err(too_large(sorted.bytes, sorted.bytes / list.div_ceil(EDIT_MAX as u64)));
         }
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
             self.with_kept_space(|| self.reserve.grow(list as usize))?;
-            self.commit_attempt(attempt, Trees::Grown)?;
+            self.commit_version(builder, TreesChange::Grown)?;
         }
         Ok(sorted.count)
     }

@@ -6,7 +6,7 @@
 //!    together.
 //! 2. The estimate is exact where all waiting changes are in the samples.
 
-use crate::cache::pager::{Gather, Pager};
+use crate::cache::pager::{Pager, ReadMode};
 use crate::db::engine::State;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
@@ -22,7 +22,7 @@ const PIECES: usize = 64;
 const OF_A_PIECE: usize = 8;
 
 /// The newest change to a key in the place where it waits.
-struct Waiting {
+struct WaitingChange {
     key: Bytes,
     /// Whether it is no removal.
     is_value: bool,
@@ -31,8 +31,8 @@ struct Waiting {
 }
 
 /// The number of records that the changes add to those beneath them; `exist` tells for which keys there are some.
-fn added(waiting: &[Waiting], exist: &[bool]) -> f64 {
-    let effect = |(change, exists): (&Waiting, &bool)| match (change.is_value, *exists) {
+fn added(waiting: &[WaitingChange], exist: &[bool]) -> f64 {
+    let effect = |(change, exists): (&WaitingChange, &bool)| match (change.is_value, *exists) {
         (true, false) => change.weight,
         (false, true) => -change.weight,
         _ => 0.0,
@@ -54,7 +54,7 @@ fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
     // A key's older changes count for nothing: each change is in the sample with the same probability.
     let mut waiting: Vec<_> = sampled
         .filter(|change| newest(&change.key) == Some(change.seq))
-        .map(|change| Waiting { key: change.key, is_value: change.is_value, weight: change.weight })
+        .map(|change| WaitingChange { key: change.key, is_value: change.is_value, weight: change.weight })
         .collect();
     waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     let mut exist = vec![false; waiting.len()];
@@ -71,7 +71,7 @@ fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
     let address = |id| view.version.table.address(id).map(|address| (id, address));
     let wanted: Vec<_> = sample.kept().iter().filter_map(|(_, piece)| address(*piece)).collect();
     // Nothing tells which keyspace a log area belongs to before a piece of it is read.
-    let pieces = view.pager.fetch(&view.version.segments, &wanted, Gather::Runs)?;
+    let pieces = view.pager.fetch(&view.version.segments, &wanted, ReadMode::Runs)?;
     let mut waiting = Vec::new();
     for (block, id, piece) in sample.kept().iter().zip(&pieces).map(|((block, id), piece)| (block, id, piece))
     {
@@ -84,7 +84,7 @@ fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
         let weight = sample.weight() * changes.weight();
         let newest = |key: &[u8]| area.candidates(key).next() == Some(*id);
         let of_it = changes.kept().iter().filter(|index| newest(piece.key(**index)));
-        waiting.extend(of_it.map(|index| Waiting {
+        waiting.extend(of_it.map(|index| WaitingChange {
             key: Bytes::copy_from_slice(piece.key(*index)),
             is_value: piece.logged_value(*index).is_some(),
             weight,

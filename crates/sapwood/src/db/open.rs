@@ -16,11 +16,11 @@
 mod tests;
 
 use crate::cache::pager;
-use crate::cache::pager::{Pager, Room};
+use crate::cache::pager::{Pager, PagerMemory};
 use crate::commit::Log;
 use crate::database_id::DatabaseId;
-use crate::db::engine::{Engine, Parts};
-use crate::db::publish::With;
+use crate::db::engine::{Engine, EngineInit};
+use crate::db::publish::PublishContext;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::db::reserve;
 use crate::error::{Error, Result};
@@ -217,13 +217,13 @@ fn start(
     volume.identify_by(data)?;
     check_data_len(&**volume, data, &version)?;
     let shares = options.shares(current.span);
-    let room = Room {
+    let room = PagerMemory {
         cache: shares.cache(&version, 0, 0),
         buffers: shares.read_buffers,
         frames: shares.spare_frames(),
     };
     let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
-    let mut engine = Engine::new(Parts {
+    let mut engine = Engine::new(EngineInit {
         path,
         volume: Arc::clone(volume),
         data,
@@ -300,7 +300,7 @@ fn start(
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
         if newest.is_some() {
             with_space(&engine, || {
-                engine.publish(Edit { wal_high: newest, ..Edit::default() }, With::default())
+                engine.publish(Edit { wal_high: newest, ..Edit::default() }, PublishContext::default())
             })?;
         }
         let generations = [low, tail.ends_in.max(high)];
@@ -391,7 +391,7 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     *engine.log.lock() = Some(Log::new(wal, engine.visible() + 1));
     if engine.state.load().version.wal_high != generation {
         with_space(engine, || {
-            engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, With::default())
+            engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
         })?;
     }
     Ok(())

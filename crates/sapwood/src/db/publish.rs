@@ -5,13 +5,13 @@ use crate::error::{Error, Result};
 use crate::spawn::Wait;
 use crate::storage::segment::Segment;
 use crate::version::Version;
-use crate::version::builder::{Attempt, Sealed};
+use crate::version::builder::{Sealed, VersionBuilder};
 use crate::version::edit::Edit;
 use std::sync::Arc;
 
 /// How an edit changes the contents of the trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Trees {
+pub(crate) enum TreesChange {
     /// The contents do not change, or only by what the frozen queue holds too.
     #[default]
     Same,
@@ -23,17 +23,17 @@ pub(crate) enum Trees {
 
 /// What accompanies an edit but is not recorded in the manifest.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct With<'a> {
+pub(crate) struct PublishContext<'a> {
     /// The segments that the edit begins.
     pub begun: &'a [Arc<Segment>],
-    pub trees: Trees,
+    pub trees: TreesChange,
 }
 
 /// An edit with at least this many nodes takes long to apply (count).
 const LONG: usize = 256;
 
 /// The version that results from an edit, and the version the edit was applied to.
-struct Next {
+struct NextVersion {
     base: Arc<Version>,
     version: Version,
 }
@@ -41,7 +41,7 @@ struct Next {
 /// Segments of an edit while it is unknown whether the next open will find that edit. If an error or panic
 /// leaves this undecided for good, their slots are never reused: another writer running beside this attempt,
 /// unaware of the failure, would overwrite data that the edit refers to. A panic poisons the engine, and does so
-/// before the attempt lets go of the writer, which would write to the same places again.
+/// before the version builder lets go of the writer, which would write to the same places again.
 struct Undecided<'a> {
     begun: &'a [Arc<Segment>],
     _panicked: Panicked<'a>,
@@ -60,10 +60,10 @@ impl Drop for Undecided<'_> {
 }
 
 impl Engine {
-    /// Makes an attempt durable and visible. Builds the next version while the attempt's data is being synced.
-    pub fn commit_attempt(&self, mut attempt: Attempt<'_>, trees: Trees) -> Result<()> {
-        let Sealed { edit, begun } = attempt.seal()?;
-        let (edit, with) = (Arc::new(edit), With { begun: &begun, trees });
+    /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being synced.
+    pub fn commit_version(&self, mut builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
+        let Sealed { edit, begun } = builder.seal()?;
+        let (edit, with) = (Arc::new(edit), PublishContext { begun: &begun, trees });
         let next = self.begin_next_version(&edit, with);
         let sync = || {
             self.volume.sync(self.data).map_err(|error| {
@@ -72,25 +72,30 @@ impl Engine {
                 error
             })
         };
-        let written = attempt.finish().and_then(|()| if edit.set.is_empty() { Ok(()) } else { sync() });
+        let written = builder.finish().and_then(|()| if edit.set.is_empty() { Ok(()) } else { sync() });
         if let Err(error) = written {
             // Nobody else shall hold the segments that are given back now.
             drop(next());
             return Err(error);
         }
         self.publish_made(&edit, with, next)?;
-        attempt.committed();
+        builder.committed();
         Ok(())
     }
 
     /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
     /// engine.
-    pub fn publish(&self, edit: Edit, with: With<'_>) -> Result<()> {
+    pub fn publish(&self, edit: Edit, with: PublishContext<'_>) -> Result<()> {
         let edit = Arc::new(edit);
         self.publish_made(&edit, with, Box::new(|| self.begin_next_version(&edit, with)()))
     }
 
-    fn publish_made(&self, edit: &Arc<Edit>, with: With<'_>, next: Wait<'_, Next>) -> Result<()> {
+    fn publish_made(
+        &self,
+        edit: &Arc<Edit>,
+        with: PublishContext<'_>,
+        next: Wait<'_, NextVersion>,
+    ) -> Result<()> {
         self.check_writable()?;
         let undecided =
             Undecided { begun: with.begun, _panicked: Panicked::watch(self, "a thread that was publishing") };
@@ -103,7 +108,11 @@ impl Engine {
     }
 
     /// Begins to build the version that results from applying the edit to the current version.
-    fn begin_next_version<'a>(&'a self, edit: &'a Arc<Edit>, With { begun, .. }: With<'a>) -> Wait<'a, Next> {
+    fn begin_next_version<'a>(
+        &'a self,
+        edit: &'a Arc<Edit>,
+        PublishContext { begun, .. }: PublishContext<'a>,
+    ) -> Wait<'a, NextVersion> {
         let base = || Arc::clone(&self.state.load().version);
         if self.flush.in_background() && edit.set.len() >= LONG {
             let (base, edit, begun) = (base(), Arc::clone(edit), begun.to_vec());
@@ -112,7 +121,7 @@ impl Engine {
         Box::new(move || next_version(base(), edit, begun))
     }
 
-    fn publish_inner(&self, edit: &Arc<Edit>, with: With<'_>, mut next: Next) -> Result<()> {
+    fn publish_inner(&self, edit: &Arc<Edit>, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
@@ -126,21 +135,21 @@ impl Engine {
         let mut number = 0;
         let mut show = || {
             _ = self.state.rcu(|state| {
-                number = state.number + u64::from(trees != Trees::Same);
+                number = state.number + u64::from(trees != TreesChange::Same);
                 State {
                     number,
-                    ingested: state.ingested + u64::from(trees == Trees::Grown),
+                    ingested: state.ingested + u64::from(trees == TreesChange::Grown),
                     active: Arc::clone(&state.active),
-                    frozen: if trees == Trees::Flushed { None } else { state.frozen.clone() },
+                    frozen: if trees == TreesChange::Flushed { None } else { state.frozen.clone() },
                     version: Arc::clone(&version),
                 }
             });
         };
         match trees {
-            Trees::Grown => self.empty_ranges.forget_while(show),
+            TreesChange::Grown => self.empty_ranges.forget_while(show),
             _ => show(),
         }
-        if trees != Trees::Same {
+        if trees != TreesChange::Same {
             self.pager.cache.records().serve(number);
         }
         if let Err(error) = manifest.go_on_with_next(&version) {
@@ -156,7 +165,7 @@ impl Engine {
 }
 
 /// Builds the version that results from applying the edit to `base`. `begun`: segments that the edit begins.
-fn next_version(base: Arc<Version>, edit: &Edit, begun: &[Arc<Segment>]) -> Result<Next> {
+fn next_version(base: Arc<Version>, edit: &Edit, begun: &[Arc<Segment>]) -> Result<NextVersion> {
     let mut version = (*base).clone();
     let mut handle = |number: u64, _: u32| {
         begun.iter().find(|segment| segment.number == number).cloned().ok_or("a segment that was not begun")
@@ -170,7 +179,7 @@ fn next_version(base: Arc<Version>, edit: &Edit, begun: &[Arc<Segment>]) -> Resu
             why,
         )
     })?;
-    Ok(Next { base, version })
+    Ok(NextVersion { base, version })
 }
 
 #[cfg(test)]
@@ -196,8 +205,8 @@ mod tests {
         };
         let slow = Arc::new(edit(7));
         let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
-        engine.publish(edit(8), With::default()).unwrap();
-        engine.publish_inner(&slow, With::default(), next).unwrap();
+        engine.publish(edit(8), PublishContext::default()).unwrap();
+        engine.publish_inner(&slow, PublishContext::default(), next).unwrap();
         let version = Arc::clone(&engine.state.load().version);
         assert!([7, 8].iter().all(|id| version.trees.contains(&KeyspaceId(*id))));
         db.check().unwrap();

@@ -71,7 +71,7 @@ pub(crate) fn replay(
             from: engine.visible(),
             has_begun: false,
             gathered: Gathered::default(),
-            way: Way::Here(queues),
+            way: Delivery::Here(queues),
             scope: is_beside.then_some(scope),
         };
         let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
@@ -174,7 +174,7 @@ impl Queues<'_> {
 }
 
 /// How portions reach the queues.
-enum Way<'scope, 'e> {
+enum Delivery<'scope, 'e> {
     Here(Queues<'e>),
     Beside(SyncSender<Portion>, ScopedJoinHandle<'scope, Result<bool>>),
     /// Not at all: there is no room.
@@ -197,7 +197,7 @@ struct Feed<'v, 'scope, 'env, 'e> {
     from: SeqNo,
     has_begun: bool,
     gathered: Gathered,
-    way: Way<'scope, 'e>,
+    way: Delivery<'scope, 'e>,
     /// Set if another thread may insert; it starts with the second portion.
     scope: Option<&'scope Scope<'scope, 'env>>,
 }
@@ -234,30 +234,30 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
     }
 
     fn send(&mut self, portion: Portion) -> Result<()> {
-        match std::mem::replace(&mut self.way, Way::Nowhere) {
-            Way::Here(mut queues) => {
+        match std::mem::replace(&mut self.way, Delivery::Nowhere) {
+            Delivery::Here(mut queues) => {
                 if queues.bring(&portion)? {
                     self.way = self.begin_beside(queues);
                 }
             }
-            Way::Beside(sender, thread) => match sender.send(portion) {
-                Ok(()) => self.way = Way::Beside(sender, thread),
+            Delivery::Beside(sender, thread) => match sender.send(portion) {
+                Ok(()) => self.way = Delivery::Beside(sender, thread),
                 // The thread has ended early: there was no room, or it failed.
                 Err(_) => drop(joined(thread)?),
             },
-            Way::Nowhere => {}
+            Delivery::Nowhere => {}
         }
         Ok(())
     }
 
-    fn begin_beside(&mut self, queues: Queues<'e>) -> Way<'scope, 'e> {
-        let Some(scope) = self.scope.take() else { return Way::Here(queues) };
+    fn begin_beside(&mut self, queues: Queues<'e>) -> Delivery<'scope, 'e> {
+        let Some(scope) = self.scope.take() else { return Delivery::Here(queues) };
         let Queues { engine, overflow, generation } = queues;
         let (sender, receiver) = sync_channel(ON_THE_WAY);
         let builder = Builder::new().name("sapwood-replay".into());
         match builder.spawn_scoped(scope, move || queues.bring_all(&receiver)) {
-            Ok(thread) => Way::Beside(sender, thread),
-            Err(_) => Way::Here(Queues { engine, overflow, generation }),
+            Ok(thread) => Delivery::Beside(sender, thread),
+            Err(_) => Delivery::Here(Queues { engine, overflow, generation }),
         }
     }
 
@@ -267,12 +267,12 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
             self.send_gathered()?;
         }
         match self.way {
-            Way::Here(_) => Ok(true),
-            Way::Beside(sender, thread) => {
+            Delivery::Here(_) => Ok(true),
+            Delivery::Beside(sender, thread) => {
                 drop(sender);
                 joined(thread)
             }
-            Way::Nowhere => Ok(false),
+            Delivery::Nowhere => Ok(false),
         }
     }
 }

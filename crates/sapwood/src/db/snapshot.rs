@@ -247,7 +247,7 @@ mod tests {
         (db, keyspace)
     }
 
-    /// A database with log areas of several layers of several pieces, and with these keys in its leaves; nothing of it is in memory.
+    /// A database with log areas of several runs of several pieces, and with these keys in its leaves; nothing of it is in memory.
     fn logged(others: &[Vec<u8>]) -> (Database, Keyspace) {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let (db, keyspace) = open(&volume);

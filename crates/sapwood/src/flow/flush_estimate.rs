@@ -6,7 +6,7 @@
 
 /// See the module documentation. In bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Foreseen {
+pub(crate) struct FlushEstimate {
     /// What the flush itself writes, and the part of it that was due when its queue was in the trees.
     own: u64,
     due: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Foreseen {
     copied_before: [u64; 2],
 }
 
-impl Foreseen {
+impl FlushEstimate {
     /// Starts a flush that will itself write `own` bytes.
     pub fn begin(&mut self, own: u64) {
         let copied_before = [self.copied, self.copied_before[0]];
@@ -57,7 +57,7 @@ impl Foreseen {
 
     /// The prediction for the work that was actually done, if `undone` thousandths of the due work were left.
     /// It differs from what was written; the next flush is expected to be off in the same way.
-    pub fn foreseen_of_done(&self, undone: u64) -> u64 {
+    pub fn estimate_of_done(&self, undone: u64) -> u64 {
         self.own.saturating_sub(self.due / 1000 * undone) + self.copied
     }
 }
@@ -68,21 +68,21 @@ mod tests {
 
     #[test]
     fn what_the_collector_copies_is_foreseen_as_long_as_it_may_come() {
-        let mut foreseen = Foreseen::default();
-        foreseen.begin(1000);
-        foreseen.wrote(1000);
-        foreseen.copied(300);
-        assert_eq!((foreseen.total(), foreseen.progress()), (1300, 999), "nobody foresaw it");
-        foreseen.begin(2000);
-        assert_eq!((foreseen.total(), foreseen.progress()), (2150, 1));
-        foreseen.wrote(1900);
-        foreseen.copied(100);
-        assert_eq!((foreseen.total(), foreseen.done()), (2150, 2000));
-        assert_eq!(foreseen.foreseen_of_done(0), 2100, "what did not come took no time");
-        foreseen.expect(1000);
-        assert_eq!(foreseen.total(), 3000, "it is through");
-        assert_eq!(foreseen.foreseen_of_done(500), 2500, "a half of what was due is left");
-        foreseen.begin(500);
-        assert_eq!(foreseen.total(), 700);
+        let mut estimate = FlushEstimate::default();
+        estimate.begin(1000);
+        estimate.wrote(1000);
+        estimate.copied(300);
+        assert_eq!((estimate.total(), estimate.progress()), (1300, 999), "nobody foresaw it");
+        estimate.begin(2000);
+        assert_eq!((estimate.total(), estimate.progress()), (2150, 1));
+        estimate.wrote(1900);
+        estimate.copied(100);
+        assert_eq!((estimate.total(), estimate.done()), (2150, 2000));
+        assert_eq!(estimate.estimate_of_done(0), 2100, "what did not come took no time");
+        estimate.expect(1000);
+        assert_eq!(estimate.total(), 3000, "it is through");
+        assert_eq!(estimate.estimate_of_done(500), 2500, "a half of what was due is left");
+        estimate.begin(500);
+        assert_eq!(estimate.total(), 700);
     }
 }

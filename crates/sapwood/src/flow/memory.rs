@@ -9,12 +9,12 @@
 //!                                             and ends: the cache has it again ──────────────────────────────────────────▶
 //! ```
 //! There are two queues, each of at most a sixth of the budget; shorter, if records that are read again need
-//! the memory more ([`crate::flow::opq_size`]). On top come queues that are already in the
+//! the memory more ([`crate::flow::opq_tuning`]). On top come queues that are already in the
 //! trees but still held, by a snapshot or by a reader that is not scheduled. While there are such queues, the
 //! active queue counts as full earlier, so that all queues together stay within a third of the budget. If the
 //! data is so much larger than memory that its tables leave less than that, queues are shorter.
 //!
-//! A freed queue leaves its memory to the next one ([`Spare`](crate::opq::map::Spare)), at most as much as
+//! A freed queue leaves its memory to the next one ([`FreeList`](crate::opq::map::FreeList)), at most as much as
 //! one queue takes. Active, frozen and old queues and the spare memory together exceed two queues only if
 //! snapshots hold several: the active one may always have a quarter of its share. Spare memory goes to the cache when the next queue has not taken it for a quarter of a second.
 //!
@@ -80,10 +80,10 @@ impl Shares {
     }
 
     /// The memory for reading ahead `nodes` bytes of nodes. They lie in the buffers that they were read into,
-    /// or in frames. At most the stage's limit is staged or on its way, and half as much more is held by
+    /// or in frames. At most the prefetch buffer's limit is staged or on its way, and half as much more is held by
     /// buffers that are partly released ([`crate::cache::prefetch_buffer`]).
     pub fn read_ahead(&self, nodes: u64) -> Need {
-        Need { nodes: 0, rest: nodes.min(self.stage + self.stage / 2) }
+        Need { nodes: 0, rest: nodes.min(self.prefetch + self.prefetch / 2) }
     }
 
     /// The maximum of both together.
@@ -127,7 +127,7 @@ impl Shares {
 
 /// Users of the budget other than the current state's queues and version.
 #[derive(Default)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     taken: Mutex<Taken>,
     /// Bytes of old queues, as of the last count.
     old: AtomicUsize,
@@ -140,7 +140,7 @@ pub(crate) struct Budget {
 
 #[derive(Default)]
 struct Taken {
-    /// Number of [`Work`]s, and their total need.
+    /// Number of [`Reservation`]s, and their total need.
     works: usize,
     need: Need,
     /// Queues that are in the trees but may still be held.
@@ -148,12 +148,12 @@ struct Taken {
 }
 
 /// The memory of a flush, a cleansing or an ingestion. Returned on drop.
-pub(crate) struct Work<'a> {
+pub(crate) struct Reservation<'a> {
     engine: &'a Engine,
     need: Cell<Need>,
 }
 
-impl Work<'_> {
+impl Reservation<'_> {
     /// Bytes reserved so far.
     pub fn bytes(&self) -> u64 {
         self.need.get().bytes()
@@ -173,7 +173,7 @@ impl Work<'_> {
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut taken = self.engine.budget.taken.lock();
         taken.works -= 1;
@@ -279,7 +279,7 @@ impl Engine {
 
     /// The size at which a queue is full, for this version, if there are no old queues.
     fn queue_share(&self, version: &Version) -> usize {
-        self.shares.queue_beside(version).min(self.opq_share.most(&self.shares)).max(QUEUE_MIN)
+        self.shares.queue_beside(version).min(self.opq_tuning.most(&self.shares)).max(QUEUE_MIN)
     }
 
     /// The size at which a state's active queue is full: its share, or less while old queues have memory. Then
@@ -309,9 +309,9 @@ impl Engine {
     }
 
     /// Reserves memory from the cache until the result is dropped.
-    pub fn work(&self, need: Need) -> Work<'_> {
+    pub fn work(&self, need: Need) -> Reservation<'_> {
         self.budget.taken.lock().works += 1;
-        let work = Work { engine: self, need: Cell::default() };
+        let work = Reservation { engine: self, need: Cell::default() };
         work.needs(need);
         work
     }

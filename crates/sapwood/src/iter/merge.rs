@@ -33,7 +33,7 @@ const PATIENCE: usize = 8;
 const PATIENCE_MAX: usize = 512;
 
 /// What is merged.
-pub(super) struct Course {
+pub(super) struct MergeSpec {
     pub state: Arc<State>,
     pub seq: SeqNo,
     pub keyspace: KeyspaceId,
@@ -43,7 +43,7 @@ pub(super) struct Course {
 
 /// See the module documentation.
 pub(super) struct Merge {
-    course: Course,
+    course: MergeSpec,
     /// Newest first.
     queues: Vec<Queued>,
     /// The next key in the queues. Valid once `is_peeked`.
@@ -56,14 +56,14 @@ pub(super) struct Merge {
     /// The tree's next record, if it has been taken out already.
     leaf_next: Option<(Bytes, Bytes)>,
     is_leaf_taken: bool,
-    last: Last,
+    last: LastKey,
     /// Whether a queue has passed over tombstones.
     is_passing: bool,
     patience: usize,
 }
 
 /// The last key returned.
-enum Last {
+enum LastKey {
     Nothing,
     /// The key that the tree returned last.
     OfTree,
@@ -71,7 +71,7 @@ enum Last {
 }
 
 /// Removed records in a row.
-struct Run {
+struct RemovedRun {
     len: usize,
     /// The length at which somebody looks whether they lie in a known empty range.
     look_at: usize,
@@ -79,7 +79,7 @@ struct Run {
     pass_at: usize,
 }
 
-impl Course {
+impl MergeSpec {
     /// The bounds without the known empty range that they begin with; `None` if that is all.
     fn narrowed(&self, engine: &Engine) -> Option<(Bound<Bytes>, Bound<Bytes>)> {
         let (low, high) = &self.bounds;
@@ -154,7 +154,7 @@ fn end_at(high: &Bound<Bytes>) -> Option<Bytes> {
 
 impl Merge {
     /// `None` if there is nothing to merge.
-    pub fn new(engine: &Engine, course: Course) -> Option<Self> {
+    pub fn new(engine: &Engine, course: MergeSpec) -> Option<Self> {
         let bounds = course.narrowed(engine)?;
         Some(Self {
             queues: course.queues(&bounds),
@@ -165,7 +165,7 @@ impl Merge {
             held: Holding::new(Arc::clone(&engine.pager)),
             leaf_next: None,
             is_leaf_taken: false,
-            last: Last::Nothing,
+            last: LastKey::Nothing,
             is_passing: false,
             patience: PATIENCE,
             course,
@@ -186,9 +186,9 @@ impl Merge {
 
     pub fn last_key(&self) -> Option<&[u8]> {
         match &self.last {
-            Last::Nothing => None,
-            Last::OfTree => self.leaves.last_key(),
-            Last::Key(key) => Some(key),
+            LastKey::Nothing => None,
+            LastKey::OfTree => self.leaves.last_key(),
+            LastKey::Key(key) => Some(key),
         }
     }
 
@@ -203,7 +203,7 @@ impl Merge {
     pub fn step_free(&mut self) -> bool {
         let is_free = self.is_tree_next() && self.leaves.step_free();
         if is_free {
-            self.last = Last::OfTree;
+            self.last = LastKey::OfTree;
         }
         is_free
     }
@@ -233,14 +233,14 @@ impl Merge {
     }
 
     pub fn next(&mut self, engine: &Engine) -> Result<Option<(Bytes, Bytes)>> {
-        let mut run = Run { len: 0, look_at: 1, pass_at: self.patience };
+        let mut run = RemovedRun { len: 0, look_at: 1, pass_at: self.patience };
         let record = loop {
             if !self.is_peeked {
                 self.queued = self.first_queued();
                 self.is_peeked = true;
             }
             // If one tree record came before the queued key, more may follow.
-            if let (Some(queued), Last::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken)
+            if let (Some(queued), LastKey::OfTree, false) = (&self.queued, &self.last, self.is_leaf_taken)
                 && run.len == 0
             {
                 self.free = self.leaves.free_steps_before(queued);
@@ -277,14 +277,14 @@ impl Merge {
                     }
                     continue;
                 }
-                break Some((key, value, Last::OfTree));
+                break Some((key, value, LastKey::OfTree));
             }
             if order == Ordering::Equal {
                 self.leaf_next = None;
                 self.is_leaf_taken = false;
             }
             match self.pop_queued() {
-                Some((key, Some(value))) => break Some((key.clone(), value, Last::Key(key))),
+                Some((key, Some(value))) => break Some((key.clone(), value, LastKey::Key(key))),
                 Some((key, None)) if self.passed(engine, &mut run, 1, &key) => break None,
                 _ => {}
             }
@@ -302,7 +302,7 @@ impl Merge {
 
     /// Takes note of removed records; the last one had this key. Where there are many, goes around them. Returns whether
     /// nothing comes behind them.
-    fn passed(&mut self, engine: &Engine, run: &mut Run, count: usize, key: &Bytes) -> bool {
+    fn passed(&mut self, engine: &Engine, run: &mut RemovedRun, count: usize, key: &Bytes) -> bool {
         run.len += count;
         if run.len >= run.look_at {
             run.look_at = run.len + run.len.min(NOTED);
@@ -333,10 +333,10 @@ impl Merge {
 
     /// Keeps the last key while the tree's walk goes on.
     fn hold_last(&mut self) {
-        if let Last::OfTree = self.last
+        if let LastKey::OfTree = self.last
             && let Some(last) = self.leaves.last_key_bytes()
         {
-            self.last = Last::Key(last);
+            self.last = LastKey::Key(last);
         }
     }
 
@@ -354,12 +354,12 @@ impl Merge {
     }
 
     /// Notes a long run, which ended at this record or at the end.
-    fn note(&self, engine: &Engine, run: &Run, next: Option<&Bytes>) {
+    fn note(&self, engine: &Engine, run: &RemovedRun, next: Option<&Bytes>) {
         let last = self.last_key();
         if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
             return;
         }
-        let Course { state, seq, keyspace, bounds: (low, high), direction } = &self.course;
+        let MergeSpec { state, seq, keyspace, bounds: (low, high), direction } = &self.course;
         let (from, to);
         match direction {
             Direction::Up => {

@@ -6,7 +6,7 @@
 //! 2. What is not listed, up to where tombstones are passed over, is not there or removed.
 
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::opq::{Change, Onward, Opq};
+use crate::opq::{Change, EmptyUntil, Opq};
 use crate::tree::range::Direction;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -95,8 +95,8 @@ impl Queued {
             Direction::Down => self.queue.past_tombstones_back(self.keyspace, from, self.seq),
         };
         match onward {
-            Onward::Nowhere => return false,
-            Onward::To(to) => {
+            EmptyUntil::Nowhere => return false,
+            EmptyUntil::To(to) => {
                 let passed = self.chunk.partition_point(|(key, _)| comes_before(key, &to, self.direction));
                 self.chunk.drain(..passed);
                 if self.chunk.is_empty() && self.more {
@@ -112,7 +112,7 @@ impl Queued {
                 }
                 self.hidden_to = Hidden::To(to);
             }
-            Onward::End => {
+            EmptyUntil::End => {
                 self.chunk.clear();
                 self.more = false;
                 self.hidden_to = Hidden::End;

@@ -1,11 +1,11 @@
-//! A layer: what one flush appends to a block.
+//! A run: what one flush appends to a block.
 
 use super::fences::Fences;
 use crate::storage::node::NodeId;
 
-/// What a flush appends to a block. In memory it becomes a [`Row`](super::Row).
+/// What a flush appends to a block. In memory it becomes a [`RunRef`](super::RunRef).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layer<'a> {
+pub(crate) struct DeltaRun<'a> {
     /// In key order; at least one.
     pub pieces: &'a [NodeId],
     /// Fences of all pieces but the first.

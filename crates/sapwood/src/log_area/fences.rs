@@ -1,6 +1,6 @@
-//! Fences: the keys that divide the pieces of a layer, as the manifest and the memory store them.
+//! Fences: the keys that divide the pieces of a run, as the manifest and the memory store them.
 //!
-//! Invariant: the fences of a layer ascend strictly; the keys of a piece lie at or above its fence and below
+//! Invariant: the fences of a run ascend strictly; the keys of a piece lie at or above its fence and below
 //! the next one. The first piece has no fence: all keys below the second piece's fence belong to it.
 
 use crate::bytecode::{Reader, put_varint};

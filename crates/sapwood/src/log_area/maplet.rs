@@ -1,12 +1,12 @@
-//! A maplet: says which of a few layers may have a key. A filter for each layer would say yes or no; a maplet
-//! names the layer with one look, and is hardly ever wrong: for a key that no layer has, it finds a candidate
-//! with a probability of one in two million for each change in the layers.
+//! A maplet: says which of a few runs may have a key. A filter for each run would say yes or no; a maplet
+//! names the run with one look, and is hardly ever wrong: for a key that no run has, it finds a candidate
+//! with a probability of one in two million for each change in the runs.
 //!
 //! ```text
-//! entries  hash 0 layer 2 | hash 1 layer 0 | hash 1 layer 2 | …     ascending: 21 bits of the key's hash, and the layer's index
+//! entries  hash 0 run 2 | hash 1 run 0 | hash 1 run 2 | …     ascending: 21 bits of the key's hash, and the run's index
 //!
 //! tops     a bit 1 for each entry, and a bit 0 behind those of each bucket: all entries whose hashes begin with the same 5 + i bits
-//! words    2 bytes for each entry: the other 16 - i bits of its hash, and i bits, 0 to 3, that tell the layers apart
+//! words    2 bytes for each entry: the other 16 - i bits of its hash, and i bits, 0 to 3, that tell the runs apart
 //! ```
 //! What sorted numbers have in common is not stored with each of them (Elias, JACM 1974; Fano 1971). This
 //! takes 2.2 to 2.4 bytes a change in place of three, where these were a half of the log areas' memory. The
@@ -14,21 +14,21 @@
 //! after opening nor after a crash.
 //!
 //! Invariants:
-//! 1. A layer that has a key is among the candidates for it.
+//! 1. A run that has a key is among the candidates for it.
 //! 2. Candidates come newest first.
 //! 3. The hash of a key is part of the format: it never changes. The maplet keeps all of its bits.
 
 use crate::storage::node::Node;
 
-/// Most layers that share a maplet: as many as three bits can tell apart.
-pub(crate) const LAYERS: usize = 1 << LAYER_BITS;
-const LAYER_BITS: u32 = 3;
-const LAYER_MASK: u32 = LAYERS as u32 - 1;
-/// Bits of a hash, and how many of them choose the bucket if there is one layer.
+/// Most runs that share a maplet: as many as three bits can tell apart.
+pub(crate) const RUNS: usize = 1 << RUN_BITS;
+const RUN_BITS: u32 = 3;
+const RUN_MASK: u32 = RUNS as u32 - 1;
+/// Bits of a hash, and how many of them choose the bucket if there is one run.
 const HASH_BITS: u32 = 21;
 const BUCKET_BITS: u32 = HASH_BITS - u16::BITS;
 
-/// The part of a key's hash that is kept: 21 bits, above the bits of a layer's index.
+/// The part of a key's hash that is kept: 21 bits, above the bits of a run's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyHash(u32);
 
@@ -38,7 +38,7 @@ impl KeyHash {
 
     pub fn of(key: &[u8]) -> Self {
         // The checksum's low bits are the better mixed ones for keys that differ at their end.
-        Self((crc32c::crc32c(key).wrapping_mul(0x9e37_79b1) >> 8) & !LAYER_MASK)
+        Self((crc32c::crc32c(key).wrapping_mul(0x9e37_79b1) >> 8) & !RUN_MASK)
     }
 
     pub fn to_bytes(self) -> [u8; Self::LEN] {
@@ -46,40 +46,40 @@ impl KeyHash {
         [low, middle, high]
     }
 
-    /// Ignores the bits of the layer's index.
+    /// Ignores the bits of the run's index.
     pub fn from_bytes([low, middle, high]: [u8; Self::LEN]) -> Self {
-        Self(u32::from_le_bytes([low, middle, high, 0]) & !LAYER_MASK)
+        Self(u32::from_le_bytes([low, middle, high, 0]) & !RUN_MASK)
     }
 
-    /// The entry of a key with this hash in the layer of this index.
-    pub fn in_layer(self, layer: usize) -> Entry {
-        debug_assert!(layer < LAYERS, "an index fits into its bits");
-        Entry(self.0 | layer as u32)
+    /// The entry of a key with this hash in the run of this index.
+    pub fn in_run(self, run: usize) -> Entry {
+        debug_assert!(run < RUNS, "an index fits into its bits");
+        Entry(self.0 | run as u32)
     }
 }
 
-/// A hash, and the index of a layer that has a key with this hash.
+/// A hash, and the index of a run that has a key with this hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry(u32);
 
 impl Entry {
     pub fn hash(self) -> KeyHash {
-        KeyHash(self.0 & !LAYER_MASK)
+        KeyHash(self.0 & !RUN_MASK)
     }
 
-    pub fn layer(self) -> usize {
-        (self.0 & LAYER_MASK) as usize
+    pub fn run(self) -> usize {
+        (self.0 & RUN_MASK) as usize
     }
 }
 
-/// Number of bits that tell so many layers apart.
-fn layer_bits(layers: usize) -> u32 {
-    layers.next_power_of_two().trailing_zeros()
+/// Number of bits that tell so many runs apart.
+fn run_bits(runs: usize) -> u32 {
+    runs.next_power_of_two().trailing_zeros()
 }
 
-/// The entries of a piece of the layer with this index, in the order of keys.
-pub(crate) fn entries_of(layer: usize, piece: &Node) -> impl Iterator<Item = Entry> {
-    (0..piece.count()).map(move |at| KeyHash::of(piece.key(at)).in_layer(layer))
+/// The entries of a piece of the run with this index, in the order of keys.
+pub(crate) fn entries_of(run: usize, piece: &Node) -> impl Iterator<Item = Entry> {
+    (0..piece.count()).map(move |at| KeyHash::of(piece.key(at)).in_run(run))
 }
 
 /// See the module.
@@ -92,31 +92,31 @@ pub(crate) struct Maplet<'a> {
 }
 
 impl<'a> Maplet<'a> {
-    /// Appends the maplet of `layers` layers with these entries, which ascend.
-    pub fn put(layers: usize, entries: &[Entry], out: &mut Vec<u8>) {
+    /// Appends the maplet of `runs` runs with these entries, which ascend.
+    pub fn put(runs: usize, entries: &[Entry], out: &mut Vec<u8>) {
         debug_assert!(entries.is_sorted());
-        let bits = layer_bits(layers);
+        let bits = run_bits(runs);
         let start = out.len();
-        out.resize(start + Self::tops_len(layers, entries.len()), 0);
+        out.resize(start + Self::tops_len(runs, entries.len()), 0);
         for (index, entry) in entries.iter().enumerate() {
-            let at = index + (entry.0 >> LAYER_BITS >> (u16::BITS - bits)) as usize;
+            let at = index + (entry.0 >> RUN_BITS >> (u16::BITS - bits)) as usize;
             out[start + at / 8] |= 1 << (at % 8);
         }
         for entry in entries {
-            let low = (entry.0 >> LAYER_BITS << bits) as u16;
-            out.extend_from_slice(&(low | entry.layer() as u16).to_le_bytes());
+            let low = (entry.0 >> RUN_BITS << bits) as u16;
+            out.extend_from_slice(&(low | entry.run() as u16).to_le_bytes());
         }
     }
 
-    /// Splits the maplet of so many layers and entries off the front of what [`Maplet::put`] appended.
-    pub fn split(layers: usize, entries: usize, memory: &'a [u8]) -> (Self, &'a [u8]) {
-        let (tops, rest) = memory.split_at(Self::tops_len(layers, entries));
+    /// Splits the maplet of so many runs and entries off the front of what [`Maplet::put`] appended.
+    pub fn split(runs: usize, entries: usize, memory: &'a [u8]) -> (Self, &'a [u8]) {
+        let (tops, rest) = memory.split_at(Self::tops_len(runs, entries));
         let (words, rest) = rest.split_at(2 * entries);
-        (Self { bits: layer_bits(layers), tops, words: words.as_chunks().0 }, rest)
+        (Self { bits: run_bits(runs), tops, words: words.as_chunks().0 }, rest)
     }
 
-    fn tops_len(layers: usize, entries: usize) -> usize {
-        (entries + (1 << (BUCKET_BITS + layer_bits(layers)))).div_ceil(8)
+    fn tops_len(runs: usize, entries: usize) -> usize {
+        (entries + (1 << (BUCKET_BITS + run_bits(runs)))).div_ceil(8)
     }
 
     /// The tops, eight bytes at a time; the last eight are padded with `fill`.
@@ -145,7 +145,7 @@ impl<'a> Maplet<'a> {
     fn entry(&self, bucket: usize, word: [u8; 2]) -> Entry {
         let word = u32::from(u16::from_le_bytes(word));
         let hash = (bucket as u32) << (u16::BITS - self.bits) | word >> self.bits;
-        Entry(hash << LAYER_BITS | word & ((1 << self.bits) - 1))
+        Entry(hash << RUN_BITS | word & ((1 << self.bits) - 1))
     }
 
     /// All entries, ascending.
@@ -164,14 +164,14 @@ impl<'a> Maplet<'a> {
     /// come from memory at the same time.
     pub fn touch(self, hash: KeyHash) -> u8 {
         // Hashes are spread evenly, so the entry is near this one, mostly in the same cache line.
-        let near = (self.words.len() as u64 * u64::from(hash.0 >> LAYER_BITS)) >> HASH_BITS;
+        let near = (self.words.len() as u64 * u64::from(hash.0 >> RUN_BITS)) >> HASH_BITS;
         let word = self.words.get(near as usize).map_or(0, |word| word[0]);
         word ^ self.tops.first().copied().unwrap_or(0)
     }
 
-    /// Indexes of the layers that may have a key with this hash, newest first, each once.
+    /// Indexes of the runs that may have a key with this hash, newest first, each once.
     pub fn candidates(self, hash: KeyHash) -> impl Iterator<Item = usize> + 'a {
-        let bucket = (hash.0 >> LAYER_BITS >> (u16::BITS - self.bits)) as usize;
+        let bucket = (hash.0 >> RUN_BITS >> (u16::BITS - self.bits)) as usize;
         // A bucket's ones begin behind the zero of the bucket before. The number of ones before them is the
         // index of the bucket's first word.
         let begin = bucket.checked_sub(1).map_or(0, |before| self.end_of(before) + 1);
@@ -179,12 +179,12 @@ impl<'a> Maplet<'a> {
         let words = self.words.get(begin - bucket..begin - bucket + count).unwrap_or_default();
         let end = words.partition_point(|word| self.entry(bucket, *word).hash() <= hash);
         let entries = words[..end].iter().rev().map(move |word| self.entry(bucket, *word));
-        // Two keys of a layer may have the same hash.
+        // Two keys of a run may have the same hash.
         let mut last = None;
         entries
             .take_while(move |entry| entry.hash() == hash)
-            .map(Entry::layer)
-            .filter(move |layer| last.replace(*layer) != Some(*layer))
+            .map(Entry::run)
+            .filter(move |run| last.replace(*run) != Some(*run))
     }
 }
 
@@ -193,18 +193,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A maplet of layers with keys of these hashes.
-    fn with_maplet<T>(layers: &[Vec<KeyHash>], look: impl FnOnce(Maplet<'_>) -> T) -> T {
-        let entries = layers
-            .iter()
-            .enumerate()
-            .flat_map(|(layer, hashes)| hashes.iter().map(move |hash| hash.in_layer(layer)));
+    /// A maplet of runs with keys of these hashes.
+    fn with_maplet<T>(runs: &[Vec<KeyHash>], look: impl FnOnce(Maplet<'_>) -> T) -> T {
+        let entries =
+            runs.iter().enumerate().flat_map(|(run, hashes)| hashes.iter().map(move |hash| hash.in_run(run)));
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable();
         let mut memory = Vec::new();
-        Maplet::put(layers.len(), &entries, &mut memory);
+        Maplet::put(runs.len(), &entries, &mut memory);
         memory.push(7);
-        let (maplet, behind) = Maplet::split(layers.len(), entries.len(), &memory);
+        let (maplet, behind) = Maplet::split(runs.len(), entries.len(), &memory);
         assert_eq!(behind, [7]);
         look(maplet)
     }
@@ -218,16 +216,16 @@ mod tests {
 
     #[test]
     fn hashes_at_both_ends_and_all_in_one_bucket_are_found() {
-        let ends = [0, 1, (1 << HASH_BITS) - 2, (1 << HASH_BITS) - 1].map(|hash| KeyHash(hash << LAYER_BITS));
-        let bucket: Vec<_> = (0..200).map(|low| KeyHash((77 << 10 | low) << LAYER_BITS)).collect();
-        for layers in 1..=LAYERS {
+        let ends = [0, 1, (1 << HASH_BITS) - 2, (1 << HASH_BITS) - 1].map(|hash| KeyHash(hash << RUN_BITS));
+        let bucket: Vec<_> = (0..200).map(|low| KeyHash((77 << 10 | low) << RUN_BITS)).collect();
+        for runs in 1..=RUNS {
             for hashes in [&ends[..], &bucket] {
-                with_maplet(&vec![hashes.to_vec(); layers], |maplet| {
+                with_maplet(&vec![hashes.to_vec(); runs], |maplet| {
                     for hash in hashes {
                         let found: Vec<_> = maplet.candidates(*hash).collect();
-                        assert_eq!(found, (0..layers).rev().collect::<Vec<_>>());
+                        assert_eq!(found, (0..runs).rev().collect::<Vec<_>>());
                     }
-                    let beside = KeyHash(hashes[1].0 + (500 << LAYER_BITS));
+                    let beside = KeyHash(hashes[1].0 + (500 << RUN_BITS));
                     assert_eq!(maplet.candidates(beside).next(), None);
                 });
             }
@@ -237,23 +235,23 @@ mod tests {
     proptest! {
         #[test]
         fn every_layer_that_has_a_key_is_named_newest_first(
-            layers in prop::collection::vec(prop::collection::btree_set(0u16..300, 0..40), 1..=LAYERS))
+            runs in prop::collection::vec(prop::collection::btree_set(0u16..300, 0..40), 1..=RUNS))
         {
             let of = |key: u16| KeyHash::of(&key.to_be_bytes());
-            let hashes: Vec<Vec<_>> = layers.iter().map(|keys| keys.iter().copied().map(of).collect()).collect();
+            let hashes: Vec<Vec<_>> = runs.iter().map(|keys| keys.iter().copied().map(of).collect()).collect();
             with_maplet(&hashes, |maplet| {
                 prop_assert!(maplet.entries().is_sorted());
                 // What the manifest keeps of it is what it was made of.
-                for (layer, hashes) in hashes.iter().enumerate() {
+                for (run, hashes) in hashes.iter().enumerate() {
                     let mut sorted = hashes.clone();
                     sorted.sort_unstable();
-                    let of_layer = maplet.entries().filter(|entry| entry.layer() == layer);
-                    let kept = of_layer.map(|entry| KeyHash::from_bytes(entry.hash().to_bytes()));
+                    let of_run = maplet.entries().filter(|entry| entry.run() == run);
+                    let kept = of_run.map(|entry| KeyHash::from_bytes(entry.hash().to_bytes()));
                     prop_assert_eq!(kept.collect::<Vec<_>>(), sorted);
                 }
                 for key in 0u16..300 {
                     let has = |index: &usize| hashes[*index].contains(&of(key));
-                    let expected: Vec<_> = (0..layers.len()).rev().filter(has).collect();
+                    let expected: Vec<_> = (0..runs.len()).rev().filter(has).collect();
                     prop_assert_eq!(maplet.candidates(of(key)).collect::<Vec<_>>(), expected);
                 }
                 Ok(())

@@ -1,65 +1,65 @@
-//! A bundle: several layers of a block in one allocation, with one maplet.
+//! Packed runs: several runs of a block in one allocation, with one maplet.
 //!
 //! ```text
-//! layers, changes │ ─▶ maplet │ a head for each layer │ ids of all pieces, oldest layer first │ fences of all layers
+//! runs, changes │ ─▶ maplet │ a head for each run │ ids of all pieces, oldest run first │ fences of all runs
 //! ```
-//! For heads, ids and fences see [`Row`]. The counts lie beside those of the area's other bundles: who looks for a key asks
-//! all bundles, and finds with them what to read of each.
+//! For heads, ids and fences see [`RunRef`]. The counts lie beside those of the area's other packed runs: who looks for a key asks
+//! all packed runs, and finds with them what to read of each.
 //!
 //! Invariants:
 //! 1. It is immutable, so that versions share it: appending makes another.
-//! 2. Appending copies at most [`BUNDLE_CHANGES`] changes, and at most [`BUNDLE_LEN`] bytes.
+//! 2. Appending copies at most [`PACKED_CHANGES`] changes, and at most [`PACKED_LEN`] bytes.
 
-use super::delta_run::Layer;
-use super::run_ref::{Head, Ids, Row};
+use super::delta_run::DeltaRun;
+use super::run_ref::{Ids, RunHeader, RunRef};
 use crate::bytecode::Reader;
-use crate::log_area::maplet::{Entry, KeyHash, LAYERS, Maplet};
+use crate::log_area::maplet::{Entry, KeyHash, Maplet, RUNS};
 use std::sync::Arc;
 
-/// Layers are bundled up to this many changes: some 500 bytes that are copied for one more layer. If a flush
-/// has fifteen changes for a block, a bundle for each layer would be larger than the layer itself.
-pub(super) const BUNDLE_CHANGES: usize = 256;
+/// Runs are packed up to this many changes: some 500 bytes that are copied for one more run. If a flush
+/// has fifteen changes for a block, packed runs for each run would be larger than the run itself.
+pub(super) const PACKED_CHANGES: usize = 256;
 /// The same limit in bytes, since fences may be long.
-const BUNDLE_LEN: usize = 2048;
+const PACKED_LEN: usize = 2048;
 
-/// Several layers, oldest first; never empty.
+/// Several runs, oldest first; never empty.
 #[derive(Clone, Debug)]
-pub(super) struct Bundle {
-    layers: u8,
+pub(super) struct PackedRuns {
+    runs: u8,
     changes: u32,
     memory: Arc<[u8]>,
 }
 
-impl Bundle {
-    /// A bundle of one layer, with keys of these hashes.
-    pub fn of(layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
-        let mut entries: Vec<_> = hashes.iter().map(|hash| hash.in_layer(0)).collect();
+impl PackedRuns {
+    /// Packed runs of one run, with keys of these hashes.
+    pub fn of(run: DeltaRun<'_>, hashes: &[KeyHash]) -> Self {
+        let mut entries: Vec<_> = hashes.iter().map(|hash| hash.in_run(0)).collect();
         entries.sort_unstable();
-        Self::made_of(0, [&[]; 3], layer, &entries)
+        Self::made_of(0, [&[]; 3], run, &entries)
     }
 
-    /// This bundle with one more layer, with keys of these hashes.
-    pub fn with(&self, layer: Layer<'_>, hashes: &[KeyHash]) -> Self {
-        let (layers, mut entries): (_, Vec<_>) = (self.len(), self.maplet().entries().collect());
+    /// This packed runs with one more run, with keys of these hashes.
+    pub fn with(&self, run: DeltaRun<'_>, hashes: &[KeyHash]) -> Self {
+        let (runs, mut entries): (_, Vec<_>) = (self.len(), self.maplet().entries().collect());
         let old = entries.len();
-        entries.extend(hashes.iter().map(|hash| hash.in_layer(layers)));
+        entries.extend(hashes.iter().map(|hash| hash.in_run(runs)));
         entries[old..].sort_unstable();
         // A stable sort, which finds both sorted runs and merges them.
         entries.sort();
-        Self::made_of(layers, self.parts(), layer, &entries)
+        Self::made_of(runs, self.parts(), run, &entries)
     }
 
-    /// A bundle of `layers` old layers, given by their parts, and a new one. `entries`: of all of them.
-    fn made_of(layers: usize, [heads, ids, fences]: [&[u8]; 3], layer: Layer<'_>, entries: &[Entry]) -> Self {
+    /// Packed runs of `runs` old runs, given by their parts, and a new one. `entries`: of all of them.
+    fn made_of(runs: usize, [heads, ids, fences]: [&[u8]; 3], run: DeltaRun<'_>, entries: &[Entry]) -> Self {
         let mut out = Vec::new();
-        Maplet::put(layers + 1, entries, &mut out);
+        Maplet::put(runs + 1, entries, &mut out);
         out.extend_from_slice(heads);
-        Head::of(layer).put(&mut out);
+        RunHeader::of(run).put(&mut out);
         out.extend_from_slice(ids);
-        Row::put_ids(layer, &mut out);
+        RunRef::put_ids(run, &mut out);
         out.extend_from_slice(fences);
-        Row::put_fences(layer, &mut out);
-        Self { layers: layers as u8 + 1, changes: entries.len() as u32, memory: out.into() }
+        RunRef::put_fences(run, &mut out);
+        Self { runs: runs as u8 + 1, changes: entries.len() as u32, memory: out.into() }
     }
 
     fn split(&self) -> (Maplet<'_>, &[u8]) {
@@ -70,18 +70,18 @@ impl Bundle {
     fn parts(&self) -> [&[u8]; 3] {
         let (_, rest) = self.split();
         let mut reader = Reader::new(rest);
-        let ids: usize = (0..self.len()).map(|_| Head::take(&mut reader).ids_len()).sum();
+        let ids: usize = (0..self.len()).map(|_| RunHeader::take(&mut reader).ids_len()).sum();
         let (heads, rest) = rest.split_at(rest.len() - reader.remaining());
         let (ids, fences) = rest.split_at(ids);
         [heads, ids, fences]
     }
 
-    /// How many layers there are.
+    /// How many runs there are.
     pub fn len(&self) -> usize {
-        usize::from(self.layers)
+        usize::from(self.runs)
     }
 
-    /// Number of changes in all layers.
+    /// Number of changes in all runs.
     pub fn changes(&self) -> usize {
         self.changes as usize
     }
@@ -90,28 +90,28 @@ impl Bundle {
         self.split().0
     }
 
-    /// The layers, oldest first.
-    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    /// The runs, oldest first.
+    pub fn runs(&self) -> impl Iterator<Item = RunRef<'_>> {
         let [heads, mut ids, mut fences] = self.parts();
         let mut heads = Reader::new(heads);
         (0..self.len()).map(move |_| {
-            let head = Head::take(&mut heads);
+            let head = RunHeader::take(&mut heads);
             let (own_ids, own_fences);
             (own_ids, ids) = ids.split_at(head.ids_len());
             (own_fences, fences) = fences.split_at(head.fences_len());
-            Row::of(head, own_ids, own_fences)
+            RunRef::of(head, own_ids, own_fences)
         })
     }
 
-    /// The pieces of all layers, oldest layer first.
+    /// The pieces of all runs, oldest run first.
     pub fn pieces(&self) -> Ids<'_> {
         let [_, ids, _] = self.parts();
         Ids::of(ids)
     }
 
-    /// Whether a layer of so many changes goes into this bundle, not into a new one.
+    /// Whether a run of so many changes goes into this packed runs, not into a new one.
     pub fn takes(&self, changes: usize) -> bool {
-        self.len() < LAYERS && self.changes() + changes <= BUNDLE_CHANGES && self.memory.len() <= BUNDLE_LEN
+        self.len() < RUNS && self.changes() + changes <= PACKED_CHANGES && self.memory.len() <= PACKED_LEN
     }
 
     /// Bytes of memory, with the overhead of the allocator and the reference counts.
@@ -119,7 +119,7 @@ impl Bundle {
         16 + 12 + self.memory.len()
     }
 
-    /// Bytes that are copied if the next layer goes into this bundle.
+    /// Bytes that are copied if the next run goes into this packed runs.
     pub fn copied(&self) -> usize {
         if self.takes(1) { self.memory() } else { 0 }
     }
@@ -153,25 +153,25 @@ mod tests {
                 fences.iter().for_each(|fence| Fences::put(&mut bytes, fence));
                 bytes
             };
-            // Behind another layer in the same bundle.
+            // Behind another run in the same packed runs.
             let before = bytes(&others);
-            let layer = Layer { pieces: &pieces[..1], fences: Fences::default(), removals: 0 };
-            let of_layer = bytes(&fences);
-            let second = Layer { pieces: &pieces, fences: Fences(&of_layer), removals: 3 };
+            let run = DeltaRun { pieces: &pieces[..1], fences: Fences::default(), removals: 0 };
+            let of_run = bytes(&fences);
+            let second = DeltaRun { pieces: &pieces, fences: Fences(&of_run), removals: 3 };
             let hashes = [KeyHash::of(b"ash")];
-            let bundle = if others.len() < pieces.len() {
-                let first = Layer { pieces: &pieces[..others.len() + 1], fences: Fences(&before), ..layer };
-                Bundle::of(first, &[]).with(second, &hashes)
+            let packed = if others.len() < pieces.len() {
+                let first = DeltaRun { pieces: &pieces[..others.len() + 1], fences: Fences(&before), ..run };
+                PackedRuns::of(first, &[]).with(second, &hashes)
             } else {
-                Bundle::of(second, &hashes)
+                PackedRuns::of(second, &hashes)
             };
-            let row = bundle.rows().last().expect("a layer");
+            let row = packed.runs().last().expect("a run");
             prop_assert!(row.pieces.iter().eq(pieces.iter().copied()));
             prop_assert_eq!((row.fences, row.removals), (second.fences, 3));
             for key in keys.iter().chain(&fences) {
-                let linear = Fences(&of_layer).take_while(|fence| *fence <= &key[..]).count();
+                let linear = Fences(&of_run).take_while(|fence| *fence <= &key[..]).count();
                 prop_assert_eq!(row.piece_for(key), linear);
-                let below = Fences(&of_layer).take_while(|fence| *fence < &key[..]).count();
+                let below = Fences(&of_run).take_while(|fence| *fence < &key[..]).count();
                 prop_assert_eq!(row.pieces_while(|fence| fence < &key[..]), below + 1);
             }
         }

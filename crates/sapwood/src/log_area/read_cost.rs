@@ -1,22 +1,22 @@
-//! Rent: accounts for what range searches pay for the log pieces of a block, and lists the blocks that have
+//! Read cost: accounts for what range searches pay for the log pieces of a block, and lists the blocks that have
 //! paid for their cleansing.
 //!
 //! A search through a block reads those of its pieces that its range touches, from the device or from the
-//! cache, and merges them: that cost is its rent. Cleansing the block costs its price once, and ends the
-//! rent. Buying when the rent paid so far has reached the price never costs more than twice the best choice,
+//! cache, and merges them: that cost is its read cost. Cleansing the block costs its price once, and ends the
+//! read cost. Buying when the read cost paid so far has reached the price never costs more than twice the best choice,
 //! however many searches follow (the rule of ski rental). Each block has an account of its own, so that
 //! blocks with many searches are cleansed first, and blocks without any never. (d-IPL B+-tree: eager
 //! cleansing, there begun by a threshold of reads.)
 //!
-//! A block with many layers has a cheaper option: merging them into one, so that a search reads one piece in
-//! place of one of each layer. The leaves stay as they are, so merging costs a half to a tenth of a
+//! A block with many runs has a cheaper option: merging them into one, so that a search reads one piece in
+//! place of one of each run. The leaves stay as they are, so merging costs a half to a tenth of a
 //! cleansing. It comes first, even if both are paid when the block is handled between two flushes: it saves
-//! the most for its price. Then the account restarts at 0 and rises slowly, with the rent of one layer. As
-//! long as no flush adds layers, both together cost no more than three times what a cleansing at the
+//! the most for its price. Then the account restarts at 0 and rises slowly, with the read cost of one run. As
+//! long as no flush adds runs, both together cost no more than three times what a cleansing at the
 //! beginning would have cost.
 //!
 //! ```text
-//! 0 ── rent of many layers ──▶ price of merging, and 0 again ── rent of one layer ──▶ price of cleansing
+//! 0 ── read cost of many runs ──▶ price of merging, and 0 again ── read cost of one run ──▶ price of cleansing
 //! ```
 //!
 //! Invariant: the list of blocks that have paid is bounded. A block that finds it full is listed when it has
@@ -40,34 +40,34 @@ const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 /// Most blocks that wait for their cleansing: one and a half GiB of leaves.
 const LISTED_MAX: usize = 8192;
 
-/// Fewer layers are not merged: merging has to save three quarters of the rent.
+/// Fewer runs are not merged: merging has to save three quarters of the read cost.
 const MERGED_MIN: usize = 4;
 
-/// Cost of reading pieces, in bytes that a device could have moved: the pieces of a layer lie together.
-fn reading(pieces: u64, layers: usize) -> u64 {
-    pieces + layers as u64 * BYTES_A_REQUEST
+/// Cost of reading pieces, in bytes that a device could have moved: the pieces of a run lie together.
+fn reading(pieces: u64, runs: usize) -> u64 {
+    pieces + runs as u64 * BYTES_A_REQUEST
 }
 
-/// Cost of cleansing a block, in the same unit: leaves are read and written, pieces in so many layers are
+/// Cost of cleansing a block, in the same unit: leaves are read and written, pieces in so many runs are
 /// read.
-pub(crate) fn price(leaves: u64, pieces: u64, layers: usize) -> u64 {
-    2 * leaves + reading(pieces, layers)
+pub(crate) fn price(leaves: u64, pieces: u64, runs: usize) -> u64 {
+    2 * leaves + reading(pieces, runs)
 }
 
-/// What a block's rent buys next, and its price.
+/// What a block's read cost buys next, and its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum Charge {
     Merging(u64),
     Cleansing(u64),
 }
 
-impl Next {
-    /// What to buy for a block with so many bytes of leaves, and of pieces in so many layers. Merging reads
+impl Charge {
+    /// What to buy for a block with so many bytes of leaves, and of pieces in so many runs. Merging reads
     /// the pieces and writes them; it comes first if it costs at most half as much as a cleansing.
-    pub fn of(leaves: u64, pieces: u64, layers: usize) -> Self {
-        let cleansing = price(leaves, pieces, layers);
-        let merging = reading(pieces, layers) + pieces;
-        if layers >= MERGED_MIN && 2 * merging <= cleansing {
+    pub fn of(leaves: u64, pieces: u64, runs: usize) -> Self {
+        let cleansing = price(leaves, pieces, runs);
+        let merging = reading(pieces, runs) + pieces;
+        if runs >= MERGED_MIN && 2 * merging <= cleansing {
             Self::Merging(merging)
         } else {
             Self::Cleansing(cleansing)
@@ -83,14 +83,14 @@ impl Next {
 
 /// The account of one block.
 #[derive(Debug, Default)]
-pub(crate) struct Rent {
+pub(crate) struct ReadCost {
     paid: AtomicU64,
     /// Price of what is bought next; looked up by the first payer.
     price: OnceLock<u64>,
 }
 
-impl Rent {
-    /// The account after the block got one more layer: the same rent, and a new price.
+impl ReadCost {
+    /// The account after the block got one more run: the same read cost, and a new price.
     pub fn carried_over(&self) -> Self {
         Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
     }
@@ -100,7 +100,7 @@ impl Rent {
         self.paid.load(Relaxed)
     }
 
-    /// Whether the rent has reached a price.
+    /// Whether the read cost has reached a price.
     pub fn has_reached(&self, price: u64) -> bool {
         self.paid() >= price
     }
@@ -115,7 +115,7 @@ impl Rent {
 
 /// All accounts together: sums, and the list of blocks that have paid.
 #[derive(Debug, Default)]
-pub(crate) struct Rents {
+pub(crate) struct ReadCosts {
     /// Pieces read from the device, pieces found in the cache, and what was paid for both.
     read: AtomicU64,
     cached: AtomicU64,
@@ -149,11 +149,11 @@ impl Needed {
     }
 }
 
-impl Rents {
+impl ReadCosts {
     /// Pays for the pieces of a block that a search needs, and lists the block when its price is paid.
     pub fn pay(
         &self,
-        rent: &Rent,
+        read_cost: &ReadCost,
         needed: Needed,
         price: impl FnOnce() -> u64,
         place: (Option<Position>, NodeId),
@@ -162,7 +162,7 @@ impl Rents {
         self.cached.fetch_add(needed.cached, Relaxed);
         self.paid.fetch_add(needed.bytes, Relaxed);
         let (Some(position), block) = place else { return };
-        if rent.pay(needed.bytes, price) {
+        if read_cost.pay(needed.bytes, price) {
             let mut listed = self.listed.lock();
             if listed.len() < LISTED_MAX {
                 listed.push((position, block));
@@ -175,9 +175,9 @@ impl Rents {
         (self.read.load(Relaxed), self.cached.load(Relaxed))
     }
 
-    /// Settles the rent of a block that was cleansed, or whose layers were merged, because of it.
-    pub fn settle(&self, rent: &Rent) {
-        self.settled.fetch_add(rent.paid(), Relaxed);
+    /// Settles the read cost of a block that was cleansed, or whose runs were merged, because of it.
+    pub fn settle(&self, read_cost: &ReadCost) {
+        self.settled.fetch_add(read_cost.paid(), Relaxed);
     }
 
     /// Rent that was paid without any cleansing or merging for it yet, in bytes.
@@ -222,31 +222,36 @@ mod tests {
 
     #[test]
     fn who_has_paid_the_price_is_listed_once_and_again_after_another() {
-        let (rents, rent) = (Rents::default(), Rent::default());
-        let pay =
-            |read, cached| rents.pay(&rent, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)));
+        let (read_costs, read_cost) = (ReadCosts::default(), ReadCost::default());
+        let pay = |read, cached| {
+            read_costs.pay(&read_cost, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)))
+        };
         pay(9, 0);
-        assert!(rents.take_listed().is_empty() && !rent.has_reached(PRICE));
+        assert!(read_costs.take_listed().is_empty() && !read_cost.has_reached(PRICE));
         pay(0, 14);
-        assert!(rent.has_reached(PRICE));
+        assert!(read_cost.has_reached(PRICE));
         pay(5, 0);
-        assert_eq!(rents.take_listed(), [(Position(7), NodeId(1))]);
+        assert_eq!(read_costs.take_listed(), [(Position(7), NodeId(1))]);
         pay(4, 0);
-        assert!(rents.take_listed().is_empty(), "not before it has paid once more");
+        assert!(read_costs.take_listed().is_empty(), "not before it has paid once more");
         pay(1, 0);
-        assert_eq!(rents.take_listed().len(), 1);
-        assert_eq!(rents.unsettled(), 19 * BYTES_A_PIECE + 14 * BYTES_A_CACHED_PIECE);
-        rents.settle(&rent);
-        assert_eq!(rents.unsettled(), 0);
-        assert_eq!(rent.carried_over().paid(), rent.paid());
+        assert_eq!(read_costs.take_listed().len(), 1);
+        assert_eq!(read_costs.unsettled(), 19 * BYTES_A_PIECE + 14 * BYTES_A_CACHED_PIECE);
+        read_costs.settle(&read_cost);
+        assert_eq!(read_costs.unsettled(), 0);
+        assert_eq!(read_cost.carried_over().paid(), read_cost.paid());
     }
 
     #[test]
     fn layers_are_merged_where_they_are_many_and_short() {
-        let next = |pieces, layers| Next::of(400 << 10, pieces, layers);
-        let cleansing = |pieces, layers| Next::Cleansing(price(400 << 10, pieces, layers));
+        let next = |pieces, runs| Charge::of(400 << 10, pieces, runs);
+        let cleansing = |pieces, runs| Charge::Cleansing(price(400 << 10, pieces, runs));
         let requests = MERGED_MIN as u64 * BYTES_A_REQUEST;
-        assert_eq!(next(40 << 10, MERGED_MIN), Next::Merging((80 << 10) + requests), "a tenth of the leaves");
+        assert_eq!(
+            next(40 << 10, MERGED_MIN),
+            Charge::Merging((80 << 10) + requests),
+            "a tenth of the leaves"
+        );
         let few = MERGED_MIN - 1;
         assert_eq!(next(40 << 10, few), cleansing(40 << 10, few));
         assert_eq!(next(400 << 10, MERGED_MIN), cleansing(400 << 10, MERGED_MIN), "as long as the leaves");
@@ -254,14 +259,14 @@ mod tests {
 
     #[test]
     fn the_list_is_bounded_and_in_the_order_of_the_device() {
-        let rents = Rents::default();
+        let read_costs = ReadCosts::default();
         for block in 0..2 * LISTED_MAX as u64 {
             let place = (Some(Position(1 << 30 >> (block % 20))), NodeId(block));
-            rents.pay(&Rent::default(), needed(10, 0), || PRICE, place);
+            read_costs.pay(&ReadCost::default(), needed(10, 0), || PRICE, place);
         }
-        let listed = rents.take_listed();
+        let listed = read_costs.take_listed();
         assert!(listed.len() == LISTED_MAX && listed.is_sorted());
-        rents.put_back(listed.iter().chain(&listed).copied());
-        assert_eq!(rents.take_listed(), listed);
+        read_costs.put_back(listed.iter().chain(&listed).copied());
+        assert_eq!(read_costs.take_listed(), listed);
     }
 }

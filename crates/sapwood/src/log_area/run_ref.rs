@@ -1,4 +1,4 @@
-//! A layer in memory: its pieces in a row. The piece of a key is found by binary search of the fences.
+//! A run in memory: its pieces in a row. The piece of a key is found by binary search of the fences.
 //!
 //! ```text
 //! head:     number of pieces, number of removals, bytes of fences; varints
@@ -6,10 +6,10 @@
 //! fences:   4×(pieces - 1) offset of each fence │ the fences, each behind its length
 //! ```
 //!
-//! Invariant: a layer has one fence less than pieces, wherever it came from: those of the manifest are
+//! Invariant: a run has one fence less than pieces, wherever it came from: those of the manifest are
 //! counted when they are read.
 
-use super::delta_run::Layer;
+use super::delta_run::DeltaRun;
 use super::fences::Fences;
 use crate::bytecode::{Reader, put_varint};
 use crate::storage::node::{Node, NodeId};
@@ -36,26 +36,26 @@ impl<'a> Ids<'a> {
         (0..self.len()).map(move |index| self.at(index))
     }
 
-    /// The ids that [`Row::put_ids`] has appended.
+    /// The ids that [`RunRef::put_ids`] has appended.
     pub(super) fn of(memory: &'a [u8]) -> Self {
         Self(memory.as_chunks().0)
     }
 }
 
-/// Sizes of one layer in the memory of a bundle.
+/// Sizes of one run in the memory of packed runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Head {
+pub(super) struct RunHeader {
     pieces: usize,
     removals: u32,
     fences: usize,
 }
 
-impl Head {
-    /// The head of a layer.
-    pub fn of(layer: Layer<'_>) -> Self {
-        let starts = 4 * (layer.pieces.len() - 1);
-        let fences = starts + layer.fences.0.len();
-        Self { pieces: layer.pieces.len(), removals: layer.removals, fences }
+impl RunHeader {
+    /// The head of a run.
+    pub fn of(run: DeltaRun<'_>) -> Self {
+        let starts = 4 * (run.pieces.len() - 1);
+        let fences = starts + run.fences.0.len();
+        Self { pieces: run.pieces.len(), removals: run.removals, fences }
     }
 
     pub fn put(self, out: &mut Vec<u8>) {
@@ -64,18 +64,18 @@ impl Head {
         put_varint(out, self.fences as u64);
     }
 
-    /// Reads what [`Head::put`] has appended.
+    /// Reads what [`RunHeader::put`] has appended.
     pub fn take(from: &mut Reader<'_>) -> Self {
         let mut next = || from.length().unwrap_or(0);
         Self { pieces: next(), removals: next() as u32, fences: next() }
     }
 
-    /// Bytes of the layer's ids.
+    /// Bytes of the run's ids.
     pub fn ids_len(self) -> usize {
         ID_LEN * self.pieces
     }
 
-    /// Bytes of the layer's fences.
+    /// Bytes of the run's fences.
     pub fn fences_len(self) -> usize {
         self.fences
     }
@@ -83,7 +83,7 @@ impl Head {
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
+pub(crate) struct RunRef<'a> {
     pub pieces: Ids<'a>,
     /// Offset of each fence in `fences`.
     starts: &'a [[u8; 4]],
@@ -92,32 +92,32 @@ pub(crate) struct Row<'a> {
     pub removals: u32,
 }
 
-impl<'a> Row<'a> {
-    /// The layer with this head, ids and fences.
-    pub(super) fn of(head: Head, ids: &'a [u8], fences: &'a [u8]) -> Self {
+impl<'a> RunRef<'a> {
+    /// The run with this head, ids and fences.
+    pub(super) fn of(head: RunHeader, ids: &'a [u8], fences: &'a [u8]) -> Self {
         let (starts, fences) = fences.split_at(4 * (head.pieces - 1));
         let pieces = Ids::of(ids);
         Self { pieces, starts: starts.as_chunks().0, fences: Fences(fences), removals: head.removals }
     }
 
-    /// Appends the ids of a layer's pieces.
-    pub(super) fn put_ids(layer: Layer<'_>, out: &mut Vec<u8>) {
-        for id in layer.pieces {
+    /// Appends the ids of a run's pieces.
+    pub(super) fn put_ids(run: DeltaRun<'_>, out: &mut Vec<u8>) {
+        for id in run.pieces {
             debug_assert!(id.0 >> (8 * ID_LEN) == 0, "{id} is within what a mapping table can have");
             out.extend_from_slice(&id.0.to_le_bytes()[..ID_LEN]);
         }
     }
 
-    /// Appends the layer's fences, behind their offsets.
-    pub(super) fn put_fences(layer: Layer<'_>, out: &mut Vec<u8>) {
-        let mut rest = layer.fences;
+    /// Appends the run's fences, behind their offsets.
+    pub(super) fn put_fences(run: DeltaRun<'_>, out: &mut Vec<u8>) {
+        let mut rest = run.fences;
         let all = rest.0.len();
-        for _ in 1..layer.pieces.len() {
+        for _ in 1..run.pieces.len() {
             out.extend_from_slice(&((all - rest.0.len()) as u32).to_le_bytes());
             rest.next();
         }
         debug_assert!(rest.0.is_empty(), "a fence for each piece but the first");
-        out.extend_from_slice(layer.fences.0);
+        out.extend_from_slice(run.fences.0);
     }
 
     /// Index of the piece that has the key, if any has it.

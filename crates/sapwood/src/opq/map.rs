@@ -35,8 +35,8 @@ mod tombstones;
 
 pub(crate) use entry::Entry;
 use entry::Key;
-pub(crate) use free_list::Spare;
-use memory::{CHUNK, Memory, Place, Table};
+pub(crate) use free_list::FreeList;
+use memory::{CHUNK, Memory, MemoryRef, Table};
 use parking_lot::Mutex;
 use search::{Goal, Page};
 use std::sync::Arc;
@@ -68,22 +68,22 @@ pub(crate) struct Map {
 struct Writer {
     memory: Memory,
     /// Unreachable nodes, for reuse: leaves and inner nodes. One kind is never reused as the other.
-    idle: [Vec<Place>; 2],
+    idle: [Vec<MemoryRef>; 2],
     /// Number of entries in the tree.
     count: usize,
     /// Number of structural changes, not counting added slots.
     changes: u64,
     /// The last leaf and the last entry: where sorted input goes.
-    last_leaf: Place,
-    last: Place,
+    last_leaf: MemoryRef,
+    last: MemoryRef,
     /// Written but not yet in the tree: at most [`ROUND`], 16 KiB.
-    round: Vec<Fresh>,
+    round: Vec<NewEntry>,
 }
 
 /// An entry that is not yet in a leaf.
 #[derive(Clone, Copy)]
-struct Fresh {
-    entry: Place,
+struct NewEntry {
+    entry: MemoryRef,
 }
 
 /// A map that shares no spare memory.
@@ -96,7 +96,7 @@ impl Default for Map {
 
 impl Map {
     /// An empty map. It takes memory from `spare`, and leaves its own memory there when it is dropped.
-    pub fn new(spare: &Arc<Spare>) -> Self {
+    pub fn new(spare: &Arc<FreeList>) -> Self {
         Self {
             table: Table::default(),
             root: AtomicU64::new(0),
@@ -108,8 +108,8 @@ impl Map {
                 idle: [Vec::new(), Vec::new()],
                 count: 0,
                 changes: 0,
-                last_leaf: Place::NOWHERE,
-                last: Place::NOWHERE,
+                last_leaf: MemoryRef::NOWHERE,
+                last: MemoryRef::NOWHERE,
                 round: Vec::new(),
             }),
         }
@@ -132,17 +132,17 @@ impl Map {
 
     /// The root, and the number of levels above the leaves.
     #[inline]
-    fn root(&self) -> Option<(Place, usize)> {
+    fn root(&self) -> Option<(MemoryRef, usize)> {
         let root = self.root.load(Acquire);
-        (root != 0).then_some((Place(root as u32), (root >> 32) as usize))
+        (root != 0).then_some((MemoryRef(root as u32), (root >> 32) as usize))
     }
 
-    fn set_root(&self, root: Place, height: usize) {
+    fn set_root(&self, root: MemoryRef, height: usize) {
         self.root.store((height as u64) << 32 | u64::from(root.0), Release);
     }
 
     #[inline]
-    fn entry(&self, place: Place) -> Entry<'_> {
+    fn entry(&self, place: MemoryRef) -> Entry<'_> {
         Entry::at(&self.table, place)
     }
 
@@ -200,7 +200,7 @@ impl Map {
             writer.round.clear();
             for (key, value) in entries.by_ref().take(ROUND) {
                 let entry = entry::write(&mut writer.memory, &self.table, &self.memory, key, value);
-                writer.round.push(Fresh { entry });
+                writer.round.push(NewEntry { entry });
             }
             if writer.round.is_empty() {
                 return;

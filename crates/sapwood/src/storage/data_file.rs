@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. As long as the database accepts writes: an id is free only if the current version has no node with that
 //!    id, and no attempt in progress has taken it.
-//! 2. A number is taken once, even by an attempt that is aborted: no position is published twice.
+//! 2. A number is taken once, even by a version builder that is aborted: no position is published twice.
 
 use crate::storage::mapping_table::MappingTable;
 use crate::storage::node::NodeId;
@@ -75,7 +75,7 @@ impl DataFile {
         })
     }
 
-    /// Frees ids that an edit has freed, or that an aborted attempt has taken. The first will be taken again
+    /// Frees ids that an edit has freed, or that an aborted version builder has taken. The first will be taken again
     /// first.
     pub fn give_back_ids(&self, ids: impl DoubleEndedIterator<Item = NodeId>) {
         self.ids.lock().free.extend(ids.rev());
@@ -86,7 +86,7 @@ impl DataFile {
         self.bytes_written.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes written since the file was opened, including those of aborted attempts.
+    /// Bytes written since the file was opened, including those of aborted version builders.
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Relaxed)
     }

@@ -19,7 +19,7 @@
 mod lists;
 
 use bytes::Bytes;
-use lists::{Lists, Place};
+use lists::{FrameSlot, Lists};
 use parking_lot::Mutex;
 use std::ptr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) struct Frames {
 
 /// A frame in use.
 struct Frame {
-    place: Place,
+    place: FrameSlot,
     /// Whether it is half a page.
     half: bool,
     len: usize,

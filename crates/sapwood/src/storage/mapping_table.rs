@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. A table is a value: changing a clone leaves the original as it was (chunks are copied on write), so that
 //!    a snapshot keeps reading through the table of its time.
-//! 2. No address is published twice. (An aborted attempt's are used again; it takes what it wrote out of the cache
+//! 2. No address is published twice. (An aborted version builder's are used again; it takes what it wrote out of the cache
 //!    first.) What a cache holds under a position stays true for ever.
 //! 3. `address(id)` is `None` exactly for ids that are free or were never given out.
 

@@ -18,7 +18,7 @@
 //! 2. Reads in flight hold at most as many bytes of buffers as may be idle, or one set of buffers: a reader
 //!    in the middle of a walk may rest there for as long as it likes. A reader that has some in flight takes
 //!    more than half of this only while nobody else has any. A caller that
-//!    [bounds its reads itself](Leave::Own) is excepted. Reads that were dropped hold their buffers until
+//!    [bounds its reads itself](InFlightLimit::Own) is excepted. Reads that were dropped hold their buffers until
 //!    they are done, and are no longer counted: psync keeps few, and little.
 //! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
 //!    a single request: what does not fit is read by the next one.
@@ -77,10 +77,10 @@ pub(crate) struct Plan {
     runs: Vec<Run>,
 }
 
-impl Begun {
+impl ReadsInFlight {
     /// Bytes of buffers that it holds.
     pub fn bytes(&self) -> usize {
-        self.allowance.bytes
+        self.permit.bytes
     }
 
     /// Whether nothing is in flight any more: some devices always read before they return.
@@ -97,9 +97,9 @@ impl Plan {
 }
 
 /// Reads in flight. See [`NodeReader::begin`].
-pub(crate) struct Begun {
+pub(crate) struct ReadsInFlight {
     reads: InFlight,
-    allowance: Allowance,
+    permit: Permit,
 }
 
 impl NodeReader {
@@ -262,17 +262,22 @@ impl NodeReader {
 
     /// Has the device begin the requests, into spare buffers if there are any. `None` if there is nothing to
     /// read, or too much was begun already.
-    pub fn begin(&self, plan: &Plan, spare: &mut Vec<AlignedBuffer>, leave: Leave) -> Option<Begun> {
+    pub fn begin(
+        &self,
+        plan: &Plan,
+        spare: &mut Vec<AlignedBuffer>,
+        limit: InFlightLimit,
+    ) -> Option<ReadsInFlight> {
         if plan.is_empty() || self.is_closed.load(SeqCst) {
             return None;
         }
         let runs = plan.runs.iter();
-        let shared = match leave {
-            Leave::Shared { mine } => {
+        let shared = match limit {
+            InFlightLimit::Shared { mine } => {
                 let bytes = runs.clone().map(|run| AlignedBuffer::capacity_for(run.len)).sum();
-                Some(Allowance::of(bytes, &self.aloft, self.aloft_max, mine)?)
+                Some(Permit::of(bytes, &self.aloft, self.aloft_max, mine)?)
             }
-            Leave::Own => None,
+            InFlightLimit::Own => None,
         };
         let reads: Vec<_> = runs
             .map(|run| {
@@ -288,16 +293,16 @@ impl NodeReader {
             })
             .collect();
         let held = || reads.iter().map(|read| read.buffer.capacity()).sum();
-        let allowance = shared.unwrap_or_else(|| Allowance::own(held()));
+        let permit = shared.unwrap_or_else(|| Permit::own(held()));
         let reads = self.volume.begin(reads);
         self.count_runs(&plan.runs);
-        Some(Begun { reads, allowance })
+        Some(ReadsInFlight { reads, permit })
     }
 
     /// As [`NodeReader::carry_out`], for requests that were begun. Their buffers become spare.
     pub fn finish(
         &self,
-        begun: Begun,
+        begun: ReadsInFlight,
         plan: &Plan,
         wanted: &[(NodeId, Address)],
         spare: &mut Vec<AlignedBuffer>,
@@ -317,7 +322,7 @@ impl NodeReader {
     /// buffer, if they fill at least half of it.
     pub fn finish_in_place(
         &self,
-        begun: Begun,
+        begun: ReadsInFlight,
         plan: &Plan,
         wanted: &[(NodeId, Address)],
         mut node: impl FnMut(usize, Node),
@@ -444,7 +449,7 @@ impl Keep {
 
 /// Which limit applies to reads in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Leave {
+pub(crate) enum InFlightLimit {
     /// The limit that all walks share. The caller has `mine` bytes in flight already.
     Shared { mine: usize },
     /// None: the caller bounds its reads itself.
@@ -452,12 +457,12 @@ pub(crate) enum Leave {
 }
 
 /// Permission to have so many bytes of buffers in flight.
-struct Allowance {
+struct Permit {
     bytes: usize,
     all: Arc<AtomicUsize>,
 }
 
-impl Allowance {
+impl Permit {
     fn own(bytes: usize) -> Self {
         Self { bytes, all: Arc::new(AtomicUsize::new(bytes)) }
     }
@@ -471,7 +476,7 @@ impl Allowance {
     }
 }
 
-impl Drop for Allowance {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Relaxed);
     }
@@ -533,7 +538,7 @@ mod tests {
     #[test]
     fn who_has_some_in_flight_leaves_half_to_others_unless_he_is_alone() {
         let all = Arc::default();
-        let of = |bytes, mine| Allowance::of(bytes, &all, 100, mine);
+        let of = |bytes, mine| Permit::of(bytes, &all, 100, mine);
         let first = of(40, 0).expect("half and more");
         let second = of(50, 40).expect("he is alone");
         assert!(of(20, 90).is_none(), "more than all");

@@ -25,12 +25,12 @@ pub(crate) fn granules(bytes: u64) -> u32 {
 
 /// A row of granules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Extent {
     pub start: u32,
     pub len: u32,
 }
 
-impl Place {
+impl Extent {
     pub fn end(self) -> u32 {
         self.start + self.len
     }
@@ -49,7 +49,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn insert(&mut self, Place { mut start, mut len }: Place) {
+    fn insert(&mut self, Extent { mut start, mut len }: Extent) {
         if len == 0 {
             return;
         }
@@ -67,7 +67,7 @@ impl Rows {
     }
 
     /// Takes the granules of a place, all of which are here.
-    fn remove(&mut self, Place { start, len }: Place) -> bool {
+    fn remove(&mut self, Extent { start, len }: Extent) -> bool {
         let Some((row, its)) = self.by_start.range(..=start).next_back().map(|(a, b)| (*a, *b)) else {
             return false;
         };
@@ -76,25 +76,25 @@ impl Rows {
         }
         self.by_start.remove(&row);
         self.granules -= its as usize;
-        self.insert(Place { start: row, len: start - row });
-        self.insert(Place { start: start + len, len: row + its - start - len });
+        self.insert(Extent { start: row, len: start - row });
+        self.insert(Extent { start: start + len, len: row + its - start - len });
         true
     }
 
     /// Takes `most` granules at the beginning of the first row that has as many, or all of the first that has `least`.
-    fn take(&mut self, least: u32, most: u32) -> Option<Place> {
+    fn take(&mut self, least: u32, most: u32) -> Option<Extent> {
         let first = |len: u32| self.by_start.iter().find(|(_, its)| **its >= len).map(|(a, b)| (*a, *b));
         let (start, len) = first(most).or_else(|| first(least))?;
-        let place = Place { start, len: len.min(most) };
+        let place = Extent { start, len: len.min(most) };
         self.remove(place);
         Some(place)
     }
 
     /// Takes the end of the last row, at most `most` granules.
-    fn pop_last(&mut self, most: u32) -> Option<Place> {
+    fn pop_last(&mut self, most: u32) -> Option<Extent> {
         let (start, len) = self.by_start.last_key_value().map(|(a, b)| (*a, *b))?;
         let len_taken = len.min(most);
-        let place = Place { start: start + len - len_taken, len: len_taken };
+        let place = Extent { start: start + len - len_taken, len: len_taken };
         self.remove(place);
         Some(place)
     }
@@ -132,7 +132,7 @@ impl SlotState {
         self.peak = self.peak.max(self.used);
     }
 
-    fn take(&mut self, least: u32, most: u32) -> Place {
+    fn take(&mut self, least: u32, most: u32) -> Extent {
         if let Some(place) = self.dirty.take(least, most).or_else(|| self.clean.take(least, most)) {
             return place;
         }
@@ -142,12 +142,12 @@ impl SlotState {
             if let Some((last, len)) = rows.by_start.last_key_value().map(|(a, b)| (*a, *b))
                 && last + len == start
             {
-                rows.remove(Place { start: last, len });
+                rows.remove(Extent { start: last, len });
                 start = last;
             }
         }
-        let place = Place { start, len: most };
-        let rest = Place { start: place.end(), len: self.next.saturating_sub(place.end()) };
+        let place = Extent { start, len: most };
+        let rest = Extent { start: place.end(), len: self.next.saturating_sub(place.end()) };
         self.dirty.insert(rest);
         self.next = self.next.max(place.end());
         place
@@ -157,7 +157,7 @@ impl SlotState {
 impl Slots {
     /// Takes a place of `most` granules, or at least of a quarter of them, or, if much is free, of `least`: the lowest that
     /// has disk space already, or the lowest.
-    pub fn take(&self, least: u32, most: u32) -> Place {
+    pub fn take(&self, least: u32, most: u32) -> Extent {
         let mut state = self.state.lock();
         let (least, most) = (least.clamp(1, most.max(1)), most.max(1));
         // Otherwise there would be too many short segments.
@@ -170,11 +170,11 @@ impl Slots {
 
     /// Marks a place as used, while a database is opened. Granules below it that nobody claims are free.
     /// Returns whether it was free.
-    pub fn claim(&self, place: Place) -> bool {
+    pub fn claim(&self, place: Extent) -> bool {
         let mut state = self.state.lock();
-        let known = Place { len: place.end().min(state.next).saturating_sub(place.start), ..place };
+        let known = Extent { len: place.end().min(state.next).saturating_sub(place.start), ..place };
         if place.start >= state.next {
-            let left = Place { start: state.next, len: place.start - state.next };
+            let left = Extent { start: state.next, len: place.start - state.next };
             state.dirty.insert(left);
         } else if !state.dirty.remove(known) {
             return false;
@@ -184,11 +184,11 @@ impl Slots {
         true
     }
 
-    /// The file reaches as far as so many granules. Those that nobody has claimed are free, and hold what an attempt has left
+    /// The file reaches as far as so many granules. Those that nobody has claimed are free, and hold what a version builder has left
     /// that came to no end.
     pub fn reach(&self, granules: u32) {
         let mut state = self.state.lock();
-        let left = Place { start: state.next, len: granules.saturating_sub(state.next) };
+        let left = Extent { start: state.next, len: granules.saturating_sub(state.next) };
         state.dirty.insert(left);
         state.next = state.next.max(granules);
     }
@@ -198,7 +198,7 @@ impl Slots {
         self.state.lock().next
     }
 
-    fn give_back(&self, place: Place) {
+    fn give_back(&self, place: Extent) {
         let mut state = self.state.lock();
         state.dirty.insert(place);
         state.used -= place.len as usize;
@@ -226,7 +226,7 @@ impl Slots {
     /// Takes free granules whose disk space should go back to the file system: all but `keep` of them, and at
     /// most `most`. They are out of circulation until [`Slots::cleaned`] or [`Slots::still_dirty`] is called
     /// with them.
-    pub fn take_dirty(&self, keep: usize, most: usize) -> Vec<Place> {
+    pub fn take_dirty(&self, keep: usize, most: usize) -> Vec<Extent> {
         let mut state = self.state.lock();
         let mut left = state.dirty.granules.saturating_sub(keep).min(most);
         let mut taken = Vec::new();
@@ -240,13 +240,13 @@ impl Slots {
     }
 
     /// Takes back places that are not to be offered again: their space was given back, or cannot be.
-    pub fn cleaned(&self, places: Vec<Place>) {
+    pub fn cleaned(&self, places: Vec<Extent>) {
         let mut state = self.state.lock();
         places.into_iter().for_each(|place| state.clean.insert(place));
     }
 
     /// Takes back places whose space was not given back.
-    pub fn still_dirty(&self, places: Vec<Place>) {
+    pub fn still_dirty(&self, places: Vec<Extent>) {
         let mut state = self.state.lock();
         places.into_iter().for_each(|place| state.dirty.insert(place));
     }
@@ -273,19 +273,19 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Puts a segment into a place that the caller has taken.
-    pub fn new(number: u64, place: Place, slots: &Arc<Slots>) -> Arc<Self> {
-        let Place { start, len } = place;
+    pub fn new(number: u64, place: Extent, slots: &Arc<Slots>) -> Arc<Self> {
+        let Extent { start, len } = place;
         Arc::new(Self { number, start, len: AtomicU32::new(len), slots: Arc::clone(slots) })
     }
 
     /// A segment that a manifest tells of. Its place is claimed when it is known which segments there are.
     pub fn found(number: u64, start: u32, slots: &Arc<Slots>) -> Arc<Self> {
-        Self::new(number, Place { start, len: 0 }, slots)
+        Self::new(number, Extent { start, len: 0 }, slots)
     }
 
     /// Claims as many granules as have room for `used` bytes. Returns whether they were free.
     pub fn claim(&self, used: u64) -> bool {
-        let place = Place { start: self.start, len: granules(used) };
+        let place = Extent { start: self.start, len: granules(used) };
         let is_number = place.start.checked_add(place.len).is_some();
         let is_free = place.len == 0 || (is_number && self.slots.claim(place));
         if is_free {
@@ -314,7 +314,7 @@ impl Segment {
         let keep = granules(used);
         let before = self.len.fetch_min(keep, Relaxed);
         if keep < before {
-            self.slots.give_back(Place { start: self.start + keep, len: before - keep });
+            self.slots.give_back(Extent { start: self.start + keep, len: before - keep });
         }
     }
 }
@@ -323,7 +323,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let len = *self.len.get_mut();
         if len > 0 {
-            self.slots.give_back(Place { start: self.start, len });
+            self.slots.give_back(Extent { start: self.start, len });
         }
     }
 }
@@ -419,8 +419,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn place(start: u32, len: u32) -> Place {
-        Place { start, len }
+    fn place(start: u32, len: u32) -> Extent {
+        Extent { start, len }
     }
 
     #[test]

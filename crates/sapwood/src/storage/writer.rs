@@ -38,14 +38,14 @@ pub(crate) fn segment_capacity(live: u64, span: u64) -> u64 {
     (live / 1024).clamp(CAPACITY_MIN.min(span), span)
 }
 
-/// Position of the writer that an aborted attempt returns to.
+/// Position of the writer that an aborted version builder returns to.
 #[derive(Clone, Debug)]
-pub(crate) struct Mark {
-    open: Option<Open>,
+pub(crate) struct WriterPosition {
+    open: Option<OpenSegment>,
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenSegment {
     segment: Arc<Segment>,
     /// Offset of the next node.
     used: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Writer {
     buffer: AlignedBuffer,
     buffer_len: usize,
     filled: usize,
-    open: Option<Open>,
+    open: Option<OpenSegment>,
     /// Bytes that may be wasted to begin a node on a page; at most a page.
     waste: u64,
     written: Written,
@@ -94,7 +94,7 @@ impl Writer {
         let alignment = alignment.max(PADDING);
         let buffer_len = buffer.next_multiple_of(alignment);
         // A segment whose end is not aligned for this device stays as it is.
-        let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| Open {
+        let open = open.filter(|(_, used)| used % alignment as u64 == 0).map(|(segment, used)| OpenSegment {
             segment,
             used,
             // Its capacity is decided when the first node comes.
@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Another writer, for an attempt that is made while this one is used for others.
+    /// Another writer, for a version builder that is made while this one is used for others.
     pub fn beside(&self) -> Self {
         let output = self.output.beside();
         let file = Arc::clone(&self.file);
@@ -128,14 +128,14 @@ impl Writer {
         &self.file
     }
 
-    /// Begins an attempt.
-    pub fn mark(&mut self) -> Mark {
+    /// Begins a version builder.
+    pub fn mark(&mut self) -> WriterPosition {
         debug_assert_eq!(self.filled, 0, "the attempt before was finished or aborted");
         if self.buffer.is_empty() {
             self.buffer = AlignedBuffer::new(self.buffer_len);
         }
         self.written = Written::default();
-        Mark { open: self.open.clone() }
+        WriterPosition { open: self.open.clone() }
     }
 
     /// Frees the memory of its buffers until the next attempt. Between attempts only.
@@ -145,7 +145,7 @@ impl Writer {
     }
 
     /// Forgets everything since the mark.
-    pub fn abort(&mut self, mark: Mark) {
+    pub fn abort(&mut self, mark: WriterPosition) {
         // No write may be in flight when its place is written again. An error is known already, or does not
         // matter.
         let _ = self.output.finish();
@@ -163,9 +163,9 @@ impl Writer {
             return Err(Error::corrupt("memory", 0, what, format!("{} bytes at most", self.span), len));
         }
         let capacity = segment_capacity(live, self.span);
-        let is_full = |open: &mut Open| {
+        let is_full = |open: &mut OpenSegment| {
             let capacity = *open.capacity.get_or_insert(capacity);
-            // It may have been ended by an attempt that was aborted.
+            // It may have been ended by a version builder that was aborted.
             let room = open.segment.room();
             open.used + len > room || (open.used > 0 && open.used + len > capacity)
         };
@@ -222,7 +222,7 @@ impl Writer {
         self.end_segment();
         let segment = self.file.begin_segment(least, capacity);
         self.written.begun.push(Arc::clone(&segment));
-        self.open = Some(Open { segment, used: 0, capacity: Some(capacity) });
+        self.open = Some(OpenSegment { segment, used: 0, capacity: Some(capacity) });
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the attempt's writing; its last bytes are on their way. Returns what it wrote.
+    /// Ends the version builder's writing; its last bytes are on their way. Returns what it wrote.
     pub fn seal(&mut self) -> Result<Written> {
         self.pad_and_write()?;
         if !self.goes_on {

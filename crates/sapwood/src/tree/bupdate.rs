@@ -26,17 +26,17 @@
 mod leaf;
 mod rise;
 
-use crate::cache::pager::Gather;
+use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
 use crate::storage::node::{Node, NodeId};
-use crate::tree::change::Incoming;
+use crate::tree::change::LeafChange;
 use crate::tree::fan::{Touched, fence_of};
 use crate::tree::pack::{Child, Packer};
 use crate::tree::view::TreeView;
 use crate::version::Tree;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use leaf::Leaf;
 use mpsearch::{Visit, mpsearch};
@@ -71,15 +71,15 @@ const BCNT: usize = 1024;
 const CHUNK_MAX: usize = 128 << 10;
 
 /// Applies all `changes`, which are for `keyspace` and in key order. The tree's new root goes into the
-/// attempt's edit.
-pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
-    attempt: &mut Attempt<'_>,
+/// version builder's edit.
+pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
+    builder: &mut VersionBuilder<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
     node_len: NodeLen,
 ) -> Result<()> {
-    let base = std::sync::Arc::clone(attempt.base());
-    let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
+    let base = std::sync::Arc::clone(builder.base());
+    let view = TreeView { pager: builder.pager(), version: &base, keyspace };
     let Some(tree) = base.trees.get(&keyspace).cloned() else {
         return Err(Error::corrupt(
             "wal",
@@ -91,7 +91,7 @@ pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
     };
     let mut update = Update {
         view,
-        attempt,
+        builder,
         changes,
         chunk: Vec::new(),
         node_len,
@@ -111,7 +111,7 @@ pub(crate) fn bupdate<C: Incoming, I: Iterator<Item = C>>(
         }
     };
     let (len, bytes) = (update.len, update.bytes);
-    attempt.set_tree(keyspace, Tree { root, height, len, bytes, ..tree });
+    builder.set_tree(keyspace, Tree { root, height, len, bytes, ..tree });
     Ok(())
 }
 
@@ -147,9 +147,9 @@ impl Place {
     }
 }
 
-struct Update<'a, 'b, C: Incoming, I: Iterator<Item = C>> {
+struct Update<'a, 'b, C: LeafChange, I: Iterator<Item = C>> {
     view: TreeView<'b>,
-    attempt: &'b mut Attempt<'a>,
+    builder: &'b mut VersionBuilder<'a>,
     changes: &'b mut Peekable<I>,
     /// The changes that go down the tree now.
     chunk: Vec<C>,
@@ -162,7 +162,7 @@ struct Update<'a, 'b, C: Incoming, I: Iterator<Item = C>> {
     top: Option<(u8, Vec<Child>)>,
 }
 
-impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
+impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     /// The next change if it is below `fence`.
     fn next_change(&mut self, fence: Option<&Bytes>) -> Option<C> {
         self.changes.next_if(|change| fence.is_none_or(|fence| change.key() < &fence[..]))
@@ -174,10 +174,10 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         for change in self.changes.by_ref() {
             if let Some(value) = change.value() {
                 self.len += 1;
-                packer.push(self.attempt, change.key(), value)?;
+                packer.push(self.builder, change.key(), value)?;
             }
         }
-        let packed = packer.finish(self.attempt, true)?;
+        let packed = packer.finish(self.builder, true)?;
         self.bytes += packed.bytes;
         Ok(packed.nodes)
     }
@@ -248,7 +248,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 self.len = less(self.len, u64::from(exists), "number of records of a tree")?;
                 if let Some(value) = change.value() {
                     self.len += 1;
-                    packer.push(self.attempt, key, value)?;
+                    packer.push(self.builder, key, value)?;
                 }
             }
             self.pass(&mut packer, (id, leaf), old..leaf.count(), None)?;
@@ -265,7 +265,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 !is_taken && next_key.as_ref().is_none_or(|next| fence.is_some_and(|fence| *next >= *fence))
             })?;
         }
-        let packed = packer.finish(self.attempt, appended)?;
+        let packed = packer.finish(self.builder, appended)?;
         self.bytes = less(self.bytes, replaced, "bytes of a tree's leaves")? + packed.bytes;
         self.splice(first.place.parent.as_ref(), 0, children, packed.nodes);
         Ok(())
@@ -284,10 +284,10 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             return Ok(());
         }
         if packer.may_stay(leaf.count(), leaf.key(0), leaf.len(), next) {
-            return packer.leave(self.attempt, id, leaf.key(0), leaf.len());
+            return packer.leave(self.builder, id, leaf.key(0), leaf.len());
         }
         packer.give_up(id);
-        packer.extend(self.attempt, &leaf.node(id, self.view)?, records)
+        packer.extend(self.builder, &leaf.node(id, self.view)?, records)
     }
 
     /// Takes a neighbour below the same parent into the run: the right one if `right_is_free`, given its
@@ -310,14 +310,14 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             if right_is_free(fence.as_ref()) {
                 let id = parent.node.child(right);
                 let node = self.view.node_to_replace(id, level)?;
-                packer.join_right(self.attempt, id, &entries(&node, parent.node.key(right)))?;
+                packer.join_right(self.builder, id, &entries(&node, parent.node.key(right)))?;
                 children.end += 1;
                 return Ok(node.bytes().len() as u64);
             }
         }
         let Some(left) = children.start.checked_sub(1) else { return Ok(0) };
         let touched = is_long(left)
-            || self.attempt.has_log(parent.node.child(left))
+            || self.builder.has_log(parent.node.child(left))
             || self.spliced.last().is_some_and(|last| last.has_replaced(parent.place.id, left));
         if touched {
             return Ok(0);
@@ -357,7 +357,7 @@ fn are_neighbours(a: &Place, b: &Place) -> bool {
     }
 }
 
-impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I> {
+impl<C: LeafChange, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I> {
     type Place = Place;
     type Node = Leaf;
     type Error = Error;
@@ -366,12 +366,11 @@ impl<C: Incoming, I: Iterator<Item = C>> mpsearch::Tree for Update<'_, '_, C, I>
         if height == 0
             && let Some(first) = group.first().and_then(|first| self.chunk.get(first.keys.start))
         {
-            self.view.pager.stage.reach((self.view.keyspace, Bytes::copy_from_slice(first.key())));
+            self.view.pager.prefetch.reach((self.view.keyspace, Bytes::copy_from_slice(first.key())));
         }
-        let gather = if height == 0 { Gather::Staged } else { Gather::Inner };
+        let mode = if height == 0 { ReadMode::Prefetched } else { ReadMode::Inner };
         let to_read = group.iter().filter(|visit| !visit.place.is_lone());
-        let mut read =
-            self.view.nodes(to_read.map(|visit| visit.place.id), height as u8, gather)?.into_iter();
+        let mut read = self.view.nodes(to_read.map(|visit| visit.place.id), height as u8, mode)?.into_iter();
         let each = group.iter().map(|Visit { place, .. }| match place.is_lone() {
             true => Some(Leaf::Lone { key: place.separator(), len: self.view.len_of(place.id) as usize }),
             false => read.next().map(Leaf::Read),

@@ -6,10 +6,10 @@
 use crate::cache::pager::{Keep, Pager};
 use crate::error::Result;
 use crate::log_area::LogArea;
-use crate::log_area::read_cost::Next;
+use crate::log_area::read_cost::Charge;
 use crate::operation::KeyspaceId;
 use crate::storage::node::NodeId;
-use crate::tree::cleansing_cursor::Due;
+use crate::tree::cleansing_cursor::CleansingTask;
 use crate::tree::view::{Block, TreeView};
 use crate::version::Version;
 use bytes::Bytes;
@@ -22,11 +22,11 @@ pub(crate) struct Logged {
     pub area: Arc<LogArea>,
 }
 
-/// A log area for which range searches have paid the price of its cleansing, or of merging its layers.
+/// A log area for which range searches have paid the price of its cleansing, or of merging its runs.
 #[derive(Debug)]
 pub(crate) struct Paid {
     pub area: Arc<LogArea>,
-    /// Price of the cleansing or merging: see [`Next`].
+    /// Price of the cleansing or merging: see [`Charge`].
     pub price: u64,
 }
 
@@ -61,26 +61,26 @@ pub(crate) fn paid(
     write: u64,
     hold: u64,
 ) -> Result<BTreeMap<KeyspaceId, PaidBlocks>> {
-    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Next)> = BTreeMap::new();
-    let (mut written, mut held) = (0, 0);
+    let mut sorted: BTreeMap<(KeyspaceId, Bytes), (NodeId, Arc<LogArea>, Charge)> = BTreeMap::new();
+    let (mut written, mut buffered) = (0, 0);
     while written < write
-        && held < hold
+        && buffered < hold
         && let Some(id) = listed.next()
     {
         let Some((area, address)) = version.logs.get(id).zip(version.table.address(id)) else { continue };
         let block = pager.fetch_one(&version.segments, id, address, Keep::Long)?;
         let view = TreeView { pager, version, keyspace: block.name().keyspace };
         let (leaves, pieces) = (view.leaf_bytes(&block), area.bytes());
-        let next = Next::of(leaves, pieces, area.layer_count());
+        let next = Charge::of(leaves, pieces, area.run_count());
         // Sorted by a separator inside the block, since the first one is empty. A block of one leaf has no
-        // other separator, and is left to the sweep.
+        // other separator, and is left to the cleansing cursor.
         let last = block.count().saturating_sub(1);
-        if last > 0 && area.rent().has_reached(next.price()) {
+        if last > 0 && area.read_cost().has_reached(next.price()) {
             written += match next {
-                Next::Merging(_) => pieces,
-                Next::Cleansing(_) => leaves + pieces,
+                Charge::Merging(_) => pieces,
+                Charge::Cleansing(_) => leaves + pieces,
             };
-            held += pieces;
+            buffered += pieces;
             sorted.insert((view.keyspace, block.key_bytes(last)), (id, Arc::clone(area), next));
         }
     }
@@ -88,8 +88,8 @@ pub(crate) fn paid(
     for ((keyspace, _), (id, area, next)) in sorted {
         let PaidBlocks { cleansed, merged } = blocks.entry(keyspace).or_default();
         let turn = match next {
-            Next::Merging(_) => merged,
-            Next::Cleansing(_) => cleansed,
+            Charge::Merging(_) => merged,
+            Charge::Cleansing(_) => cleansed,
         };
         turn.push(id, Paid { area, price: next.price() });
     }
@@ -104,14 +104,14 @@ pub(crate) fn grown(
     mut from: Bytes,
     percent: u64,
     most: usize,
-) -> Result<(Vec<Due>, Option<Bytes>)> {
+) -> Result<(Vec<CleansingTask>, Option<Bytes>)> {
     let mut due = Vec::new();
     for _ in 0..most {
         let Some(Block { id, fence }) = view.block_at(&from)? else { return Ok((due, None)) };
         if let Some(area) = view.log(id) {
             let leaves = view.leaf_bytes(&view.node(id, 1)?);
             if area.fresh() * 100 >= leaves * percent {
-                due.push(Due::new(view.keyspace, from.clone(), leaves, false));
+                due.push(CleansingTask::new(view.keyspace, from.clone(), leaves, false));
             }
         }
         match fence {

@@ -8,14 +8,14 @@ use crate::operation::OperationRef;
 use bytes::Bytes;
 
 /// See the module.
-pub(crate) trait Incoming {
+pub(crate) trait LeafChange {
     fn key(&self) -> &[u8];
 
     /// The new value; `None` for a removal.
     fn value(&self) -> Option<&[u8]>;
 }
 
-impl Incoming for OperationRef<'_> {
+impl LeafChange for OperationRef<'_> {
     fn key(&self) -> &[u8] {
         self.key
     }
@@ -26,7 +26,7 @@ impl Incoming for OperationRef<'_> {
 }
 
 /// A record: key and value.
-impl Incoming for (Bytes, Bytes) {
+impl LeafChange for (Bytes, Bytes) {
     fn key(&self) -> &[u8] {
         &self.0
     }
@@ -42,7 +42,7 @@ pub(crate) enum Either<A, B> {
     Other(B),
 }
 
-impl<A: Incoming, B: Incoming> Incoming for Either<A, B> {
+impl<A: LeafChange, B: LeafChange> LeafChange for Either<A, B> {
     fn key(&self) -> &[u8] {
         match self {
             Self::One(change) => change.key(),

@@ -14,7 +14,7 @@
 //! long change begins a new buffer while another has room.
 
 use crate::operation::OperationRef;
-use crate::tree::change::{Either, Incoming};
+use crate::tree::change::{Either, LeafChange};
 use psync::{AlignedBuffer, BufferPool};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -25,16 +25,16 @@ const HEAD: usize = 8;
 const REMOVAL: u32 = u32::MAX;
 
 /// See the module.
-pub(crate) struct Held<'q> {
+pub(crate) struct LeafChangeBuffer<'q> {
     pool: BufferPool,
     /// The order of the changes.
-    parts: VecDeque<Part<'q>>,
+    parts: VecDeque<BufferedPart<'q>>,
     /// Full buffers of copied changes.
     full: VecDeque<Filled>,
     last: Filled,
 }
 
-enum Part<'q> {
+enum BufferedPart<'q> {
     /// The next so many copied changes.
     Copied(usize),
     Lent(Vec<OperationRef<'q>>),
@@ -56,7 +56,7 @@ impl Filled {
     }
 }
 
-impl<'q> Held<'q> {
+impl<'q> LeafChangeBuffer<'q> {
     /// Takes its buffers from `pool`.
     pub fn new(pool: BufferPool) -> Self {
         Self { pool, parts: VecDeque::new(), full: VecDeque::new(), last: Filled::default() }
@@ -65,8 +65,8 @@ impl<'q> Held<'q> {
     /// Bytes of copied changes, and of the lists of lent ones.
     pub fn bytes(&self) -> u64 {
         let lent = self.parts.iter().map(|part| match part {
-            Part::Copied(_) => 0,
-            Part::Lent(changes) => changes.capacity() * size_of::<OperationRef<'_>>(),
+            BufferedPart::Copied(_) => 0,
+            BufferedPart::Lent(changes) => changes.capacity() * size_of::<OperationRef<'_>>(),
         });
         let copied = self.full.iter().chain([&self.last]).map(|buffer| buffer.filled);
         (lent.sum::<usize>() + copied.sum::<usize>()) as u64
@@ -74,7 +74,7 @@ impl<'q> Held<'q> {
 
     /// Adds changes that stay where they are. Their keys lie above all keys added before.
     pub fn lend(&mut self, changes: Vec<OperationRef<'q>>) {
-        self.parts.push_back(Part::Lent(changes));
+        self.parts.push_back(BufferedPart::Lent(changes));
     }
 
     /// Adds a copy of a change whose key lies above all keys added before.
@@ -93,14 +93,14 @@ impl<'q> Held<'q> {
             *filled += part.len();
         }
         match self.parts.back_mut() {
-            Some(Part::Copied(count)) => *count += 1,
-            _ => self.parts.push_back(Part::Copied(1)),
+            Some(BufferedPart::Copied(count)) => *count += 1,
+            _ => self.parts.push_back(BufferedPart::Copied(1)),
         }
     }
 }
 
-impl<'q> IntoIterator for Held<'q> {
-    type Item = Either<HeldChange, OperationRef<'q>>;
+impl<'q> IntoIterator for LeafChangeBuffer<'q> {
+    type Item = Either<BufferedChange, OperationRef<'q>>;
     type IntoIter = Taken<'q>;
 
     fn into_iter(self) -> Taken<'q> {
@@ -118,7 +118,7 @@ impl<'q> IntoIterator for Held<'q> {
 }
 
 /// A change that was held back.
-pub(crate) struct HeldChange {
+pub(crate) struct BufferedChange {
     buffer: Rc<Filled>,
     /// Offsets of the key, of the value, and of the value's end; `None` for a removal.
     key: usize,
@@ -126,7 +126,7 @@ pub(crate) struct HeldChange {
     end: Option<usize>,
 }
 
-impl Incoming for HeldChange {
+impl LeafChange for BufferedChange {
     fn key(&self) -> &[u8] {
         &self.buffer.bytes()[self.key..self.value]
     }
@@ -138,7 +138,7 @@ impl Incoming for HeldChange {
 
 /// Iterator over the changes, in key order.
 pub(crate) struct Taken<'q> {
-    parts: VecDeque<Part<'q>>,
+    parts: VecDeque<BufferedPart<'q>>,
     buffers: VecDeque<Filled>,
     /// Buffer and offset of the next copied change, and how many copied changes come before the next lent
     /// ones.
@@ -150,7 +150,7 @@ pub(crate) struct Taken<'q> {
 
 impl Taken<'_> {
     /// The next copied change; the caller knows that there is one.
-    fn next_copied(&mut self) -> Option<HeldChange> {
+    fn next_copied(&mut self) -> Option<BufferedChange> {
         while self.at == self.now.filled {
             (self.now, self.at) = (Rc::default(), 0);
             self.now = Rc::new(self.buffers.pop_front()?);
@@ -162,12 +162,12 @@ impl Taken<'_> {
         let value = key + klen as usize;
         let end = (vlen != REMOVAL).then(|| value + vlen as usize);
         self.at = end.unwrap_or(value);
-        Some(HeldChange { buffer: Rc::clone(&self.now), key, value, end })
+        Some(BufferedChange { buffer: Rc::clone(&self.now), key, value, end })
     }
 }
 
 impl<'q> Iterator for Taken<'q> {
-    type Item = Either<HeldChange, OperationRef<'q>>;
+    type Item = Either<BufferedChange, OperationRef<'q>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -179,8 +179,8 @@ impl<'q> Iterator for Taken<'q> {
                 return self.next_copied().map(Either::One);
             }
             match self.parts.pop_front()? {
-                Part::Copied(count) => self.copied = count,
-                Part::Lent(changes) => self.lent = changes.into_iter(),
+                BufferedPart::Copied(count) => self.copied = count,
+                BufferedPart::Lent(changes) => self.lent = changes.into_iter(),
             }
         }
     }
@@ -197,20 +197,20 @@ mod tests {
             changes in prop::collection::vec((1usize..300, prop::option::of(0usize..50_000), any::<bool>()), 0..40),
         ) {
             let pool = BufferPool::new(64 << 20);
-            let mut held = Held::new(pool.clone());
+            let mut buffered = LeafChangeBuffer::new(pool.clone());
             let of = |(index, (klen, vlen, _)): (usize, &(usize, Option<usize>, bool))| {
                 (vec![index as u8; *klen], vlen.map(|len| vec![!(index as u8); len]))
             };
             let all: Vec<_> = changes.iter().enumerate().map(of).collect();
             for ((key, value), (_, _, is_lent)) in all.iter().zip(&changes) {
                 match is_lent {
-                    true => held.lend(vec![OperationRef { key, value: value.as_deref(), ..OperationRef::default() }]),
-                    false => held.push(key, value.as_deref()),
+                    true => buffered.lend(vec![OperationRef { key, value: value.as_deref(), ..OperationRef::default() }]),
+                    false => buffered.push(key, value.as_deref()),
                 }
             }
-            let mut taken = held.into_iter();
+            let mut taken = buffered.into_iter();
             for (key, value) in &all {
-                let next = taken.next().expect("as many as were held");
+                let next = taken.next().expect("as many as were buffered");
                 prop_assert_eq!((next.key(), next.value()), (&key[..], value.as_deref()));
             }
             prop_assert!(taken.next().is_none());
@@ -225,9 +225,9 @@ mod tests {
         #[test]
         fn a_buffer_comes_back_before_the_next_is_taken(count in 1usize..2000) {
             let pool = BufferPool::new(64 << 20);
-            let mut held = Held::new(pool.clone());
-            (0..count).for_each(|_| held.push(b"key", Some(&[7; 1000])));
-            let mut taken = held.into_iter();
+            let mut buffered = LeafChangeBuffer::new(pool.clone());
+            (0..count).for_each(|_| buffered.push(b"key", Some(&[7; 1000])));
+            let mut taken = buffered.into_iter();
             let buffers = count.div_ceil(LEN / 1011);
             for number in 0..count {
                 prop_assert!(taken.next().is_some());

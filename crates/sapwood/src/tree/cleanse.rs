@@ -13,22 +13,22 @@
 //! block together, and memory does not depend on the number of blocks.
 //!
 //! Invariants:
-//! 1. Blocks come in key order, and everything in their log areas goes to the leaves in the attempt that
-//!    empties the areas, or the attempt fails.
-//! 2. A failed read ends the stream early, and is returned before anybody can publish the attempt.
+//! 1. Blocks come in key order, and everything in their log areas goes to the leaves in the version builder that
+//!    empties the areas, or the version builder fails.
+//! 2. A failed read ends the stream early, and is returned before anybody can publish the version builder.
 
-use crate::cache::pager::Gather;
+use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
 use crate::operation::OperationRef;
 use crate::storage::node::{Node, NodeId, PIECE};
 use crate::tree::bupdate::{NodeLen, bupdate};
 use crate::tree::candidates::Logged;
-use crate::tree::change::Incoming;
-use crate::tree::change_buffer::Held;
+use crate::tree::change::LeafChange;
+use crate::tree::change_buffer::LeafChangeBuffer;
 use crate::tree::merge::Merged;
 use crate::tree::view::TreeView;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,9 +52,9 @@ pub(crate) struct Cleansing<'q> {
 /// leaves.
 pub(crate) fn cleanse<'q>(
     view: TreeView<'_>,
-    attempt: &mut Attempt<'_>,
+    builder: &mut VersionBuilder<'_>,
     blocks: Vec<Cleansing<'q>>,
-    out: &mut Held<'q>,
+    out: &mut LeafChangeBuffer<'q>,
 ) -> Result<()> {
     let mut areas = Areas::of(view, blocks.iter().filter_map(|block| block.area.clone()));
     for Cleansing { block, area, changes } in blocks {
@@ -63,7 +63,7 @@ pub(crate) fn cleanse<'q>(
             continue;
         }
         let mut logged = areas.next()?.unwrap_or_default().peekable();
-        attempt.empty_log(block);
+        builder.empty_log(block);
         for change in changes {
             while let Some(before) = logged.next_if(|before| before.key() < change.key) {
                 out.push(before.key(), before.value());
@@ -80,11 +80,11 @@ pub(crate) fn cleanse<'q>(
 /// areas.
 pub(crate) fn to_leaves(
     view: TreeView<'_>,
-    attempt: &mut Attempt<'_>,
+    builder: &mut VersionBuilder<'_>,
     blocks: Vec<Logged>,
     node_len: NodeLen,
 ) -> Result<()> {
-    blocks.iter().for_each(|logged| attempt.empty_log(logged.block));
+    blocks.iter().for_each(|logged| builder.empty_log(logged.block));
     let mut areas = Areas::of(view, blocks.into_iter().map(|logged| logged.area));
     let mut changes = Merged::default();
     let failed: RefCell<Option<Error>> = RefCell::default();
@@ -103,7 +103,7 @@ pub(crate) fn to_leaves(
         }
     });
     // The read error takes precedence: what was written without the missing changes is worthless.
-    let written = bupdate(attempt, view.keyspace, &mut stream.peekable(), node_len);
+    let written = bupdate(builder, view.keyspace, &mut stream.peekable(), node_len);
     failed.into_inner().map_or(written, Err)
 }
 
@@ -140,7 +140,7 @@ impl<'a> Areas<'a> {
         }
         let areas: Vec<_> = self.rest.drain(..count).collect();
         let ids = areas.iter().flat_map(|area| area.pieces());
-        let mut nodes = self.view.nodes(ids, PIECE, Gather::Staged)?.into_iter();
+        let mut nodes = self.view.nodes(ids, PIECE, ReadMode::Prefetched)?.into_iter();
         self.read.extend(areas.iter().map(|area| nodes.by_ref().take(area.piece_count()).collect()));
         Ok(())
     }

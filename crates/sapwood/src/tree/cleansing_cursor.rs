@@ -1,9 +1,9 @@
-//! The sweep decides when a block's log area is due for cleansing. It is a cursor that walks all blocks in
+//! The cleansing cursor decides when a block's log area is due for cleansing. It is a cursor that walks all blocks in
 //! key order, a stretch further with each flush. The flush cleanses the blocks that are due after it has
 //! published its queue.
 //!
 //! Each flush advances the cursor by as many leaf bytes as keep the log areas at their target cost: flushed
-//! bytes / the share that the advisor sets. So a block is cleansed about when its log reaches that share,
+//! bytes / the share that the tuning of log areas sets. So a block is cleansed about when its log reaches that share,
 //! neighbours are cleansed one after the other, and the space that they leave behind dies in the order in
 //! which it was written. When the share falls, or new records weigh more, the cursor moves faster; a block
 //! that is over the new limit still waits for the cursor for one round, since otherwise all such blocks would
@@ -15,13 +15,13 @@
 //! 1. The cursor is never beyond the block that the flush works on, so each block is considered once a round.
 //!    Exceptions are the blocks that an append ahead of the flush passes by: most of them are due already or
 //!    go to their leaves at once, and the last block of a tree is cleansed when its log has become long.
-//! 2. Due blocks are in key order, each once.
+//! 2. CleansingTask blocks are in key order, each once.
 
-use crate::cache::prefetch_buffer::Mark;
+use crate::cache::prefetch_buffer::KeyPosition;
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
-/// Thresholds of a block's log in percent of the share that the sweep aims at. The cursor passes by a block
+/// Thresholds of a block's log in percent of the share that the cleansing cursor aims at. The cursor passes by a block
 /// below this one.
 const LEAST: u64 = 36;
 /// From here a block is due without waiting for the cursor.
@@ -35,7 +35,7 @@ const FRESH_IF_DENSE: u64 = 40;
 /// Least weight of a new record, in percent.
 pub(crate) const LIGHTEST: u64 = 12;
 
-/// If at least `ALL_NEW` percent of a log area's bytes are new records, they weigh what the advisor says. At
+/// If at least `ALL_NEW` percent of a log area's bytes are new records, they weigh what the tuning of log areas says. At
 /// `NOT_ALL_NEW` percent or less they weigh at least [`FRESH_IF_DENSE`]; between the two the weight is
 /// interpolated. The fraction of new records is only known per keyspace. If records are overwritten in one
 /// part of a keyspace and inserted in another, the areas of both parts get the same fraction, and only this
@@ -43,7 +43,7 @@ pub(crate) const LIGHTEST: u64 = 12;
 const ALL_NEW: u64 = 95;
 const NOT_ALL_NEW: u64 = 75;
 
-/// Target length of log areas, as the advisor sets it.
+/// Target length of log areas, as the tuning of log areas sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
     /// Weighted log bytes, in percent of the leaves' bytes.
@@ -74,7 +74,7 @@ impl LogBytes {
 }
 
 /// The position behind a block that ends below `fence`: the fence, or the start of the next keyspace.
-pub(crate) fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> Mark {
+pub(crate) fn beyond(keyspace: KeyspaceId, fence: Option<Bytes>) -> KeyPosition {
     match fence {
         Some(fence) => (keyspace, fence),
         None => (KeyspaceId(keyspace.0 + 1), Bytes::new()),
@@ -91,42 +91,42 @@ pub(crate) enum Urgency {
 
 /// A block that is to be cleansed.
 #[derive(Clone, Debug)]
-pub(crate) struct Due {
+pub(crate) struct CleansingTask {
     pub keyspace: KeyspaceId,
     /// The smallest key that may be in it.
     pub low: Bytes,
     /// Bytes of its leaves.
     pub leaves: u64,
-    /// Cleanse it whatever its log weighs: range searches have paid for it, or it has many layers.
+    /// Cleanse it whatever its log weighs: range searches have paid for it, or it has many runs.
     pub is_wanted: bool,
 }
 
-/// The state of a sweep within a flush, for [`Sweep::back_to`].
+/// The state of a cleansing cursor within a flush, for [`CleansingCursor::back_to`].
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    at: Mark,
+pub(crate) struct CursorPosition {
+    at: KeyPosition,
     quota: u64,
     due: usize,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Sweep {
+pub(crate) struct CleansingCursor {
     cursor: Cursor,
     /// Quota at the beginning of the flush.
     begun_with: u64,
     /// Thousandths of their quota that the last two flushes used. Two, because a flush uses little of it when
     /// the cursor reaches its end.
     used: [u64; 2],
-    due: Vec<Due>,
-    /// Due blocks that the last flush has not cleansed.
-    left: Vec<Due>,
+    due: Vec<CleansingTask>,
+    /// CleansingTask blocks that the last flush has not cleansed.
+    left: Vec<CleansingTask>,
 }
 
-/// Position and limits of the sweep.
+/// Position and limits of the cleansing cursor.
 #[derive(Debug)]
 struct Cursor {
-    at: Mark,
+    at: KeyPosition,
     /// Bytes of leaves that the cursor may still pass on to cleansing in this flush.
     quota: u64,
     /// Target share: log bytes per leaf byte, in percent.
@@ -143,7 +143,14 @@ struct Cursor {
 /// and so longer log areas.
 impl Default for Cursor {
     fn default() -> Self {
-        Self { at: Mark::default(), quota: 0, share: 0, fresh: 100, highest: [0; 2], lightest: [LIGHTEST; 2] }
+        Self {
+            at: KeyPosition::default(),
+            quota: 0,
+            share: 0,
+            fresh: 100,
+            highest: [0; 2],
+            lightest: [LIGHTEST; 2],
+        }
     }
 }
 
@@ -177,8 +184,8 @@ impl Cursor {
     }
 }
 
-/// Due blocks in key order, each once.
-fn each_once(mut due: Vec<Due>) -> Vec<Due> {
+/// CleansingTask blocks in key order, each once.
+fn each_once(mut due: Vec<CleansingTask>) -> Vec<CleansingTask> {
     due.sort_by(|a, b| a.place().cmp(&b.place()));
     due.dedup_by(|again, first| {
         let is_same = again.place() == first.place();
@@ -188,7 +195,7 @@ fn each_once(mut due: Vec<Due>) -> Vec<Due> {
     due
 }
 
-impl Sweep {
+impl CleansingCursor {
     /// Begins a flush of `changes` with these target lengths.
     pub fn begin(&mut self, changes: LogBytes, lengths: Lengths) {
         let cursor = &mut self.cursor;
@@ -218,7 +225,7 @@ impl Sweep {
     /// Called by the flush for each block that it has changes for, in key order; `log` is the block's log
     /// with them. Says how urgently to cleanse the block. If that is to happen after the flush, notes it as
     /// due.
-    pub fn at_block(&mut self, due: Due, fence: Option<Bytes>, log: LogBytes) -> Urgency {
+    pub fn at_block(&mut self, due: CleansingTask, fence: Option<Bytes>, log: LogBytes) -> Urgency {
         let is_next = self.is_next(due.keyspace, &due.low);
         let urgency = self.cursor.urgency(log, due.leaves, is_next);
         if is_next {
@@ -230,20 +237,20 @@ impl Sweep {
         urgency
     }
 
-    /// Saves the state before an attempt that may be discarded.
-    pub fn place(&self) -> Place {
-        Place { at: self.cursor.at.clone(), quota: self.cursor.quota, due: self.due.len() }
+    /// Saves the state before a version builder that may be discarded.
+    pub fn place(&self) -> CursorPosition {
+        CursorPosition { at: self.cursor.at.clone(), quota: self.cursor.quota, due: self.due.len() }
     }
 
-    /// Restores the state after an attempt was discarded; the flush will visit the same blocks again.
-    pub fn back_to(&mut self, place: Place) {
+    /// Restores the state after a version builder was discarded; the flush will visit the same blocks again.
+    pub fn back_to(&mut self, place: CursorPosition) {
         (self.cursor.at, self.cursor.quota) = (place.at, place.quota);
         self.due.truncate(place.due);
     }
 
     /// Ends the pass of a flush over its blocks and returns those to be cleansed now. If the cursor has quota
     /// left it has reached its end, and begins a new round.
-    pub fn take_due(&mut self) -> Vec<Due> {
+    pub fn take_due(&mut self) -> Vec<CleansingTask> {
         let used = (self.begun_with - self.cursor.quota) * 1000;
         self.used = [self.used[1], used.checked_div(self.begun_with).unwrap_or(0)];
         if self.cursor.quota > 0 {
@@ -257,7 +264,7 @@ impl Sweep {
     }
 
     /// These blocks were not cleansed; they are due with those of the next flush.
-    pub fn leave(&mut self, left: &[Due]) {
+    pub fn leave(&mut self, left: &[CleansingTask]) {
         self.left.extend_from_slice(left);
     }
 
@@ -274,7 +281,7 @@ impl Sweep {
     }
 }
 
-impl Due {
+impl CleansingTask {
     pub fn new(keyspace: KeyspaceId, low: Bytes, leaves: u64, is_wanted: bool) -> Self {
         Self { keyspace, low, leaves, is_wanted }
     }
@@ -290,17 +297,17 @@ mod tests {
 
     #[test]
     fn blocks_are_due_by_what_their_log_weighs() {
-        let mut sweep = Sweep::default();
+        let mut cursor = CleansingCursor::default();
         let log = |bytes, fresh| LogBytes { bytes, fresh, removed: 0 };
-        sweep.begin(log(1000, 0), Lengths { share: 25, fresh: 40 });
-        sweep.cursor.lightest = [40; 2];
-        let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        cursor.begin(log(1000, 0), Lengths { share: 25, fresh: 40 });
+        cursor.cursor.lightest = [40; 2];
+        let due = || CleansingTask::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
         let fence = || Some(Bytes::from_static(b"b"));
         // Behind the cursor a block waits until it has more than 45 percent.
-        sweep.cursor.quota = 0;
-        assert_eq!(sweep.at_block(due(), fence(), log(460, 0)), Urgency::Due);
-        assert_eq!(sweep.at_block(due(), fence(), log(460, 460)), Urgency::NotDue);
-        assert_eq!(sweep.at_block(due(), fence(), log(1130, 1130)), Urgency::Due);
+        cursor.cursor.quota = 0;
+        assert_eq!(cursor.at_block(due(), fence(), log(460, 0)), Urgency::Due);
+        assert_eq!(cursor.at_block(due(), fence(), log(460, 460)), Urgency::NotDue);
+        assert_eq!(cursor.at_block(due(), fence(), log(1130, 1130)), Urgency::Due);
         assert_eq!(log(100, 200).weight(40), 40, "no more is new than there is");
         let weights = [100, 95, 85, 75, 50].map(|new| log(100, new).weight(20));
         assert_eq!(weights, [20, 24, 15 + 85 * 30 / 100, 55, 70], "that much is hidden among what is new");
@@ -309,18 +316,18 @@ mod tests {
     /// Otherwise everything that has grown long meanwhile would be due with one flush.
     #[test]
     fn what_new_records_have_made_long_waits_for_the_cursor_when_they_weigh_more() {
-        let mut sweep = Sweep::default();
+        let mut cursor = CleansingCursor::default();
         let all_new = |bytes| LogBytes { bytes, fresh: bytes, removed: 0 };
-        let due = || Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        let due = || CleansingTask::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
         let fence = || Some(Bytes::from_static(b"b"));
         let mut at_block = |fresh, has_quota: bool, ends: bool| {
-            sweep.begin(all_new(1000), Lengths { share: 25, fresh });
+            cursor.begin(all_new(1000), Lengths { share: 25, fresh });
             if !has_quota {
-                sweep.cursor.quota = 0;
+                cursor.cursor.quota = 0;
             }
-            let urgency = sweep.at_block(due(), fence(), all_new(2000));
+            let urgency = cursor.at_block(due(), fence(), all_new(2000));
             if ends {
-                sweep.take_due();
+                cursor.take_due();
             }
             urgency
         };
@@ -334,37 +341,37 @@ mod tests {
 
     #[test]
     fn what_a_flush_that_ended_early_has_found_is_due_with_the_next() {
-        let mut sweep = Sweep::default();
+        let mut cursor = CleansingCursor::default();
         let log = |bytes| LogBytes { bytes, fresh: 0, removed: 0 };
-        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
-        let due = Due::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
-        assert_eq!(sweep.at_block(due.clone(), Some(Bytes::from_static(b"b")), log(460)), Urgency::Due);
-        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
-        assert_eq!(sweep.at_block(due.clone(), None, log(600)), Urgency::Due, "tried again and again");
-        sweep.begin(log(1000), Lengths { share: 25, fresh: 40 });
-        assert_eq!(sweep.left.len(), 1);
-        assert_eq!(sweep.take_due().iter().map(|due| &due.low[..]).collect::<Vec<_>>(), [b"a"]);
+        cursor.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        let due = CleansingTask::new(KeyspaceId(1), Bytes::from_static(b"a"), 1000, false);
+        assert_eq!(cursor.at_block(due.clone(), Some(Bytes::from_static(b"b")), log(460)), Urgency::Due);
+        cursor.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        assert_eq!(cursor.at_block(due.clone(), None, log(600)), Urgency::Due, "tried again and again");
+        cursor.begin(log(1000), Lengths { share: 25, fresh: 40 });
+        assert_eq!(cursor.left.len(), 1);
+        assert_eq!(cursor.take_due().iter().map(|due| &due.low[..]).collect::<Vec<_>>(), [b"a"]);
     }
 
     #[test]
     fn what_a_flush_leaves_is_due_with_the_next_once_and_in_key_order() {
-        let mut sweep = Sweep::default();
+        let mut cursor = CleansingCursor::default();
         let log = LogBytes { bytes: 500, fresh: 0, removed: 0 };
         let due = |key: &'static str, is_wanted| {
-            Due::new(KeyspaceId(1), Bytes::from_static(key.as_bytes()), 1000, is_wanted)
+            CleansingTask::new(KeyspaceId(1), Bytes::from_static(key.as_bytes()), 1000, is_wanted)
         };
         let lengths = Lengths { share: 25, fresh: 40 };
-        sweep.begin(log, lengths);
-        sweep.leave(&[due("k", false), due("m", true), due("x", false)]);
-        sweep.begin(log, lengths);
-        assert_eq!(sweep.expected(), 3000);
+        cursor.begin(log, lengths);
+        cursor.leave(&[due("k", false), due("m", true), due("x", false)]);
+        cursor.begin(log, lengths);
+        assert_eq!(cursor.expected(), 3000);
         for (key, is_wanted) in [("m", false), ("p", false), ("b", false)] {
-            assert_eq!(sweep.at_block(due(key, is_wanted), None, log), Urgency::Due);
+            assert_eq!(cursor.at_block(due(key, is_wanted), None, log), Urgency::Due);
         }
-        let found = sweep.take_due();
+        let found = cursor.take_due();
         let found: Vec<_> = found.iter().map(|due| (&due.low[..], due.is_wanted)).collect();
         let expected = [("b", false), ("k", false), ("m", true), ("p", false), ("x", false)];
         assert_eq!(found, expected.map(|(key, is_wanted)| (key.as_bytes(), is_wanted)));
-        assert!(sweep.take_due().is_empty());
+        assert!(cursor.take_due().is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! Reads ahead of the sweep: while a flush cleanses, another thread reads the log pieces and leaves of the
-//! next due blocks into the [`Stage`], many with one psync, and begins the next batch before it takes in the
+//! Reads ahead of the cleansing cursor: while a flush cleanses, another thread reads the log pieces and leaves of the
+//! next due blocks into the [`PrefetchBuffer`], many with one psync, and begins the next batch before it takes in the
 //! last. So the device reads while the flush thread merges and waits for its syncs, and nodes are checked on
 //! another core.
 //!
@@ -19,32 +19,32 @@
 //! 3. The thread never waits for room while it has reads in flight: the flush may be waiting for those.
 
 use crate::cache::pager;
-use crate::cache::pager::{Gather, Pager};
+use crate::cache::pager::{Pager, ReadMode};
 use crate::cache::prefetch_buffer;
-use crate::cache::prefetch_buffer::{Admission, Mark, Stage, Wanted};
+use crate::cache::prefetch_buffer::{Admission, KeyPosition, PrefetchBuffer, WantedNodes};
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::storage::node::NodeId;
-use crate::storage::reader::Leave;
-use crate::tree::cleansing_cursor::{Due, beyond};
+use crate::storage::reader::InFlightLimit;
+use crate::tree::cleansing_cursor::{CleansingTask, beyond};
 use crate::tree::view::{Block, TreeView};
 use crate::version::Version;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Batches that fit the stage.
+/// Batches that fit the prefetch buffer.
 const BATCHES: u64 = 4;
 /// Greatest length of one block, in batches.
 const LARGEST: u64 = 2;
 /// Batches in flight: while the nodes of one are checked the device reads the next.
 const FLYING: usize = 2;
 
-/// Reads ahead until the stage, which has room for `limit` bytes, is closed, everything is read, or a read
+/// Reads ahead until the prefetch buffer, which has room for `limit` bytes, is closed, everything is read, or a read
 /// fails. The flush then meets the same failure and reports it.
-pub(crate) fn sweep_ahead(
-    stage: &Stage,
+pub(crate) fn prefetch_for_cleansing(
+    prefetch: &PrefetchBuffer,
     pager: &Pager,
-    due: &[Due],
+    due: &[CleansingTask],
     version: impl Fn() -> Arc<Version>,
     limit: u64,
 ) {
@@ -59,17 +59,17 @@ pub(crate) fn sweep_ahead(
         let is_begun_beside = is_in_flight && flying.len() < FLYING && aloft <= FLYING as u64 * batch;
         let has_more = order.has_more() && (flying.is_empty() || is_begun_beside);
         if flying.is_empty() && has_more {
-            stage.wait_for_room(batch);
+            prefetch.wait_for_room(batch);
         }
-        match stage.admits(batch) {
+        match prefetch.admits(batch) {
             Admission::Never => return,
             Admission::Now if has_more => {
                 let version = version();
                 let Ok(wanted) = order.next(&version) else { return };
-                let coming = stage.begin(wanted);
+                let coming = prefetch.begin(wanted);
                 let nodes = coming.nodes.clone();
-                let Ok(mut reads) = pager.ask(&version.segments, nodes, Gather::Ahead) else { return };
-                is_in_flight = pager.begin(&mut reads, &mut Vec::new(), Leave::Own);
+                let Ok(mut reads) = pager.ask(&version.segments, nodes, ReadMode::Ahead) else { return };
+                is_in_flight = pager.begin(&mut reads, &mut Vec::new(), InFlightLimit::Own);
                 flying.push_back(Batch { coming, reads, _version: version });
             }
             _ => {
@@ -95,9 +95,9 @@ struct Order<'d> {
     /// Bytes of a batch.
     batch: u64,
     /// Blocks whose log pieces are still to be read.
-    due: &'d [Due],
+    due: &'d [CleansingTask],
     /// Blocks whose pieces were asked for but not yet their leaves, with the positions where they end.
-    blocks: VecDeque<(KeyspaceId, NodeId, Mark)>,
+    blocks: VecDeque<(KeyspaceId, NodeId, KeyPosition)>,
 }
 
 impl Order<'_> {
@@ -106,26 +106,29 @@ impl Order<'_> {
     }
 
     /// The nodes of the next batch.
-    fn next(&mut self, version: &Version) -> Result<Vec<Wanted>> {
+    fn next(&mut self, version: &Version) -> Result<Vec<WantedNodes>> {
         if self.blocks.is_empty() { self.pieces(version) } else { self.leaves(version) }
     }
 
     /// Log pieces of the next blocks.
-    fn pieces(&mut self, version: &Version) -> Result<Vec<Wanted>> {
+    fn pieces(&mut self, version: &Version) -> Result<Vec<WantedNodes>> {
         let (mut wanted, mut bytes) = (Vec::new(), 0);
-        while let Some((Due { keyspace, low, .. }, rest)) = self.due.split_first()
+        while let Some((CleansingTask { keyspace, low, .. }, rest)) = self.due.split_first()
             && bytes < self.batch
         {
             self.due = rest;
             let view = TreeView { pager: self.pager, version, keyspace: *keyspace };
             let Some(Block { id, fence }) = view.block_at(low)? else { continue };
             let Some(area) = view.log(id) else { continue };
-            // A block that is too large for the stage is left to the flush, which may need only a few of its
+            // A block that is too large for the prefetch buffer is left to the flush, which may need only a few of its
             // leaves.
             if view.leaf_bytes(&view.node(id, 1)?) + area.bytes() <= LARGEST * self.batch {
                 let end = beyond(*keyspace, fence);
                 let address = |piece| Some((piece, version.table.address(piece)?));
-                wanted.push(Wanted { end: end.clone(), nodes: area.pieces().filter_map(address).collect() });
+                wanted.push(WantedNodes {
+                    end: end.clone(),
+                    nodes: area.pieces().filter_map(address).collect(),
+                });
                 bytes += area.bytes();
                 self.blocks.push_back((*keyspace, id, end));
             }
@@ -134,7 +137,7 @@ impl Order<'_> {
     }
 
     /// Leaves of the first blocks whose pieces were asked for.
-    fn leaves(&mut self, version: &Version) -> Result<Vec<Wanted>> {
+    fn leaves(&mut self, version: &Version) -> Result<Vec<WantedNodes>> {
         let (mut wanted, mut bytes) = (Vec::new(), 0);
         while bytes < self.batch
             && let Some((keyspace, id, end)) = self.blocks.pop_front()
@@ -146,7 +149,7 @@ impl Order<'_> {
             }
             let nodes: Vec<_> = view.leaves_of(&view.node(id, 1)?).collect();
             bytes += nodes.iter().map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
-            wanted.push(Wanted { end, nodes });
+            wanted.push(WantedNodes { end, nodes });
         }
         Ok(wanted)
     }

@@ -4,7 +4,7 @@
 //! otherwise the leaf. A second read is needed only if a maplet gives a false positive, once in thousands of
 //! searches. A record that was found is remembered in the cache of single records.
 
-use crate::cache::pager::Gather;
+use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
 use crate::opq::Change;
@@ -152,8 +152,8 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             Place::Piece(id) => (id, crate::storage::node::PIECE),
         });
         // Without a number it is not a reader who asks.
-        let gather = if self.number.is_some() { Gather::Single } else { Gather::Inner };
-        self.view.mixed(wanted, gather)
+        let mode = if self.number.is_some() { ReadMode::Single } else { ReadMode::Inner };
+        self.view.mixed(wanted, mode)
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {

@@ -5,7 +5,7 @@
 //! Invariant: each key comes out once, with its change in the newest piece that has it.
 
 use crate::storage::node::Node;
-use crate::tree::change::Incoming;
+use crate::tree::change::LeafChange;
 use std::rc::Rc;
 
 /// Position of a change. Ordered by rank; of equal ranks the newest piece comes first.
@@ -34,7 +34,7 @@ pub(crate) struct Logged {
     index: usize,
 }
 
-impl Incoming for Logged {
+impl LeafChange for Logged {
     fn key(&self) -> &[u8] {
         self.pieces[self.piece].key(self.index)
     }

@@ -21,21 +21,21 @@ pub(crate) struct Overlay {
     next: Option<(Bytes, Change)>,
 }
 
-/// The layer that a piece belongs to.
+/// The run that a piece belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RunOfPiece {
     pub block: NodeId,
-    /// Index of the layer among `layers`, oldest first.
-    pub layer: usize,
-    pub layers: usize,
+    /// Index of the run among `runs`, oldest first.
+    pub run: usize,
+    pub runs: usize,
 }
 
-/// The layers of a block, each with the rest of its pieces in the order of the search. No piece in the list
+/// The runs of a block, each with the rest of its pieces in the order of the search. No piece in the list
 /// is used up.
 #[derive(Debug)]
 struct Block {
     id: NodeId,
-    layers: Vec<VecDeque<(Node, Range<usize>)>>,
+    runs: Vec<VecDeque<(Node, Range<usize>)>>,
     upwards: bool,
 }
 
@@ -43,9 +43,9 @@ impl Block {
     /// The next key's newest change.
     fn peek(&self) -> Option<(Bytes, Change)> {
         let mut first: Option<(&Node, usize)> = None;
-        // Newest layer first, with a strict comparison, so that of equal keys the newest is taken.
-        for layer in self.layers.iter().rev() {
-            if let Some((piece, rest)) = layer.front() {
+        // Newest run first, with a strict comparison, so that of equal keys the newest is taken.
+        for run in self.runs.iter().rev() {
+            if let Some((piece, rest)) = run.front() {
                 let at = if self.upwards { rest.start } else { rest.end - 1 };
                 let is_first = first.is_none_or(|(best, best_at)| match self.upwards {
                     true => piece.key(at) < best.key(best_at),
@@ -62,8 +62,8 @@ impl Block {
     /// Moves past `key`, which is the next one.
     fn pass(&mut self, key: &[u8]) {
         let upwards = self.upwards;
-        for layer in &mut self.layers {
-            let Some((piece, rest)) = layer.front_mut() else { continue };
+        for run in &mut self.runs {
+            let Some((piece, rest)) = run.front_mut() else { continue };
             let at = if upwards { rest.start } else { rest.end - 1 };
             if piece.key(at) == key {
                 if upwards {
@@ -72,7 +72,7 @@ impl Block {
                     rest.end -= 1
                 }
                 if rest.start >= rest.end {
-                    layer.pop_front();
+                    run.pop_front();
                 }
             }
         }
@@ -81,24 +81,24 @@ impl Block {
 
 impl Overlay {
     /// Adds the changes of pieces that lie within the bounds. The pieces of a block come in one call, or in
-    /// several without another block in between; those of a layer come in the order of the search, and so do
+    /// several without another block in between; those of a run come in the order of the search, and so do
     /// blocks.
     pub fn add(
         &mut self,
-        pieces: impl IntoIterator<Item = (Place, Node)>,
+        pieces: impl IntoIterator<Item = (RunOfPiece, Node)>,
         (low, high): (&Bound<Bytes>, &Bound<Bytes>),
         upwards: bool,
     ) {
-        for (Place { block, layer, layers }, piece) in pieces {
+        for (RunOfPiece { block, run, runs }, piece) in pieces {
             if self.blocks.back().is_none_or(|last| last.id != block) {
-                let layers = vec![VecDeque::new(); layers];
-                self.blocks.push_back(Block { id: block, layers, upwards });
+                let runs = vec![VecDeque::new(); runs];
+                self.blocks.push_back(Block { id: block, runs, upwards });
             }
             let rest = within(&piece, low, high);
             if !rest.is_empty()
-                && let Some(layer) = self.blocks.back_mut().and_then(|last| last.layers.get_mut(layer))
+                && let Some(run) = self.blocks.back_mut().and_then(|last| last.runs.get_mut(run))
             {
-                layer.push_back((piece, rest));
+                run.push_back((piece, rest));
             }
         }
         self.look();

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
 use crate::storage::node::{ChildPayload, HEADER, Node, NodeId};
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -104,10 +104,10 @@ impl Packer {
         }
     }
 
-    pub fn push(&mut self, attempt: &mut Attempt<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
+    pub fn push(&mut self, builder: &mut VersionBuilder<'_>, key: &[u8], payload: &[u8]) -> Result<()> {
         self.pending.push(key, &[payload]);
         self.see(self.pending.len() - 1);
-        self.emit_full(attempt)
+        self.emit_full(builder)
     }
 
     /// Looks at the separators before the pending entries from this one on.
@@ -128,9 +128,9 @@ impl Packer {
         self.capacity.max((SEPARATOR_SHARE * self.separator).min(LEAF_LONGEST))
     }
 
-    fn emit_full(&mut self, attempt: &mut Attempt<'_>) -> Result<()> {
+    fn emit_full(&mut self, builder: &mut VersionBuilder<'_>) -> Result<()> {
         while self.pending_bytes() > 2 * self.capacity() && self.pending.len() > self.entries_min() {
-            self.emit(attempt, self.capacity())?;
+            self.emit(builder, self.capacity())?;
         }
         Ok(())
     }
@@ -161,12 +161,17 @@ impl Packer {
     }
 
     /// Takes the right neighbour into the run.
-    pub fn join_right(&mut self, attempt: &mut Attempt<'_>, id: NodeId, entries: &Entries) -> Result<()> {
+    pub fn join_right(
+        &mut self,
+        builder: &mut VersionBuilder<'_>,
+        id: NodeId,
+        entries: &Entries,
+    ) -> Result<()> {
         self.ids.push_back(id);
         let before = self.pending.len();
         self.pending.append(entries);
         self.see(before);
-        self.emit_full(attempt)
+        self.emit_full(builder)
     }
 
     /// Whether a record of so many bytes fills a leaf of its own.
@@ -189,8 +194,14 @@ impl Packer {
     }
 
     /// Leaves a leaf of `len` bytes in place; [`may_stay`](Packer::may_stay) has allowed it.
-    pub fn leave(&mut self, attempt: &mut Attempt<'_>, id: NodeId, key: &[u8], len: usize) -> Result<()> {
-        self.emit_all(attempt, false)?;
+    pub fn leave(
+        &mut self,
+        builder: &mut VersionBuilder<'_>,
+        id: NodeId,
+        key: &[u8],
+        len: usize,
+    ) -> Result<()> {
+        self.emit_all(builder, false)?;
         let child = self.child(id, key, may_be_lone(key, len));
         self.last_key = Some(Bytes::copy_from_slice(key));
         self.out.nodes.push(child);
@@ -199,11 +210,16 @@ impl Packer {
     }
 
     /// Takes entries of a node unchanged.
-    pub fn extend(&mut self, attempt: &mut Attempt<'_>, node: &Node, entries: Range<usize>) -> Result<()> {
+    pub fn extend(
+        &mut self,
+        builder: &mut VersionBuilder<'_>,
+        node: &Node,
+        entries: Range<usize>,
+    ) -> Result<()> {
         let before = self.pending.len();
         self.pending.extend(node, entries);
         self.see(before);
-        self.emit_full(attempt)
+        self.emit_full(builder)
     }
 
     /// Gives up a leaf of the run: its id may be reused. Leaf by leaf; repeated calls for the same leaf have
@@ -229,7 +245,7 @@ impl Packer {
 
     /// Writes one node with at most `limit` bytes of entries, but with at least the fewest entries that a
     /// node must have.
-    fn emit(&mut self, attempt: &mut Attempt<'_>, limit: usize) -> Result<()> {
+    fn emit(&mut self, builder: &mut VersionBuilder<'_>, limit: usize) -> Result<()> {
         let mut count = self.entries_min().min(self.pending.len());
         while count < self.pending.len() && self.pending.node_bytes(0, count + 1) <= limit {
             count += 1;
@@ -237,7 +253,7 @@ impl Packer {
         if count == 0 {
             return Ok(());
         }
-        let id = self.ids.pop_front().unwrap_or_else(|| attempt.allocate());
+        let id = self.ids.pop_front().unwrap_or_else(|| builder.allocate());
         let (first, len) = (self.pending.key(0), HEADER + self.pending.node_bytes(0, 1));
         let may_be_lone = self.level == 0 && count == 1 && self.is_long(len) && may_be_lone(first, len);
         let child = self.child(id, first, may_be_lone);
@@ -245,7 +261,7 @@ impl Packer {
         if self.level > 0 {
             self.pending.clear_first_key();
         }
-        attempt.write(id, self.level, self.keyspace, &self.pending, count)?;
+        builder.write(id, self.level, self.keyspace, &self.pending, count)?;
         self.out.nodes.push(child);
         self.out.bytes += (HEADER + self.pending.node_bytes(0, count)) as u64;
         self.pending.drop_front(count);
@@ -254,7 +270,7 @@ impl Packer {
 
     /// Writes all pending entries. With `brim` only the last node may be short; otherwise the last two share
     /// evenly.
-    fn emit_all(&mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<()> {
+    fn emit_all(&mut self, builder: &mut VersionBuilder<'_>, brim: bool) -> Result<()> {
         while !self.pending.is_empty() {
             let capacity = self.capacity();
             let limit = if brim || self.pending_bytes() <= capacity {
@@ -262,17 +278,17 @@ impl Packer {
             } else {
                 (self.pending_bytes() / 2).min(capacity)
             };
-            self.emit(attempt, limit)?;
+            self.emit(builder, limit)?;
         }
         Ok(())
     }
 
     /// Writes the rest, to the brim or not, and returns the run's new nodes. Frees the ids that are left
     /// over.
-    pub fn finish(mut self, attempt: &mut Attempt<'_>, brim: bool) -> Result<Packed> {
-        self.emit_all(attempt, brim)?;
+    pub fn finish(mut self, builder: &mut VersionBuilder<'_>, brim: bool) -> Result<Packed> {
+        self.emit_all(builder, brim)?;
         for id in self.ids {
-            attempt.free(id);
+            builder.free(id);
         }
         Ok(self.out)
     }

@@ -26,7 +26,7 @@ use crate::tree::overlay::{Overlay, within};
 use crate::version::Version;
 use bytes::Bytes;
 use group::Arrived;
-use path::Course;
+use path::ScanSpec;
 use read_ahead::Groups;
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 /// The records of one tree between two bounds, in one direction.
 pub(crate) struct Leaves {
-    course: Course,
+    course: ScanSpec,
     groups: Groups,
     /// No further leaves are needed.
     is_over: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Leaves {
     overlay: Overlay,
     /// Bytes of the present group.
     held: usize,
-    given: Given,
+    given: LastKey,
 }
 
 /// One step of a walk that does not go on for ever where records are removed.
@@ -66,7 +66,7 @@ pub(crate) enum Step {
 const PASSED_MAX: usize = 64;
 
 /// The key that was returned last.
-enum Given {
+enum LastKey {
     Nothing,
     /// The key of this entry of the present leaf.
     Entry(usize),
@@ -83,7 +83,7 @@ impl Leaves {
     ) -> Self {
         let groups = Groups::new(pager.pio_max());
         Self {
-            course: Course { pager, version, keyspace, low, high, direction },
+            course: ScanSpec { pager, version, keyspace, low, high, direction },
             groups,
             is_over: false,
             is_short: false,
@@ -94,7 +94,7 @@ impl Leaves {
             is_last: false,
             overlay: Overlay::default(),
             held: 0,
-            given: Given::Nothing,
+            given: LastKey::Nothing,
         }
     }
 
@@ -116,7 +116,7 @@ impl Leaves {
                 self.rest.end
             }
         };
-        self.given = Given::Entry(index);
+        self.given = LastKey::Entry(index);
         true
     }
 
@@ -124,7 +124,7 @@ impl Leaves {
     #[inline]
     pub fn record(&self) -> Option<(&[u8], &[u8])> {
         match (&self.given, &self.leaf) {
-            (Given::Entry(index), Some(leaf)) => Some(leaf.record(*index)),
+            (LastKey::Entry(index), Some(leaf)) => Some(leaf.record(*index)),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl Leaves {
     #[inline]
     pub fn shared_record(&self) -> Option<(Bytes, Bytes)> {
         match (&self.given, &self.leaf) {
-            (Given::Entry(index), Some(leaf)) => Some(leaf.entry(*index)),
+            (LastKey::Entry(index), Some(leaf)) => Some(leaf.entry(*index)),
             _ => None,
         }
     }
@@ -251,8 +251,8 @@ impl Leaves {
     /// The key that was returned last.
     pub fn last_key(&self) -> Option<&[u8]> {
         match (&self.given, &self.leaf) {
-            (Given::Entry(index), Some(leaf)) => Some(leaf.key(*index)),
-            (Given::Key(key), _) => Some(key),
+            (LastKey::Entry(index), Some(leaf)) => Some(leaf.key(*index)),
+            (LastKey::Key(key), _) => Some(key),
             _ => None,
         }
     }
@@ -260,8 +260,8 @@ impl Leaves {
     /// The same, sharing the leaf's memory.
     pub fn last_key_bytes(&self) -> Option<Bytes> {
         match (&self.given, &self.leaf) {
-            (Given::Entry(index), Some(leaf)) => Some(leaf.key_bytes(*index)),
-            (Given::Key(key), _) => Some(key.clone()),
+            (LastKey::Entry(index), Some(leaf)) => Some(leaf.key_bytes(*index)),
+            (LastKey::Key(key), _) => Some(key.clone()),
             _ => None,
         }
     }
@@ -273,7 +273,7 @@ impl Leaves {
             *passed += 1;
             return (*passed == PASSED_MAX).then_some(Step::Passed(PASSED_MAX, key));
         };
-        self.given = Given::Key(key.clone());
+        self.given = LastKey::Key(key.clone());
         Some(Step::Record(key, value))
     }
 
@@ -286,8 +286,8 @@ impl Leaves {
     }
 
     fn leave_leaf(&mut self) {
-        if let (Given::Entry(index), Some(leaf)) = (&self.given, &self.leaf) {
-            self.given = Given::Key(leaf.key_bytes(*index));
+        if let (LastKey::Entry(index), Some(leaf)) = (&self.given, &self.leaf) {
+            self.given = LastKey::Key(leaf.key_bytes(*index));
         }
         (self.leaf, self.rest, self.free, self.is_last) = (None, 0..0, 0, false);
     }

@@ -3,15 +3,15 @@
 //! area is empty again.
 //!
 //! ```text
-//! changes ─MPSearch─▶ blocks ─┬─ sparse ──────────▶ one more layer, in short pieces; noted as due if the log is long
+//! changes ─MPSearch─▶ blocks ─┬─ sparse ──────────▶ one more run, in short pieces; noted as due if the log is long
 //!                             └─ dense, or overdue ▶ pieces + changes ─▶ bupdate of the leaves
 //! ```
 //!
 //! Rewriting B bytes of leaves for L bytes of changes costs B/L bytes written a byte, so a block waits until
 //! L is a good share of B. B counts only the leaves that would be touched, so dense changes, as those of a
 //! sorted load, go to the leaves at once. Blocks are cleansed in key order, one after the other across all
-//! flushes ([`Sweep`]). So they leave segments behind in which everything dies together, and the collector
-//! has little to copy. (d-IPL B+-tree: log area, cleansing. The sweep is ours.)
+//! flushes ([`CleansingCursor`]). So they leave segments behind in which everything dies together, and the collector
+//! has little to copy. (d-IPL B+-tree: log area, cleansing. The cleansing cursor is ours.)
 //!
 //! The flush cleanses due blocks only after its queue is published. That costs one more piece written and
 //! read for each due block, some eighth of the changes. But as long as nothing is rewritten nothing dies, and
@@ -19,7 +19,7 @@
 //! before the long part of the work begins.
 //!
 //! While other threads change the trees, a flush can go ahead with the changes that it only appends, to
-//! blocks that the others leave alone. The changes that it leaves [aside] go to the trees when it is alone,
+//! blocks that the others leave alone. The changes that it leaves [deferred] go to the trees when it is alone,
 //! in the same attempt.
 //!
 //! Invariants:
@@ -32,23 +32,23 @@
 pub(super) mod cut;
 pub(crate) mod deferred;
 
-use crate::cache::pager::Gather;
+use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
-use crate::log_area::LAYERS_MAX;
+use crate::log_area::RUNS_MAX;
 use crate::log_area::read_cost::price;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::storage::node::{Node, NodeId};
-use crate::tree::change_buffer::Held;
+use crate::tree::change_buffer::LeafChangeBuffer;
 use crate::tree::cleanse::{Cleansing, cleanse};
-use crate::tree::cleansing_cursor::{Due, LogBytes, Sweep, Urgency};
+use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, LogBytes, Urgency};
 use crate::tree::fan::{Touched, divide, fence_of};
 use crate::tree::sample::Sample;
 use crate::tree::view::TreeView;
 use crate::version::Tree;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use cut::{cut, logged_len};
-use deferred::Aside;
+use deferred::DeferredRanges;
 use mpsearch::{Visit, mpsearch};
 use std::iter::Peekable;
 use std::ops::Range;
@@ -57,11 +57,11 @@ use std::sync::Arc;
 /// Changes that go down the tree together (the paper's bcnt).
 const BCNT: usize = 1024;
 
-/// With this many layers, 46 to 61, a block is noted as due, before it has as many as it may have. The number
-/// depends on the block, so that blocks that were loaded at the same time, and so get their layers at the
+/// With this many runs, 46 to 61, a block is noted as due, before it has as many as it may have. The number
+/// depends on the block, so that blocks that were loaded at the same time, and so get their runs at the
 /// same time, are not all due at once.
-fn layers_enough(block: NodeId) -> usize {
-    LAYERS_MAX - 18 + (block.0 % 16) as usize
+fn runs_enough(block: NodeId) -> usize {
+    RUNS_MAX - 18 + (block.0 % 16) as usize
 }
 
 /// Long records are a leaf of their own if no more bytes of leaves than so many times their own have to be written for
@@ -71,7 +71,7 @@ const OF_LONG: u64 = 4;
 /// The result of routing.
 pub(crate) struct Routed<'q> {
     /// Changes that have to go to the leaves.
-    pub rewrite: Held<'q>,
+    pub rewrite: LeafChangeBuffer<'q>,
     /// Changes taken, including those in `rewrite`, and the bytes of their keys and values.
     pub changes: u64,
     pub bytes: u64,
@@ -98,14 +98,14 @@ pub(crate) struct Budget {
     pub write: u64,
     /// Held in memory for the leaves: copied keys and values, and lists of lent ones.
     pub hold: u64,
-    /// Nodes written by the attempt, including log pieces (count): the attempt lists them in memory, and in
+    /// Nodes written by the version builder, including log pieces (count): the version builder lists them in memory, and in
     /// one edit.
     pub nodes: usize,
 }
 
 /// What the routing decisions are based on.
 pub(crate) struct Grounds<'a> {
-    pub sweep: &'a mut Sweep,
+    pub cursor: &'a mut CleansingCursor,
     /// Sees the changes that are routed, but for those of the last block.
     pub sample: &'a mut Sample,
     /// Percentage of the changes to the keyspace that insert new records, as far as known beforehand.
@@ -113,30 +113,30 @@ pub(crate) struct Grounds<'a> {
     /// Target length of leaves, in bytes.
     pub leaf_len: usize,
     /// Set if the routing goes ahead while others change the trees.
-    pub ahead: Option<&'a mut Aside>,
+    pub ahead: Option<&'a mut DeferredRanges>,
 }
 
 /// Routes changes for `keyspace` from the front of `changes` to their blocks, as far as the budget reaches.
 pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
-    attempt: &mut Attempt<'_>,
+    builder: &mut VersionBuilder<'_>,
     keyspace: KeyspaceId,
     changes: &mut Peekable<I>,
     grounds: Grounds<'_>,
     budget: Budget,
 ) -> Result<Routed<'q>> {
-    let base = Arc::clone(attempt.base());
-    let view = TreeView { pager: attempt.pager(), version: &base, keyspace };
+    let base = Arc::clone(builder.base());
+    let view = TreeView { pager: builder.pager(), version: &base, keyspace };
     let mut router = Router {
         view,
-        attempt,
+        builder,
         changes,
         grounds,
         budget,
         record_bytes: base.trees.get(&keyspace).map_or(0, Tree::record_bytes),
         chunk: Vec::new(),
-        held: 0,
+        buffered: 0,
         routed: Routed {
-            rewrite: Held::new(view.pager.reader.buffers().clone()),
+            rewrite: LeafChangeBuffer::new(view.pager.reader.buffers().clone()),
             changes: 0,
             bytes: 0,
             appended: 0,
@@ -170,7 +170,7 @@ struct Place {
 
 struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     view: TreeView<'b>,
-    attempt: &'b mut Attempt<'a>,
+    builder: &'b mut VersionBuilder<'a>,
     changes: &'b mut Peekable<I>,
     grounds: Grounds<'b>,
     budget: Budget,
@@ -179,7 +179,7 @@ struct Router<'a, 'b, 'q, I: Iterator<Item = OperationRef<'q>>> {
     /// The changes that go down the tree now.
     chunk: Vec<OperationRef<'q>>,
     /// Bytes held for the leaves.
-    held: u64,
+    buffered: u64,
     routed: Routed<'q>,
 }
 
@@ -197,10 +197,10 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         self.routed.left.is_none()
             && !self.routed.is_tail
             && self.routed.promised < self.budget.rewrite
-            && self.held < self.budget.hold
-            && self.attempt.nodes() < self.budget.nodes
-            && !self.attempt.is_long()
-            && self.attempt.bytes() < self.budget.write
+            && self.buffered < self.budget.hold
+            && self.builder.nodes() < self.budget.nodes
+            && !self.builder.is_long()
+            && self.builder.bytes() < self.budget.write
             && self.grounds.ahead.as_ref().is_none_or(|ahead| ahead.chunks > 0)
     }
 
@@ -262,7 +262,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         // another block.
         if visit.keys.end == self.chunk.len() {
             let mut bytes = 0;
-            while self.held + bytes < self.budget.hold.min(self.budget.write)
+            while self.buffered + bytes < self.budget.hold.min(self.budget.write)
                 && let Some(change) = self.next_change(visit.place.fence.as_ref())
             {
                 // The list of them takes memory as well.
@@ -285,7 +285,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let Place { id, low, fence } = &visit.place;
         let Some(ahead) = &mut self.grounds.ahead else { return false };
         // A block that was appended to in an older version may have taken over its neighbour's range since.
-        if fence.is_some() && !ahead.claimed.contains(id) && !self.attempt.has_appended_to(*id) {
+        if fence.is_some() && !ahead.claimed.contains(id) && !self.builder.has_appended_to(*id) {
             return false;
         }
         ahead.pass(self.view.keyspace, low.clone(), fence.clone());
@@ -321,7 +321,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         let is_last = fence.is_none();
         let keyspace = self.view.keyspace;
         let area = self.view.log(id).cloned();
-        let (logged, layers) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.layer_count()));
+        let (logged, runs) = area.as_ref().map_or((0, 0), |area| (area.bytes(), area.run_count()));
         let bytes = logged + changes.iter().map(logged_len).sum::<u64>();
         let fresh =
             area.as_ref().map_or(0, |area| area.fresh()) + (bytes - logged) * self.grounds.fresh / 100;
@@ -335,15 +335,15 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         // (Of long keys a leaf has several: `Packer::capacity`.)
         let are_long = 2 * (log.bytes + log.removed) >= changes.len() as u64 * self.grounds.leaf_len as u64
             && leaves <= OF_LONG * (log.bytes + log.removed);
-        let is_dense = logged == 0 && (are_long || self.grounds.sweep.is_dense(log, leaves));
-        let urgency = if is_dense || layers == LAYERS_MAX {
+        let is_dense = logged == 0 && (are_long || self.grounds.cursor.is_dense(log, leaves));
+        let urgency = if is_dense || runs == RUNS_MAX {
             Urgency::Overdue
         } else {
             let is_paid =
-                area.as_ref().is_some_and(|area| area.rent().has_reached(price(leaves, logged, layers)));
-            let is_wanted = is_paid || layers >= layers_enough(id);
-            self.grounds.sweep.at_block(
-                Due::new(keyspace, low.clone(), leaves, is_wanted),
+                area.as_ref().is_some_and(|area| area.read_cost().has_reached(price(leaves, logged, runs)));
+            let is_wanted = is_paid || runs >= runs_enough(id);
+            self.grounds.cursor.at_block(
+                CleansingTask::new(keyspace, low.clone(), leaves, is_wanted),
                 fence.clone(),
                 log,
             )
@@ -362,7 +362,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
         if urgency == Urgency::Overdue {
             self.routed.cleansed += 1;
             // Without a log area the changes stay in the queue, and only a list of them is held.
-            self.held += match &area {
+            self.buffered += match &area {
                 Some(_) => changes.iter().map(bytes_of).sum::<u64>() + logged,
                 None => size_of_val(&changes[..]) as u64,
             };
@@ -374,7 +374,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> Router<'_, '_, 'q, I> {
             return Ok(Some(Cleansing { block: id, area, changes }));
         }
         self.routed.appended += 1;
-        self.attempt.append_layer(id, keyspace, &changes, &cut(&changes))?;
+        self.builder.append_run(id, keyspace, &changes, &cut(&changes))?;
         Ok(None)
     }
 }
@@ -385,7 +385,7 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     type Error = Error;
 
     fn read(&mut self, height: usize, group: &[Visit<Place>]) -> Result<Vec<Node>> {
-        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, Gather::Inner)
+        self.view.nodes(group.iter().map(|visit| visit.place.id), height as u8 + 1, ReadMode::Inner)
     }
 
     fn fits(&self, _: usize, visits: &[Visit<Place>]) -> usize {
@@ -417,9 +417,9 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
     fn deliver(&mut self, group: Vec<(Visit<Place>, Node)>) -> Result<()> {
         let mut cleansed = Vec::new();
         for (visit, block) in group {
-            let is_used_up = self.held >= self.budget.hold
+            let is_used_up = self.buffered >= self.budget.hold
                 || self.routed.promised >= self.budget.rewrite
-                || self.attempt.bytes() >= self.budget.write;
+                || self.builder.bytes() >= self.budget.write;
             if self.routed.left.is_none() && is_used_up {
                 self.leave(visit.keys.start);
             }
@@ -427,6 +427,6 @@ impl<'q, I: Iterator<Item = OperationRef<'q>>> mpsearch::Tree for Router<'_, '_,
                 cleansed.extend(self.append_or_cleanse(visit, &block)?);
             }
         }
-        cleanse(self.view, self.attempt, cleansed, &mut self.routed.rewrite)
+        cleanse(self.view, self.builder, cleansed, &mut self.routed.rewrite)
     }
 }

@@ -21,16 +21,16 @@ const ENOUGH: usize = SIZE / 4;
 
 /// Fraction of the changes that insert new records.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fresh {
+pub(crate) struct NewShare {
     /// In percent of all changes.
     pub all: u64,
     /// Of each sampled keyspace.
-    pub each: Vec<(KeyspaceId, Seen)>,
+    pub each: Vec<(KeyspaceId, SampledChanges)>,
 }
 
 /// Sampled changes of a keyspace: those that insert new records, and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SampledChanges {
     pub new: u64,
     pub of: u64,
 }
@@ -56,7 +56,7 @@ impl Sample {
 
     /// Counts the sampled changes that insert keys that `version` does not have. `None` if the sample is
     /// empty.
-    pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<Fresh>> {
+    pub fn fresh(&self, pager: &Pager, version: &Version) -> Result<Option<NewShare>> {
         let (mut all, mut each) = (0, Vec::new());
         // Changes that went ahead of the flush were not seen in key order with the rest.
         let mut sorted: Vec<_> = self.changes.kept().iter().collect();
@@ -68,9 +68,9 @@ impl Sample {
             let mut new = keys.len();
             multi_get(view, None, &keys, &mut |_, _| new = new.saturating_sub(1))?;
             all += new;
-            each.push((*keyspace, Seen { new: new as u64, of: kept.len() as u64 }));
+            each.push((*keyspace, SampledChanges { new: new as u64, of: kept.len() as u64 }));
         }
-        Ok((all * 100).checked_div(self.changes.kept().len()).map(|all| Fresh { all: all as u64, each }))
+        Ok((all * 100).checked_div(self.changes.kept().len()).map(|all| NewShare { all: all as u64, each }))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: levels go down by one from node to child, so that no descent can go in a circle, whatever the
 //! disk says.
 
-use crate::cache::pager::{Coming, Gather, Keep, Pager};
+use crate::cache::pager::{Coming, Keep, Pager, ReadMode};
 use crate::error::{Error, Result};
 use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
@@ -71,8 +71,8 @@ impl TreeView<'_> {
 
     /// One node, for a writer that will replace it: a leaf may have been read ahead, and is not worth caching.
     pub fn node_to_replace(&self, id: NodeId, level: u8) -> Result<Node> {
-        let gather = if level == 0 { Gather::Staged } else { Gather::Inner };
-        let node = self.nodes(std::iter::once(id), level, gather)?.pop();
+        let mode = if level == 0 { ReadMode::Prefetched } else { ReadMode::Inner };
+        let node = self.nodes(std::iter::once(id), level, mode)?.pop();
         node.map_or_else(|| self.node(id, level), Ok)
     }
 
@@ -88,26 +88,26 @@ impl TreeView<'_> {
     }
 
     /// Several nodes of one level with one parallel read, in the order asked.
-    pub fn nodes(&self, ids: impl Iterator<Item = NodeId>, level: u8, gather: Gather) -> Result<Vec<Node>> {
-        self.mixed(ids.map(|id| (id, level)), gather)
+    pub fn nodes(&self, ids: impl Iterator<Item = NodeId>, level: u8, mode: ReadMode) -> Result<Vec<Node>> {
+        self.mixed(ids.map(|id| (id, level)), mode)
     }
 
     /// Several nodes of given levels, log pieces among them, with one parallel read, in the order asked.
-    pub fn mixed(&self, wanted: impl Iterator<Item = (NodeId, u8)>, gather: Gather) -> Result<Vec<Node>> {
+    pub fn mixed(&self, wanted: impl Iterator<Item = (NodeId, u8)>, mode: ReadMode) -> Result<Vec<Node>> {
         let (addresses, levels): (Vec<_>, Vec<_>) = wanted
             .map(|(id, level)| Ok(((id, self.address(id)?), level)))
             .collect::<Result<Vec<_>>>()?
             .into_iter()
             .unzip();
-        let nodes = self.pager.fetch(&self.version.segments, &addresses, gather)?;
+        let nodes = self.pager.fetch(&self.version.segments, &addresses, mode)?;
         nodes.into_iter().zip(levels).map(|(node, level)| self.check(node, level)).collect()
     }
 
-    /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`Gather::Runs`], but does not read
+    /// Asks for leaves and then log pieces, as [`TreeView::mixed`] with [`ReadMode::Runs`], but does not read
     /// yet.
     pub fn ask(&self, leaves: &[NodeId], pieces: impl Iterator<Item = NodeId>) -> Result<Coming> {
         let wanted = leaves.iter().copied().chain(pieces).map(|id| Ok((id, self.address(id)?)));
-        self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?, Gather::Runs)
+        self.pager.ask(&self.version.segments, wanted.collect::<Result<_>>()?, ReadMode::Runs)
     }
 
     /// Completes a [`TreeView::ask`] for so many leaves: returns the leaves, and the pieces.

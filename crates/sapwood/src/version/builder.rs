@@ -1,4 +1,4 @@
-//! An attempt to bring the store from one version to the next: it writes new nodes, and its edit says what
+//! A version builder to bring the store from one version to the next: it writes new nodes, and its edit says what
 //! they replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
 //!
 //! ```text
@@ -20,15 +20,15 @@ use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node;
 use crate::storage::node::{Name, Node, NodeId, PIECE};
 use crate::storage::segment::Segment;
-use crate::storage::writer::{Mark, Writer};
-use crate::version::edit::{Edit, NewLayer};
+use crate::storage::writer::{Writer, WriterPosition};
+use crate::version::edit::{Edit, NewRun};
 use crate::version::manifest::EDIT_MAX;
 use crate::version::{Tree, Version};
 use std::collections::HashMap;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
-/// How many bytes an attempt writes between two reports of its progress.
+/// How many bytes a version builder writes between two reports of its progress.
 const STEP: u64 = 256 << 10;
 
 /// What identifies a node's bytes wherever they are stored: their length and checksum.
@@ -40,12 +40,12 @@ fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
 }
 
 /// See the module.
-pub(crate) struct Attempt<'a> {
+pub(crate) struct VersionBuilder<'a> {
     base: Arc<Version>,
     pager: &'a Pager,
     writer: Box<dyn DerefMut<Target = Writer> + Send + 'a>,
-    mark: Option<Mark>,
-    /// Ids that the attempt has taken, and ids that its edit frees.
+    mark: Option<WriterPosition>,
+    /// Ids that the version builder has taken, and ids that its edit frees.
     taken: Vec<NodeId>,
     freed: Vec<NodeId>,
     edit: Edit,
@@ -59,28 +59,28 @@ pub(crate) struct Attempt<'a> {
     told: &'a (dyn Fn(u64) + Sync),
     /// Blocks that got log pieces, with their length and checksum at that time.
     appended: HashMap<NodeId, Option<Bytes>>,
-    /// The keyspace of each layer in the edit.
+    /// The keyspace of each run in the edit.
     keyspaces: Vec<KeyspaceId>,
 }
 
-/// A piece of a layer to be appended.
+/// A piece of a run to be appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     /// Above all keys of the piece before, and not above any of its own; ignored for the first piece.
     pub fence: &'a [u8],
-    /// Range of its changes among those of the layer.
+    /// Range of its changes among those of the run.
     pub changes: Range<usize>,
 }
 
-/// What an attempt has written.
+/// What a version builder has written.
 pub(crate) struct Sealed {
     pub edit: Edit,
-    /// Segments that the attempt begins.
+    /// Segments that the version builder begins.
     pub begun: Vec<Arc<Segment>>,
 }
 
-impl<'a> Attempt<'a> {
-    /// Begins an attempt with a borrowed writer, or one of its own.
+impl<'a> VersionBuilder<'a> {
+    /// Begins a version builder with a borrowed writer, or one of its own.
     pub fn begin(
         base: Arc<Version>,
         pager: &'a Pager,
@@ -116,8 +116,8 @@ impl<'a> Attempt<'a> {
         self
     }
 
-    /// Moves to another base version. Allowed if the attempt has only written new nodes: log pieces of blocks
-    /// that are [as they were](Attempt::still_fits).
+    /// Moves to another base version. Allowed if the version builder has only written new nodes: log pieces of blocks
+    /// that are [as they were](VersionBuilder::still_fits).
     pub fn go_on_at(&mut self, version: Arc<Version>) {
         debug_assert!(self.edit.emptied.is_empty() && self.edit.freed.is_empty(), "nothing was replaced");
         // An id that somebody else has freed meanwhile was another node's in the version before.
@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         self.appended.contains_key(&block)
     }
 
-    /// The version that the attempt starts from.
+    /// The version that the version builder starts from.
     pub fn base(&self) -> &Arc<Version> {
         &self.base
     }
@@ -190,8 +190,8 @@ impl<'a> Attempt<'a> {
         position.map(|_| ())
     }
 
-    /// Appends changes, which ascend by key, to a block's log area, as one layer of these pieces.
-    pub fn append_layer(
+    /// Appends changes, which ascend by key, to a block's log area, as one run of these pieces.
+    pub fn append_run(
         &mut self,
         block: NodeId,
         keyspace: KeyspaceId,
@@ -214,17 +214,17 @@ impl<'a> Attempt<'a> {
             self.edit.hashes.extend(changes.iter().map(|change| KeyHash::of(change.key)));
         }
         let removals = changes.iter().filter(|change| change.value.is_none()).count() as u32;
-        let layer = NewLayer { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
-        self.edit.layers.push((block, layer));
+        let run = NewRun { pieces: pieces.len() as u32, count: changes.len() as u32, removals, fresh: 0 };
+        self.edit.runs.push((block, run));
         self.keyspaces.push(keyspace);
         let before = self.appended.insert(block, bytes_of(&self.base, block));
-        debug_assert!(before.is_none(), "a block is appended to once in an attempt");
+        debug_assert!(before.is_none(), "a block is appended to once in an builder");
         Ok(())
     }
 
-    /// Replaces all layers of a block's log area by one of these pieces; `changes` is the newest change of
+    /// Replaces all runs of a block's log area by one of these pieces; `changes` is the newest change of
     /// each key.
-    pub fn merge_layers(
+    pub fn merge_runs(
         &mut self,
         (block, area): (NodeId, &LogArea),
         keyspace: KeyspaceId,
@@ -232,18 +232,18 @@ impl<'a> Attempt<'a> {
         pieces: &[Piece<'_>],
     ) -> Result<()> {
         self.empty_log(block);
-        self.append_layer(block, keyspace, changes, pieces)?;
-        if let Some((_, layer)) = self.edit.layers.last_mut() {
-            layer.fresh = area.fresh_percent();
+        self.append_run(block, keyspace, changes, pieces)?;
+        if let Some((_, run)) = self.edit.runs.last_mut() {
+            run.fresh = area.fresh_percent();
         }
         Ok(())
     }
 
-    /// Sets the percentage of new records, which the tree probably did not have, in all new layers, by
+    /// Sets the percentage of new records, which the tree probably did not have, in all new runs, by
     /// keyspace.
     pub fn set_fresh(&mut self, percent: impl Fn(KeyspaceId) -> u64) {
-        for ((_, layer), keyspace) in self.edit.layers.iter_mut().zip(&self.keyspaces) {
-            layer.fresh = percent(*keyspace).min(100) as u32;
+        for ((_, run), keyspace) in self.edit.runs.iter_mut().zip(&self.keyspaces) {
+            run.fresh = percent(*keyspace).min(100) as u32;
         }
     }
 
@@ -340,7 +340,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for VersionBuilder<'_> {
     fn drop(&mut self) {
         if let Some(mark) = self.mark.take() {
             for position in &self.admitted {

@@ -9,7 +9,7 @@ use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::version::edit::{Edit, NODE_IN_EDIT, NewLayer};
+use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun};
 use crate::version::{Tree, Version};
 use std::sync::Arc;
 
@@ -68,22 +68,22 @@ impl Checkpoint {
         (!set.is_empty()).then(|| Edit { set, ..Edit::default() })
     }
 
-    fn layers(&mut self) -> Option<Edit> {
+    fn runs(&mut self) -> Option<Edit> {
         let mut edit = Edit::default();
         while edit.nodes_len() < self.portion as u64 * NODE_IN_EDIT
             && let Some((block, area)) = self.areas.next()
         {
-            // Each layer gets the percentage of the whole area, so that their sum stays the same.
+            // Each run gets the percentage of the whole area, so that their sum stays the same.
             let fresh = area.fresh_percent();
-            for (row, hashes) in area.rows().zip(area.hashes()) {
+            for (row, hashes) in area.runs().zip(area.hashes()) {
                 let (pieces, count) = (row.pieces.len() as u32, hashes.len() as u32);
-                edit.layers.push((block, NewLayer { pieces, count, removals: row.removals, fresh }));
+                edit.runs.push((block, NewRun { pieces, count, removals: row.removals, fresh }));
                 edit.pieces.extend(row.pieces.iter());
                 edit.fences.extend_from_slice(row.fences.0);
                 edit.hashes.extend(hashes);
             }
         }
-        (!edit.layers.is_empty()).then_some(edit)
+        (!edit.runs.is_empty()).then_some(edit)
     }
 }
 
@@ -95,7 +95,7 @@ impl Iterator for Checkpoint {
         first
             .or_else(|| self.trees())
             .or_else(|| self.addresses())
-            .or_else(|| self.layers())
+            .or_else(|| self.runs())
             .or_else(|| self.last.take())
     }
 }

@@ -9,10 +9,10 @@
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
-//!         | 11 n (block pieces count removals fresh)*n            layers at the end of blocks' log areas, of so many pieces and changes:
-//!              id*(sum of pieces)                                   their pieces, layer by layer, in key order,
-//!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a layer's first, ascending in a layer,
-//!              hash*(sum of counts)                                 and of each key its hash, layer by layer, in any order
+//!         | 11 n (block pieces count removals fresh)*n            runs at the end of blocks' log areas, of so many pieces and changes:
+//!              id*(sum of pieces)                                   their pieces, run by run, in key order,
+//!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a run's first, ascending in a run,
+//!              hash*(sum of counts)                                 and of each key its hash, run by run, in any order
 //! ```
 //! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3 ([`crate::log_area::maplet`]). What a fence is:
 //! [`crate::log_area`].
@@ -40,23 +40,23 @@ pub(crate) struct Edit {
     pub used: Vec<(u64, u64)>,
     pub set: Vec<(NodeId, Address)>,
     pub freed: Vec<NodeId>,
-    /// Blocks whose log areas are emptied, before the new layers are added.
+    /// Blocks whose log areas are emptied, before the new runs are added.
     pub emptied: Vec<NodeId>,
-    /// New layers of log areas, with their blocks.
-    pub layers: Vec<(NodeId, NewLayer)>,
-    /// Pieces of the new layers, layer after layer.
+    /// New runs of log areas, with their blocks.
+    pub runs: Vec<(NodeId, NewRun)>,
+    /// Pieces of the new runs, run after run.
     pub pieces: Vec<NodeId>,
-    /// Fences of the new layers, without that of each layer's first piece, as [`Fences`].
+    /// Fences of the new runs, without that of each run's first piece, as [`Fences`].
     pub fences: Vec<u8>,
-    /// Hashes of the keys in the new layers, layer after layer.
+    /// Hashes of the keys in the new runs, run after run.
     pub hashes: Vec<KeyHash>,
 }
 
-/// The size of a new layer: how much of the other lists belongs to it.
+/// The size of a new run: how much of the other lists belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewLayer {
+pub(crate) struct NewRun {
     pub pieces: u32,
-    /// Changes in the layer ...
+    /// Changes in the run ...
     pub count: u32,
     /// ... how many of them are removals,
     pub removals: u32,
@@ -64,11 +64,11 @@ pub(crate) struct NewLayer {
     pub fresh: u32,
 }
 
-/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence; and of a layer
+/// Most bytes in an edit of a node; what a log piece takes in addition, without its fence; and of a run
 /// without pieces and hashes.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
-const LAYER_IN_EDIT: u64 = 25;
+const RUN_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 255;
@@ -77,7 +77,7 @@ impl Edit {
     /// Most bytes that nodes and log pieces take in the payload.
     pub fn nodes_len(&self) -> u64 {
         self.set.len() as u64 * NODE_IN_EDIT
-            + self.layers.len() as u64 * LAYER_IN_EDIT
+            + self.runs.len() as u64 * RUN_IN_EDIT
             + self.pieces.len() as u64 * PIECE_IN_EDIT
             + self.fences.len() as u64
             + (self.hashes.len() * KeyHash::LEN) as u64
@@ -128,10 +128,10 @@ impl Edit {
                 ids.iter().for_each(|id| put_varint(out, id.0));
             }
         }
-        if !self.layers.is_empty() {
+        if !self.runs.is_empty() {
             out.push(11);
-            put_varint(out, self.layers.len() as u64);
-            for (block, NewLayer { pieces, count, removals, fresh }) in &self.layers {
+            put_varint(out, self.runs.len() as u64);
+            for (block, NewRun { pieces, count, removals, fresh }) in &self.runs {
                 put_varint(out, block.0);
                 [pieces, count, removals, fresh]
                     .into_iter()
@@ -187,14 +187,14 @@ impl Edit {
                 }
             }
             Some(11) => {
-                let count = reader.length().ok_or("number of layers")?;
+                let count = reader.length().ok_or("number of runs")?;
                 let (mut pieces, mut changes) = (0, 0);
-                let first = self.layers.len();
+                let first = self.runs.len();
                 for _ in 0..count {
-                    let (block, layer) = decode_layer(reader).ok_or("layer")?;
-                    pieces += u64::from(layer.pieces);
-                    changes += u64::from(layer.count);
-                    self.layers.push((block, layer));
+                    let (block, run) = decode_run(reader).ok_or("run")?;
+                    pieces += u64::from(run.pieces);
+                    changes += u64::from(run.count);
+                    self.runs.push((block, run));
                 }
                 // Checked before memory is reserved for them.
                 if pieces > reader.remaining() as u64 {
@@ -203,9 +203,9 @@ impl Edit {
                 for _ in 0..pieces {
                     self.pieces.push(decode_id(reader).ok_or("log piece")?);
                 }
-                for (_, layer) in &self.layers[first..] {
+                for (_, run) in &self.runs[first..] {
                     let mut last: &[u8] = &[];
-                    for _ in 1..layer.pieces {
+                    for _ in 1..run.pieces {
                         let fence = decode_fence(reader).filter(|fence| *fence > last);
                         last = fence.ok_or("fence of a log piece")?;
                         Fences::put(&mut self.fences, last);
@@ -242,13 +242,13 @@ fn decode_address(reader: &mut Reader<'_>) -> Option<(NodeId, Address)> {
     Some((id, Address { position, len, crc: reader.u32()? }))
 }
 
-fn decode_layer(reader: &mut Reader<'_>) -> Option<(NodeId, NewLayer)> {
+fn decode_run(reader: &mut Reader<'_>) -> Option<(NodeId, NewRun)> {
     let block = decode_id(reader)?;
     let pieces = u32::try_from(reader.varint()?).ok().filter(|pieces| *pieces > 0)?;
     let count = u32::try_from(reader.varint()?).ok().filter(|count| *count >= pieces)?;
     let removals = u32::try_from(reader.varint()?).ok().filter(|removals| *removals <= count)?;
     let fresh = u32::try_from(reader.varint()?).ok().filter(|fresh| *fresh <= 100)?;
-    Some((block, NewLayer { pieces, count, removals, fresh }))
+    Some((block, NewRun { pieces, count, removals, fresh }))
 }
 
 fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
@@ -291,9 +291,9 @@ mod tests {
             set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],
-            layers: vec![
-                (NodeId(5), NewLayer { pieces: 1, count: 1, removals: 0, fresh: 100 }),
-                (NodeId(5), NewLayer { pieces: 2, count: 2, removals: 2, fresh: 0 }),
+            runs: vec![
+                (NodeId(5), NewRun { pieces: 1, count: 1, removals: 0, fresh: 100 }),
+                (NodeId(5), NewRun { pieces: 2, count: 2, removals: 2, fresh: 0 }),
             ],
             pieces: vec![NodeId(6), NodeId(1 << 39), NodeId(7)],
             fences: b"\x02le".to_vec(),
@@ -330,10 +330,10 @@ mod tests {
         assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
     }
 
-    /// The bytes of an edit with a layer of three pieces.
+    /// The bytes of an edit with a run of three pieces.
     fn edit_with_fences(fences: &[u8]) -> Vec<u8> {
         let edit = Edit {
-            layers: vec![(NodeId(5), NewLayer { pieces: 3, count: 3, removals: 0, fresh: 7 })],
+            runs: vec![(NodeId(5), NewRun { pieces: 3, count: 3, removals: 0, fresh: 7 })],
             pieces: vec![NodeId(6), NodeId(7), NodeId(8)],
             fences: fences.to_vec(),
             hashes: [&b"kale"[..], b"m", b"no"].map(KeyHash::of).to_vec(),

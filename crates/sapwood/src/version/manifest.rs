@@ -27,7 +27,7 @@ use crate::version::Version;
 use crate::version::current::{Current, FILE};
 use crate::version::edit::Edit;
 use format::encode_record;
-use next::Next;
+use next::NextManifest;
 use psync::{Access, FileId, Volume, Write};
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ pub(crate) struct Manifest {
     /// Length of the checkpoint that the file began with.
     checkpoint_len: u64,
     /// The manifest that is to replace this one, while it is written.
-    next: Option<Next>,
+    next: Option<NextManifest>,
     /// Set after a failure that leaves the files' contents unknown.
     failed: Option<Error>,
     /// Length of the file when there was no space for the next one.
@@ -112,7 +112,7 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Begins manifest number `current.manifest` with a checkpoint of `version` and makes it the valid one.
     pub fn create(volume: Arc<dyn Volume>, current: Current, version: &Version) -> Result<Self> {
-        let mut next = Next::begin(volume, current, version, 0)?;
+        let mut next = NextManifest::begin(volume, current, version, 0)?;
         next.go_on(u64::MAX, None)?;
         let (output, checkpoint_len) = next.replace()?;
         Ok(Self::of(output, checkpoint_len))
@@ -192,10 +192,10 @@ impl Manifest {
         })
     }
 
-    fn begin_next(&mut self, version: &Version) -> Result<Next> {
+    fn begin_next(&mut self, version: &Version) -> Result<NextManifest> {
         let current = self.output.current;
         let current = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
-        let next = Next::begin(Arc::clone(&self.output.volume), current, version, self.output.len);
+        let next = NextManifest::begin(Arc::clone(&self.output.volume), current, version, self.output.len);
         next.inspect_err(|error| self.note_refusal(error))
     }
 
@@ -258,7 +258,7 @@ impl Manifest {
     }
 
     /// Switches to the next manifest, which has everything that this one has.
-    fn change_over(&mut self, next: Next) -> Result<()> {
+    fn change_over(&mut self, next: NextManifest) -> Result<()> {
         self.before += next.bytes_written();
         let (output, checkpoint_len) = next.replace().inspect_err(|error| self.note_refusal(error))?;
         let output = std::mem::replace(&mut self.output, output);
@@ -309,7 +309,7 @@ impl Manifest {
 
     /// Bytes written since the database was opened.
     pub fn bytes_written(&self) -> u64 {
-        self.before + self.output.written + self.next.as_ref().map_or(0, Next::bytes_written)
+        self.before + self.output.written + self.next.as_ref().map_or(0, NextManifest::bytes_written)
     }
 
     /// What `CURRENT` says now.

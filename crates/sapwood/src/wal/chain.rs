@@ -12,7 +12,7 @@ use super::file_name;
 use super::record::{FORMAT, Flaw, HEADER_LEN, Header, HeaderFlaw};
 use super::walker::Follow;
 use super::window;
-use super::window::Open;
+use super::window::OpenLog;
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{Source, Window};
@@ -58,7 +58,7 @@ pub(super) struct Newest {
 /// The newest generation of `newest_first` that was begun, if there is one.
 pub(super) fn newest_sound<'a>(
     volume: &dyn Volume,
-    open: Open,
+    open: OpenLog,
     database: DatabaseId,
     high: u64,
     newest_first: impl Iterator<Item = &'a u64>,
@@ -85,7 +85,7 @@ pub(super) fn newest_sound<'a>(
 /// a file of them.
 pub(super) fn chain(
     volume: &dyn Volume,
-    open: Open,
+    open: OpenLog,
     database: DatabaseId,
     low: u64,
     newest: u64,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// State shared by all threads that sync the older generations of a log.
 #[derive(Default)]
-pub(super) struct OldSyncs {
+pub(super) struct ClosedSyncs {
     state: Mutex<State>,
     made: AtomicU64,
 }
@@ -31,7 +31,7 @@ struct State {
     failure: Option<String>,
 }
 
-impl OldSyncs {
+impl ClosedSyncs {
     /// Makes an older generation durable, if it is not yet. All generations before it must be durable.
     pub fn sync(&self, volume: &dyn Volume, generation: u64, file: FileId) -> Result<()> {
         let mut state = self.usable()?;
@@ -105,7 +105,7 @@ pub(crate) struct Unsynced {
     pub(super) generation: u64,
     pub(super) file: FileId,
     pub(super) what: What,
-    pub(super) syncs: Arc<OldSyncs>,
+    pub(super) syncs: Arc<ClosedSyncs>,
     pub(super) volume: Arc<dyn Volume>,
 }
 

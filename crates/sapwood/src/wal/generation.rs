@@ -4,13 +4,13 @@
 //! Invariants:
 //! 1. A generation that is begun has a durable header under a durable name. One that could not be begun for
 //!    lack of space is as if it had never existed. Only the newest may be written but not begun yet.
-//! 2. `synced` is at most `len`. The file may be longer ([`Reservation`]).
+//! 2. `synced` is at most `len`. The file may be longer ([`ZeroedSpace`]).
 
 use super::chain::{holds_no_record, read_header};
 use super::file_name;
 use super::record::{Flaw, HEADER_LEN, Header, Lsn};
 use super::window;
-use super::zeroing::Reservation;
+use super::zeroing::ZeroedSpace;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
 use psync::{Access, FileId, Volume, Write};
@@ -26,27 +26,35 @@ pub(super) struct Generation {
     /// How many of the valid bytes are durable.
     pub synced: u64,
     /// The header, while it is written but not yet durable. `None`: the header and the file's name are durable.
-    pub unbegun: Option<[u8; HEADER_LEN]>,
+    pub unsynced_header: Option<[u8; HEADER_LEN]>,
     /// The reservation behind the valid bytes.
-    pub reserved: Reservation,
+    pub reserved: ZeroedSpace,
 }
 
 impl Generation {
     /// A generation with a durable header and nothing else.
     pub fn begun(number: u64, file: FileId, base: Lsn) -> Self {
         let empty = HEADER_LEN as u64;
-        Self { number, file, base, len: empty, synced: empty, unbegun: None, reserved: Reservation::none() }
+        Self {
+            number,
+            file,
+            base,
+            len: empty,
+            synced: empty,
+            unsynced_header: None,
+            reserved: ZeroedSpace::none(),
+        }
     }
 
     /// A generation with a written header and nothing else.
     pub fn written(header: &Header, file: FileId) -> Self {
-        let unbegun = Some(header.encode());
-        Self { synced: 0, unbegun, ..Self::begun(header.generation, file, header.base) }
+        let unsynced_header = Some(header.encode());
+        Self { synced: 0, unsynced_header, ..Self::begun(header.generation, file, header.base) }
     }
 
     /// Header and name are durable now.
     pub fn has_begun(&mut self) {
-        self.unbegun = None;
+        self.unsynced_header = None;
         self.synced = self.synced.max(HEADER_LEN as u64);
     }
 

@@ -76,7 +76,7 @@ impl Sizes {
 }
 
 /// The window, if one is open, and the state that decides when to open the next one.
-pub(super) struct Stored {
+pub(super) struct MmapAppender {
     window: Option<Box<dyn Window>>,
     sizes: Sizes,
     /// Small groups in a row.
@@ -91,7 +91,7 @@ pub(super) struct Stored {
     pub stores: u64,
 }
 
-impl Stored {
+impl MmapAppender {
     pub fn none(sizes: Sizes) -> Self {
         Self {
             window: None,

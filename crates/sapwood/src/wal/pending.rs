@@ -9,7 +9,7 @@
 //! 1. Sequence numbers are consecutive, also after records were retracted.
 //! 2. `bytes` is exactly the space that the records take in the log.
 
-use super::record::{BODY_LEN_MAX, HEAD_LEN, Head, Lsn, Place};
+use super::record::{BODY_LEN_MAX, HEAD_LEN, Lsn, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
 use crate::operation::SeqNo;
 
@@ -18,19 +18,19 @@ const WRITE_LEN: usize = 4 << 20;
 
 /// See the module documentation.
 pub(super) struct Pending {
-    records: Vec<Waiting>,
+    records: Vec<PendingRecord>,
     /// The allocation is kept for reuse.
     bytes: Vec<u8>,
     next_seq: SeqNo,
 }
 
-struct Waiting {
+struct PendingRecord {
     first_seq: SeqNo,
     count: u32,
     body_len: u32,
 }
 
-impl Waiting {
+impl PendingRecord {
     fn len(&self) -> usize {
         HEAD_LEN + self.body_len as usize
     }
@@ -73,7 +73,7 @@ impl Pending {
         self.next_seq = first_seq + SeqNo::from(count);
         self.bytes.extend_from_slice(&[0; HEAD_LEN]);
         self.bytes.extend_from_slice(body);
-        self.records.push(Waiting { first_seq, count, body_len: body.len() as u32 });
+        self.records.push(PendingRecord { first_seq, count, body_len: body.len() as u32 });
     }
 
     /// See [`WalWriter::retract`](super::WalWriter::retract).
@@ -107,7 +107,7 @@ impl Pending {
         let (mut begin, mut end) = (0, 0);
         for record in &self.records {
             let (head_bytes, body) = self.bytes[end..][..record.len()].split_at_mut(HEAD_LEN);
-            let head = Head {
+            let head = RecordHeader {
                 len: record.body_len,
                 body_crc: crc32c::crc32c(body),
                 count: record.count,
@@ -115,7 +115,7 @@ impl Pending {
                 first_seq: record.first_seq,
                 durable,
             };
-            let place = Place { database, generation, offset: at + (end - begin) as u64 };
+            let place = RecordPosition { database, generation, offset: at + (end - begin) as u64 };
             head_bytes.copy_from_slice(&head.encode(&place));
             end += record.len();
             if end - begin >= WRITE_LEN {

@@ -5,10 +5,10 @@
 //! dropped.
 
 use super::chain::{chain, newest_sound};
-use super::record::{Flaw, HEADER_LEN, Head, Lsn};
+use super::record::{Flaw, HEADER_LEN, Lsn, RecordHeader};
 use super::walker::{Follow, Found, Walker};
 use super::window;
-use super::window::{Open, Witness, missing_file};
+use super::window::{OpenLog, Witness, missing_file};
 use super::{Record, file_name, generation_of};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
@@ -133,7 +133,7 @@ pub(crate) fn replay_direct(
 
 fn replay_with(
     volume: &dyn Volume,
-    open: Open,
+    open: OpenLog,
     database: DatabaseId,
     low: u64,
     high: u64,
@@ -242,7 +242,7 @@ fn drop_unfinished(
     Ok(())
 }
 
-pub(super) fn record(generation: u64, head: &Head, body: Bytes) -> Record {
+pub(super) fn record(generation: u64, head: &RecordHeader, body: Bytes) -> Record {
     Record { generation, first_seq: head.first_seq, count: head.count, body }
 }
 

@@ -5,7 +5,7 @@
 //!    offset, so bytes in the wrong file, at the wrong offset or from another database are not taken for a
 //!    record.
 //! 2. The head has a checksum of its own, which covers the body's checksum. So a length is trusted only after
-//!    it has been checked, and a head testifies to what was durable (see [`Head::durable`]) even if its body is
+//!    it has been checked, and a head testifies to what was durable (see [`RecordHeader::durable`]) even if its body is
 //!    damaged.
 //! 3. Nothing testifies to its own durability: the claim of a header or record never exceeds its own position.
 //! 4. Decoding treats bytes as untrusted: it neither panics nor allocates more than an error message.
@@ -191,14 +191,14 @@ fn header_crc(bytes: &[u8; HEADER_LEN]) -> u32 {
 
 /// The position of a record, which seeds its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordPosition {
     pub database: DatabaseId,
     pub generation: u64,
     /// From the beginning of the generation's file, in bytes.
     pub offset: u64,
 }
 
-impl Place {
+impl RecordPosition {
     fn seed(&self) -> u32 {
         let crc = crc32c::crc32c(&self.database.0);
         let crc = crc32c::crc32c_append(crc, &self.generation.to_le_bytes());
@@ -221,7 +221,7 @@ impl Place {
 /// 40             the body
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RecordHeader {
     pub len: u32,
     pub body_crc: u32,
     pub count: u32,
@@ -230,8 +230,8 @@ pub(crate) struct Head {
     pub durable: Lsn,
 }
 
-impl Head {
-    pub fn encode(&self, place: &Place) -> [u8; HEAD_LEN] {
+impl RecordHeader {
+    pub fn encode(&self, place: &RecordPosition) -> [u8; HEAD_LEN] {
         let mut bytes = [0; HEAD_LEN];
         bytes[0..4].copy_from_slice(&RECORD_MAGIC);
         bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
@@ -246,7 +246,7 @@ impl Head {
     }
 
     /// Decodes the head of a record from its first bytes. On success, it is what was written at this place.
-    pub fn decode(bytes: &[u8], place: &Place) -> std::result::Result<Self, Flaw> {
+    pub fn decode(bytes: &[u8], place: &RecordPosition) -> std::result::Result<Self, Flaw> {
         let cut = || Flaw::new("the log record is cut off", format!("{HEAD_LEN} bytes of head"), bytes.len());
         let bytes = bytes.first_chunk::<HEAD_LEN>().ok_or_else(cut)?;
         let fields = |bytes: &[u8]| {
@@ -287,7 +287,7 @@ impl Head {
         HEAD_LEN as u64 + u64::from(self.len)
     }
 
-    /// The sequence number after the record's last. ([`Head::decode`] has checked that it exists.)
+    /// The sequence number after the record's last. ([`RecordHeader::decode`] has checked that it exists.)
     pub fn next_seq(&self) -> SeqNo {
         self.first_seq.saturating_add(u64::from(self.count))
     }
@@ -345,7 +345,7 @@ pub(crate) fn sealed<'a>(
     };
     let mut file = header.encode().to_vec();
     for (count, body) in records {
-        let head = Head {
+        let head = RecordHeader {
             len: body.len() as u32,
             body_crc: crc32c::crc32c(body),
             count,
@@ -353,7 +353,7 @@ pub(crate) fn sealed<'a>(
             first_seq,
             durable: Lsn(u64::from(count) * 16),
         };
-        let place = Place { database, generation, offset: file.len() as u64 };
+        let place = RecordPosition { database, generation, offset: file.len() as u64 };
         file.extend_from_slice(&head.encode(&place));
         file.extend_from_slice(body);
         first_seq += u64::from(count);
@@ -379,8 +379,8 @@ mod tests {
         }
     }
 
-    fn head() -> Head {
-        Head {
+    fn head() -> RecordHeader {
+        RecordHeader {
             len: 5,
             body_crc: crc32c::crc32c(b"hello"),
             count: 3,
@@ -390,7 +390,7 @@ mod tests {
         }
     }
 
-    const PLACE: Place = Place { database: DATABASE, generation: 7, offset: 72 };
+    const PLACE: RecordPosition = RecordPosition { database: DATABASE, generation: 7, offset: 72 };
 
     #[test]
     fn the_header_has_these_bytes() {
@@ -403,7 +403,7 @@ mod tests {
     fn the_head_of_a_record_has_these_bytes() {
         let expected = "f657b15247f39578050000004cbb719a030000000200000004030201000000009900000000000000";
         assert_eq!(hex(&head().encode(&PLACE)), expected);
-        assert_eq!(Head::decode(&head().encode(&PLACE), &PLACE), Ok(head()));
+        assert_eq!(RecordHeader::decode(&head().encode(&PLACE), &PLACE), Ok(head()));
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod tests {
         for bit in 0..HEAD_LEN * 8 {
             let mut bytes = sound;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Head::decode(&bytes, &PLACE).is_err(), "bit {bit}");
+            assert!(RecordHeader::decode(&bytes, &PLACE).is_err(), "bit {bit}");
         }
         assert!(head().check_body(b"hello").is_ok());
         assert!(head().check_body(b"hellp").is_err());
@@ -427,10 +427,10 @@ mod tests {
     #[test]
     fn a_record_is_valid_at_its_own_place_only() {
         let bytes = head().encode(&PLACE);
-        assert!(Head::decode(&bytes, &Place { offset: 73, ..PLACE }).is_err());
-        assert!(Head::decode(&bytes, &Place { generation: 8, ..PLACE }).is_err());
+        assert!(RecordHeader::decode(&bytes, &RecordPosition { offset: 73, ..PLACE }).is_err());
+        assert!(RecordHeader::decode(&bytes, &RecordPosition { generation: 8, ..PLACE }).is_err());
         let other = DatabaseId(*b"0123456789abcdeF");
-        assert!(Head::decode(&bytes, &Place { database: other, ..PLACE }).is_err());
+        assert!(RecordHeader::decode(&bytes, &RecordPosition { database: other, ..PLACE }).is_err());
     }
 
     #[test]
@@ -445,11 +445,11 @@ mod tests {
     #[test]
     fn sound_checksums_do_not_excuse_nonsense() {
         for nonsense in [
-            Head { len: BODY_LEN_MAX as u32 + 1, ..head() },
-            Head { count: 0, ..head() },
-            Head { first_seq: u64::MAX - 1, ..head() },
+            RecordHeader { len: BODY_LEN_MAX as u32 + 1, ..head() },
+            RecordHeader { count: 0, ..head() },
+            RecordHeader { first_seq: u64::MAX - 1, ..head() },
         ] {
-            assert!(Head::decode(&nonsense.encode(&PLACE), &PLACE).is_err(), "{nonsense:?}");
+            assert!(RecordHeader::decode(&nonsense.encode(&PLACE), &PLACE).is_err(), "{nonsense:?}");
         }
         assert!(header().check(DATABASE, 7).is_ok());
         assert!(header().check(DATABASE, 8).is_err());
@@ -464,7 +464,7 @@ mod tests {
             assert!(Header::decode(&header().encode()[..len]).is_err());
         }
         for len in 0..HEAD_LEN {
-            assert!(Head::decode(&head().encode(&PLACE)[..len], &PLACE).is_err());
+            assert!(RecordHeader::decode(&head().encode(&PLACE)[..len], &PLACE).is_err());
         }
     }
 }

@@ -22,12 +22,12 @@ impl WalWriter {
     /// As [`WalWriter::sync`].
     pub fn begin(&mut self) -> Result<()> {
         self.usable()?;
-        if self.current.unbegun.is_none() { Ok(()) } else { self.sync_current() }
+        if self.current.unsynced_header.is_none() { Ok(()) } else { self.sync_current() }
     }
 
     /// Like `begin`, but leaves the records behind the header as they are: nobody was promised them.
     fn begin_header(&mut self) -> Result<()> {
-        let Some(header) = self.current.unbegun else { return Ok(()) };
+        let Some(header) = self.current.unsynced_header else { return Ok(()) };
         let begun = self.old_syncs.begin_newest(&*self.volume, self.current.file, &header);
         begun.map_err(|error| self.fail(error))?;
         self.current.has_begun();
@@ -55,7 +55,7 @@ impl WalWriter {
     /// What is written of the current generation, if nothing else is to be synced, for a caller that does so without
     /// blocking commits, and then calls [`WalWriter::synced`]. There must be no other generation before that.
     pub fn unsynced_current(&self) -> Option<Unsynced> {
-        let (len, begins) = (self.current.len, self.current.unbegun.is_some());
+        let (len, begins) = (self.current.len, self.current.unsynced_header.is_some());
         let is_alone = self.older.iter().all(Generation::is_synced) && self.failure.is_none();
         let is_due = is_alone && !self.current.is_synced() && self.pending.is_empty();
         is_due.then(|| self.to_be_synced(&self.current, What::Written { len, begins }))
@@ -81,8 +81,8 @@ impl WalWriter {
 
     /// This generation, if it is the current one and not begun yet, for a caller that begins it without
     /// blocking commits, and then calls [`WalWriter::mark_begun`].
-    pub fn unbegun(&self, generation: u64) -> Option<Unsynced> {
-        let header = self.current.unbegun.filter(|_| self.current.number == generation);
+    pub fn unsynced_header(&self, generation: u64) -> Option<Unsynced> {
+        let header = self.current.unsynced_header.filter(|_| self.current.number == generation);
         header.map(|header| self.to_be_synced(&self.current, What::Header(header)))
     }
 

@@ -19,7 +19,7 @@ use psync::Volume;
 use std::sync::Arc;
 
 /// Everything that was written to the log from generation `low` on, when [`WalWriter::keep`] was called.
-pub(crate) struct Kept {
+pub(crate) struct KeptLog {
     volume: Arc<dyn Volume>,
     database: DatabaseId,
     low: u64,
@@ -31,10 +31,10 @@ pub(crate) struct Kept {
 
 impl WalWriter {
     /// Keeps all generations until [`WalWriter::let_go`].
-    pub fn keep(&mut self, low: u64) -> Kept {
+    pub fn keep(&mut self, low: u64) -> KeptLog {
         self.readers += 1;
         let (generation, len) = (self.current.number, self.current.len);
-        Kept { volume: Arc::clone(&self.volume), database: self.database, low, generation, len }
+        KeptLog { volume: Arc::clone(&self.volume), database: self.database, low, generation, len }
     }
 
     /// Ends what [`WalWriter::keep`] began. The next [`WalWriter::take_below`] takes what was kept.
@@ -54,7 +54,7 @@ impl WalWriter {
     }
 }
 
-impl Kept {
+impl KeptLog {
     /// Reads back and checks all of it. Passes every record to `each`, whose error is damage of the record.
     ///
     /// # Errors

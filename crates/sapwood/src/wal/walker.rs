@@ -8,7 +8,7 @@
 //! 3. Lengths are trusted only up to the file's length and the format's limit.
 
 use super::chain::{Link, Stop};
-use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Head, Header, Lsn, Place};
+use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn, RecordHeader, RecordPosition};
 use crate::error::Result;
 use crate::operation::SeqNo;
 use crate::source::{Source, Window};
@@ -22,7 +22,7 @@ pub(super) struct Follow {
 }
 
 pub(super) enum Found {
-    Record(Head, Bytes),
+    Record(RecordHeader, Bytes),
     End,
     Bad(Flaw),
 }
@@ -80,8 +80,8 @@ impl<S: Source> Walker<S> {
             return Ok(Found::Bad(Flaw::new(what, expected, format!("{left} bytes"))));
         }
         let (database, generation) = (self.header.database, self.header.generation);
-        let place = Place { database, generation, offset: self.at };
-        let head = match Head::decode(self.window.get(self.at, HEAD_LEN)?, &place) {
+        let place = RecordPosition { database, generation, offset: self.at };
+        let head = match RecordHeader::decode(self.window.get(self.at, HEAD_LEN)?, &place) {
             Ok(head) => head,
             Err(flaw) => return Ok(Found::Bad(flaw)),
         };
@@ -98,7 +98,7 @@ impl<S: Source> Walker<S> {
     }
 
     /// Whether a valid head is the next one in sequence, and not a remainder of something older.
-    fn fits(&self, head: &Head, left: u64) -> std::result::Result<(), Flaw> {
+    fn fits(&self, head: &RecordHeader, left: u64) -> std::result::Result<(), Flaw> {
         if head.record_len() > left {
             let found = format!("{left} bytes");
             return Err(Flaw::new(

@@ -5,7 +5,7 @@
 //! 2. A failed read is an error, never the end of the log.
 
 use super::file_name;
-use super::record::{Flaw, HEAD_LEN, Head, Header, Lsn, Place, RECORD_MAGIC};
+use super::record::{Flaw, HEAD_LEN, Header, Lsn, RECORD_MAGIC, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::source::{FileSource, Source, WINDOW_LEN, Window};
@@ -13,7 +13,7 @@ use memchr::memmem::Finder;
 use psync::Volume;
 
 /// How the log of a generation is opened: [`open`] or [`open_direct`].
-pub(crate) type Open = for<'v> fn(&'v dyn Volume, u64) -> Result<FileSource<'v>>;
+pub(crate) type OpenLog = for<'v> fn(&'v dyn Volume, u64) -> Result<FileSource<'v>>;
 
 /// Opens the log of a generation.
 pub(super) fn open(volume: &dyn Volume, generation: u64) -> Result<FileSource<'_>> {
@@ -59,8 +59,8 @@ impl<S: Source> Window<S> {
         database: DatabaseId,
         generation: u64,
         from: u64,
-        wanted: impl Fn(&Head, u64) -> bool,
-    ) -> Result<Option<(u64, Head)>> {
+        wanted: impl Fn(&RecordHeader, u64) -> bool,
+    ) -> Result<Option<(u64, RecordHeader)>> {
         let magic = Finder::new(&RECORD_MAGIC);
         let mut at = from;
         while at.saturating_add(HEAD_LEN as u64) <= self.source.len() {
@@ -68,7 +68,7 @@ impl<S: Source> Window<S> {
             for index in magic.find_iter(bytes) {
                 let Some(head) = bytes.get(index..index + HEAD_LEN) else { break };
                 let offset = at + index as u64;
-                if let Ok(head) = Head::decode(head, &Place { database, generation, offset })
+                if let Ok(head) = RecordHeader::decode(head, &RecordPosition { database, generation, offset })
                     && wanted(&head, offset)
                 {
                     return Ok(Some((offset, head)));

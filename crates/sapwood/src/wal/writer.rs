@@ -14,9 +14,9 @@
 //! 5. A sync is trusted only if it succeeded. A sync that failed for lack of space is a failed sync, not
 //!    [`Error::DiskFull`], since its pages may be lost.
 
-use super::closed_syncs::OldSyncs;
+use super::closed_syncs::ClosedSyncs;
 use super::generation::{Generation, create_file, next_generation};
-use super::mmap_appender::{Sizes, Stored};
+use super::mmap_appender::{MmapAppender, Sizes};
 use super::pending::{Heading, Pending};
 use super::reader::list;
 use super::record::{Flaw, HEAD_LEN, HEADER_LEN, Header, Lsn};
@@ -52,12 +52,12 @@ pub(crate) struct WalWriter {
     pub(super) epoch: u32,
     pub(super) steps: Steps,
     /// The window at the end of the current generation.
-    pub(super) stored: Stored,
+    pub(super) stored: MmapAppender,
     /// Never modified, so the operating system backs it with a single page.
     pub(super) zeros: AlignedBuffer,
     pub(super) bytes_written: u64,
     pub(super) syncs: u64,
-    pub(super) old_syncs: Arc<OldSyncs>,
+    pub(super) old_syncs: Arc<ClosedSyncs>,
     /// The first failure. After it, it is unknown what reached the disk.
     pub(super) failure: Option<String>,
 }
@@ -135,7 +135,7 @@ impl WalWriter {
             pending: Pending::none(after.next_seq),
             epoch: after.epoch,
             steps: Steps::USUAL,
-            stored: Stored::none(Sizes::USUAL),
+            stored: MmapAppender::none(Sizes::USUAL),
             zeros: AlignedBuffer::new(0),
             bytes_written: 0,
             syncs: 0,
@@ -258,7 +258,7 @@ impl WalWriter {
 
     /// Makes the current generation durable.
     pub(super) fn sync_current(&mut self) -> Result<()> {
-        let begins = self.current.unbegun.is_some();
+        let begins = self.current.unsynced_header.is_some();
         let result = self.old_syncs.sync_newest(&*self.volume, self.current.file, begins);
         result.map_err(|error| self.fail(error))?;
         self.current.has_begun();
@@ -318,7 +318,7 @@ impl WalWriter {
 
     #[cfg(test)]
     pub fn set_windows_for_test(&mut self, sizes: Sizes) {
-        self.stored = Stored::none(sizes);
+        self.stored = MmapAppender::none(sizes);
     }
 
     /// Stores so far.

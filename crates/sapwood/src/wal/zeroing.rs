@@ -44,14 +44,14 @@ impl Steps {
 
 /// The reserved part of a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reservation {
+pub(super) struct ZeroedSpace {
     /// Where it ends. If this is at or below the end of the log, there is none.
     until: u64,
     /// There was no space for it: this file does without.
     refused: bool,
 }
 
-impl Reservation {
+impl ZeroedSpace {
     pub fn none() -> Self {
         Self { until: HEADER_LEN as u64, refused: false }
     }

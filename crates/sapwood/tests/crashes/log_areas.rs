@@ -176,7 +176,7 @@ fn layers_of_several_short_pieces_are_searched_piece_by_piece() {
             change_some(&db, &keyspace, &mut model, &mut rng, (400, 500));
             db.flush().expect("flushes");
             let space = db.stats().space;
-            several += u64::from(space.log_pieces * 2 > space.log_layers * 3);
+            several += u64::from(space.log_pieces * 2 > space.log_runs * 3);
             compare(&db.snapshot(), &keyspace, &model, &mut rng, &story);
             if let Some((snapshot, then)) = &kept {
                 compare(snapshot, &keyspace, then, &mut rng, &format!("{story}, an older snapshot"));
@@ -205,7 +205,7 @@ fn layers_of_several_short_pieces_are_searched_piece_by_piece() {
             let from = key(rng.random_range(0..RECORDS - 100));
             assert_eq!(keyspace.range(from..).take(5).count(), 5);
             scanned += db.stats().reads.pieces_scanned;
-            expected[0] += space.log_layers as f64 / blocks;
+            expected[0] += space.log_runs as f64 / blocks;
             expected[1] += space.log_pieces as f64 / blocks;
         }
     }

@@ -1,9 +1,9 @@
 //! Cleanses all blocks, or those from a given key on: for [`Database::compact`](crate::Database::compact), and
 //! at the start of an ingestion.
 
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::db::engine::Engine;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::Result;
 use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;
@@ -11,7 +11,7 @@ use crate::storage::writer::Writer;
 use crate::tree::candidates;
 use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
 use crate::tree::view::TreeView;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -65,14 +65,14 @@ impl Engine {
     ) -> Result<Option<Bytes>> {
         let base = Arc::clone(&self.state.load().version);
         let budget = self.cleansing_portion(base.live_bytes()).min(most);
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let view = TreeView { pager: &self.pager, version: &base, keyspace };
         let (blocks, next) = candidates::next(view, from, budget)?;
         if !blocks.is_empty() {
-            to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
-            self.commit_attempt(attempt, Trees::Same)?;
+            to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
+            self.commit_version(builder, TreesChange::Same)?;
             drop(base);
-            self.tidy_up(writer, Patience::AtRest)?;
+            self.tidy_up(writer, GcUrgency::AtRest)?;
         }
         Ok(next)
     }

@@ -9,20 +9,20 @@
 //!    one portion.
 //! 2. Everything that was started beside the cleansing has ended when it ends.
 
-use crate::background::garbage_collection::Patience;
-use crate::background::prefetch_memory::StageBuffers;
+use crate::background::garbage_collection::GcUrgency;
+use crate::background::prefetch_memory::PrefetchMemory;
 use crate::background::space::{DUE_MAX, PORTION};
 use crate::db::engine::Engine;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::Result;
 use crate::log_area::read_cost::price;
 use crate::storage::writer::Writer;
 use crate::tree::candidates::{Logged, Paid};
 use crate::tree::cleanse::to_leaves;
-use crate::tree::cleansing_cursor::Due;
-use crate::tree::cleansing_prefetch::sweep_ahead;
+use crate::tree::cleansing_cursor::CleansingTask;
+use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
 use crate::tree::view::{Block, TreeView};
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ScopedJoinHandle;
@@ -37,10 +37,10 @@ const ALONE: usize = 64;
 
 impl Engine {
     /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
-    /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the sweep
+    /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the cleansing cursor
     /// finds them due again.
-    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[Due]) -> Result<()> {
-        self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[Due], Writer)>).0
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[CleansingTask]) -> Result<()> {
+        self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[CleansingTask], Writer)>).0
     }
 
     /// Like `cleanse_due`. But when the next queue is frozen, it starts `goes_ahead` with a writer of its own
@@ -50,23 +50,23 @@ impl Engine {
     pub fn cleanse_due_beside<'e, T: Send>(
         &'e self,
         writer: &mut Writer,
-        due: &mut &[Due],
-        buffers: &mut Option<StageBuffers<'e>>,
-        mut goes_ahead: Option<impl FnOnce(&[Due], Writer) -> T + Send>,
+        due: &mut &[CleansingTask],
+        buffers: &mut Option<PrefetchMemory<'e>>,
+        mut goes_ahead: Option<impl FnOnce(&[CleansingTask], Writer) -> T + Send>,
     ) -> (Result<()>, Option<(T, Duration)>) {
         // During a flush other work waits, so portions may be large. Other callers have time.
         let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
         if !self.flush.in_background() || due.is_empty() {
             return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
         }
-        let (stage, limit) = (&self.pager.stage, self.shares.stage);
-        let kept = buffers.get_or_insert_with(|| self.stage_buffers());
+        let (prefetch, limit) = (&self.pager.prefetch, self.shares.prefetch);
+        let kept = buffers.get_or_insert_with(|| self.prefetch_memory());
         kept.keep_for(due.iter().map(|due| due.leaves).sum());
         std::thread::scope(|scope| {
-            let open = stage.open(limit);
+            let open = prefetch.open(limit);
             let version = || Arc::clone(&self.state.load().version);
             let all = *due;
-            let work = move || sweep_ahead(stage, &self.pager, all, version, limit);
+            let work = move || prefetch_for_cleansing(prefetch, &self.pager, all, version, limit);
             // If no thread can be started, nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
@@ -94,11 +94,11 @@ impl Engine {
     fn cleanse_in_turn<'d>(
         &self,
         writer: &mut Writer,
-        due: &mut &'d [Due],
+        due: &mut &'d [CleansingTask],
         most: u64,
-        mut comes_first: impl FnMut(&Writer, &'d [Due]) -> bool,
+        mut comes_first: impl FnMut(&Writer, &'d [CleansingTask]) -> bool,
     ) -> Result<()> {
-        self.pace.expect(due.iter().map(|due| due.leaves).sum());
+        self.progress.expect(due.iter().map(|due| due.leaves).sum());
         // Per portion; less while there is little space.
         let mut limit = most;
         // So many are cleansed one by one.
@@ -117,7 +117,7 @@ impl Engine {
             *due = match cleansed {
                 // What dies with a small portion makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
-                    self.make_room();
+                    self.reclaim_space();
                     limit = *PORTION.start();
                     continue;
                 }
@@ -136,10 +136,10 @@ impl Engine {
             alone = alone.saturating_sub(1);
             limit = limit.saturating_mul(2).min(most);
             if let Some(next) = due.first() {
-                self.pager.stage.pass((next.keyspace, next.low.clone()));
+                self.pager.prefetch.pass((next.keyspace, next.low.clone()));
             }
             let took = began.elapsed();
-            self.tidy_up(writer, Patience::AtWork)?;
+            self.tidy_up(writer, GcUrgency::AtWork)?;
             let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
             if self.flush.in_background() && is_somebody_there && !due.is_empty() {
                 self.rest_beside_readers(Self::rest_after(RESTS, took));
@@ -153,9 +153,9 @@ impl Engine {
     pub fn cleanse_portion<'d>(
         &self,
         writer: &mut Writer,
-        mut due: &'d [Due],
+        mut due: &'d [CleansingTask],
         limit: u64,
-    ) -> Result<&'d [Due]> {
+    ) -> Result<&'d [CleansingTask]> {
         let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
         let base = Arc::clone(&self.state.load().version);
         let budget = self.cleansing_portion_of(base.live_bytes(), limit);
@@ -173,8 +173,8 @@ impl Engine {
                 && blocks.last().is_none_or(|last| last.block != id)
             {
                 bytes += next.leaves + area.bytes();
-                let price = price(next.leaves, area.bytes(), area.layer_count());
-                if next.is_wanted && area.rent().has_reached(price) {
+                let price = price(next.leaves, area.bytes(), area.run_count());
+                if next.is_wanted && area.read_cost().has_reached(price) {
                     paid.push(Paid { area: Arc::clone(area), price });
                 }
                 blocks.push(Logged { block: id, area: Arc::clone(area) });
@@ -184,12 +184,12 @@ impl Engine {
         if count == 0 {
             return Ok(due);
         }
-        let tell = |bytes| self.pace.wrote(bytes);
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
-        to_leaves(view, &mut attempt, blocks, self.shares.node_len)?;
-        self.commit_attempt(attempt, Trees::Same)?;
+        let tell = |bytes| self.progress.wrote(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
+        to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
+        self.commit_version(builder, TreesChange::Same)?;
         self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
-        self.flush.counters.cleansed_for_scans(&self.pager.rents, &paid);
+        self.flush.counters.cleansed_for_scans(&self.pager.read_costs, &paid);
         self.flush.counters.portions.fetch_add(1, Relaxed);
         Ok(due)
     }

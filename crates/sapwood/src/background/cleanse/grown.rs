@@ -1,6 +1,6 @@
 //! Cleanses log areas that became long while the database grew. A new record in a log area replaces no other
 //! record, so it costs no space, and while writers are active such areas are allowed to grow
-//! ([`crate::flow::tuning`]). But scans must read their pieces, and their tables take memory. So when nobody writes,
+//! ([`crate::flow::log_area_tuning`]). But scans must read their pieces, and their tables take memory. So when nobody writes,
 //! blocks are cleansed whose log areas hold new records for a quarter of their leaves. That is as much as areas
 //! of changes may have at most, so moving them to the leaves at that point would have been necessary anyway.
 //!
@@ -11,10 +11,10 @@
 //!
 //! Invariant: a frozen queue, and closing, wait for at most one portion.
 
-use crate::cache::prefetch_buffer::Mark;
+use crate::cache::prefetch_buffer::KeyPosition;
 use crate::db::engine::Engine;
 use crate::error::Result;
-use crate::flow::memory::{Need, Work};
+use crate::flow::memory::{Need, Reservation};
 use crate::tree::candidates;
 use crate::tree::cleansing_cursor::beyond;
 use crate::tree::view::TreeView;
@@ -32,7 +32,7 @@ const SOME: usize = 32;
 /// The progress of a walk.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
-    at: Option<Mark>,
+    at: Option<KeyPosition>,
     /// Bytes of new records that the last walk left in log areas.
     left: u64,
     /// How long the last portion worked, without waiting for the writer and without rests.
@@ -53,7 +53,11 @@ impl Growth {
 impl Engine {
     /// Cleanses some of the grown blocks, with memory reserved by the first of them. Returns whether there is
     /// more to do now.
-    pub fn cleanse_grown<'a>(&'a self, growth: &mut Growth, work: &mut Option<Work<'a>>) -> Result<bool> {
+    pub fn cleanse_grown<'a>(
+        &'a self,
+        growth: &mut Growth,
+        work: &mut Option<Reservation<'a>>,
+    ) -> Result<bool> {
         let version = Arc::clone(&self.state.load().version);
         let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
@@ -66,7 +70,7 @@ impl Engine {
         &'a self,
         version: Arc<Version>,
         growth: &mut Growth,
-        work: &mut Option<Work<'a>>,
+        work: &mut Option<Reservation<'a>>,
     ) -> Result<bool> {
         let fresh = version.logs.totals().fresh;
         if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {

@@ -1,9 +1,9 @@
-//! Cleanses blocks that scans have paid for, or merges their layers: one portion of the listed blocks.
+//! Cleanses blocks that scans have paid for, or merges their runs: one portion of the listed blocks.
 //! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is paid.
 
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::db::engine::Engine;
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::Result;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
@@ -11,9 +11,9 @@ use crate::storage::writer::Writer;
 use crate::tree::candidates;
 use crate::tree::candidates::PaidBlocks;
 use crate::tree::cleanse::to_leaves;
-use crate::tree::merge_runs::to_one_layer;
+use crate::tree::merge_runs::to_one_run;
 use crate::tree::view::TreeView;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,25 +37,25 @@ impl Engine {
         let write = self.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
         let chosen = candidates::paid(&self.pager, &base, listed, write, self.shares.hold)?;
-        let mut attempt = Attempt::begin(Arc::clone(&base), &self.pager, &mut *writer);
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, &mut *writer);
         let (mut paid, mut merged) = (Vec::new(), Vec::new());
         for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.pager, version: &base, keyspace };
             if !cleansed.blocks.is_empty() {
-                to_leaves(view, &mut attempt, cleansed.blocks, self.shares.node_len)?;
+                to_leaves(view, &mut builder, cleansed.blocks, self.shares.node_len)?;
             }
-            to_one_layer(view, &mut attempt, &of_tree.blocks)?;
+            to_one_run(view, &mut builder, &of_tree.blocks)?;
             paid.extend(cleansed.paid);
             merged.extend(of_tree.paid);
         }
         if !paid.is_empty() || !merged.is_empty() {
-            self.commit_attempt(attempt, Trees::Same)?;
+            self.commit_version(builder, TreesChange::Same)?;
             let counters = &self.flush.counters;
             counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
-            counters.cleansed_for_scans(&self.pager.rents, &paid);
-            counters.merged_for_scans(&self.pager.rents, &merged);
+            counters.cleansed_for_scans(&self.pager.read_costs, &paid);
+            counters.merged_for_scans(&self.pager.read_costs, &merged);
             drop(base);
-            self.tidy_up(writer, Patience::AtWork)?;
+            self.tidy_up(writer, GcUrgency::AtWork)?;
         }
         Ok(())
     }

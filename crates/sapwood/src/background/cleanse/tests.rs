@@ -1,17 +1,17 @@
 //! Cleansing of an open database: what is left to do after a full disk, and what reading ahead leaves in memory.
 
 use crate::background::cleanse::Growth;
-use crate::cache::pager::{FILE, Gather};
+use crate::cache::pager::{FILE, ReadMode};
 use crate::flow::memory::Need;
-use crate::log_area::LAYERS_MAX;
+use crate::log_area::RUNS_MAX;
 use crate::storage::mapping_table::Address;
-use crate::storage::reader::Leave;
+use crate::storage::reader::InFlightLimit;
 use crate::tree::candidates;
 use crate::tree::cleanse::to_leaves;
-use crate::tree::cleansing_cursor::Due;
-use crate::tree::cleansing_prefetch::sweep_ahead;
+use crate::tree::cleansing_cursor::CleansingTask;
+use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
 use crate::tree::view::TreeView;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use crate::{Database, Keyspace};
 use bytes::Bytes;
 use psync::{Disk, DiskOptions, Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -19,11 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Records in blocks that all have log pieces, for a third of their leaves, and all of the blocks as due.
-pub(crate) fn with_due(volume: &Simulated, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
+pub(crate) fn with_due(
+    volume: &Simulated,
+    threads: usize,
+    records: u32,
+) -> (Database, Keyspace, Vec<CleansingTask>) {
     with_due_on(Arc::new(volume.clone()), threads, records)
 }
 
-fn with_due_on(volume: Arc<dyn Volume>, threads: usize, records: u32) -> (Database, Keyspace, Vec<Due>) {
+fn with_due_on(
+    volume: Arc<dyn Volume>,
+    threads: usize,
+    records: u32,
+) -> (Database, Keyspace, Vec<CleansingTask>) {
     let db = Database::builder().memory(8 << 20).background_threads(threads).open_on(volume).unwrap();
     let keyspace = db.keyspace("main").unwrap();
     keyspace.ingest((0..records).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
@@ -39,7 +47,7 @@ fn with_due_on(volume: Arc<dyn Volume>, threads: usize, records: u32) -> (Databa
 }
 
 /// All blocks of a keyspace, which all have log pieces.
-pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<Due> {
+pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<CleansingTask> {
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
     let view = TreeView { pager: &engine.pager, version: &version, keyspace: keyspace.id() };
@@ -47,7 +55,7 @@ pub(crate) fn all_due(db: &Database, keyspace: &Keyspace) -> Vec<Due> {
     while let Some(at) = low.take() {
         let block = view.block_at(&at).unwrap().unwrap();
         assert!(view.log(block.id).is_some());
-        due.push(Due::new(keyspace.id(), at, 200 << 10, false));
+        due.push(CleansingTask::new(keyspace.id(), at, 200 << 10, false));
         low = block.fence;
     }
     due
@@ -67,7 +75,7 @@ pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
         left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap();
     }
     drop(guard);
-    assert!(engine.has_to_collect(crate::background::garbage_collection::Patience::AtRest));
+    assert!(engine.has_to_collect(crate::background::garbage_collection::GcUrgency::AtRest));
     db
 }
 
@@ -153,7 +161,7 @@ fn what_areas_say_of_their_leaves_is_so() {
             let block = view.node(block, 1).unwrap();
             let counted: u64 = view.leaves_of(&block).map(|(_, leaf)| u64::from(leaf.len)).sum();
             assert_eq!(view.leaf_bytes(&block), counted, "round {round}");
-            seen += usize::from(area.layer_count() > 3);
+            seen += usize::from(area.run_count() > 3);
         }
         let behind = 1_000_000 * (round + 1);
         if round % 10 == 9 {
@@ -164,7 +172,7 @@ fn what_areas_say_of_their_leaves_is_so() {
     assert!(db.stats().writes.blocks_cleansed > 50);
 }
 
-/// At 64 layers a block had to be cleansed within the flush, and all that were loaded together had as many at the same time.
+/// At 64 runs a block had to be cleansed within the flush, and all that were loaded together had as many at the same time.
 #[test]
 fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
@@ -172,7 +180,7 @@ fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
     let keyspace = db.keyspace("main").unwrap();
     keyspace.ingest((0..40_000u32).map(|number| (number.to_be_bytes(), [0; 100]))).unwrap();
     let (mut most, mut cleansed) = (0, Vec::new());
-    for flush in 0..2 * LAYERS_MAX as u32 {
+    for flush in 0..2 * RUNS_MAX as u32 {
         let mut batch = db.batch();
         // One or two for a block: their logs are far from being a good share of their leaves.
         for number in (flush..40_000).step_by(1000) {
@@ -183,9 +191,9 @@ fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
         db.flush().unwrap();
         cleansed.push(db.stats().writes.blocks_cleansed - before);
         let version = Arc::clone(&db.handle.engine.state.load().version);
-        most = version.logs.iter().map(|(_, area)| area.layer_count()).max().unwrap_or(0).max(most);
+        most = version.logs.iter().map(|(_, area)| area.run_count()).max().unwrap_or(0).max(most);
     }
-    assert!((LAYERS_MAX / 2..LAYERS_MAX).contains(&most), "{most}");
+    assert!((RUNS_MAX / 2..RUNS_MAX).contains(&most), "{most}");
     assert!(cleansed.iter().filter(|blocks| **blocks > 0).count() > 10, "not all at once: {cleansed:?}");
 }
 
@@ -202,27 +210,28 @@ fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     for (limit, ahead) in [(200 << 10, 3200 << 10), (600 << 10, 3200 << 10), (8 << 20, 8 << 20)] {
         let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
-        let stage = &engine.pager.stage;
+        let prefetch = &engine.pager.prefetch;
         let ahead_count = || engine.pager.counters.total(|counters| &counters.ahead);
         let before = ahead_count();
         std::thread::scope(|scope| {
-            let open = stage.open(limit);
+            let open = prefetch.open(limit);
             let reader = scope.spawn(|| {
-                sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), ahead);
+                prefetch_for_cleansing(prefetch, &engine.pager, &due, || Arc::clone(&version), ahead);
             });
             let mut guard = engine.writer(Need::default()).unwrap();
-            let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+            let mut builder =
+                VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
             // So that something is here, and the rest has no room.
-            while stage.bytes() == 0 {
+            while prefetch.bytes() == 0 {
                 assert!(!reader.is_finished(), "{limit}");
                 std::thread::yield_now();
             }
-            to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
+            to_leaves(view, &mut builder, blocks, engine.shares.node_len).unwrap();
             drop(open);
             reader.join().unwrap();
         });
         assert!(ahead_count() > before, "{limit}");
-        assert_eq!(stage.bytes(), 0);
+        assert_eq!(prefetch.bytes(), 0);
     }
 }
 
@@ -250,19 +259,19 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
     while let Some(low) = from.take() {
         from = view.block_at(&low).unwrap().unwrap().fence;
-        due.push(Due::new(keyspace, low, 0, false));
+        due.push(CleansingTask::new(keyspace, low, 0, false));
     }
     let (blocks, _) = candidates::next(view, Bytes::new(), u64::MAX).unwrap();
     assert!(blocks.len() >= 5 && blocks.len() == due.len(), "{} of {}", blocks.len(), due.len());
-    let stage = &engine.pager.stage;
-    let _open = stage.open(64 << 20);
-    sweep_ahead(stage, &engine.pager, &due, || Arc::clone(&version), 64 << 20);
-    let all = stage.bytes();
+    let prefetch = &engine.pager.prefetch;
+    let _open = prefetch.open(64 << 20);
+    prefetch_for_cleansing(prefetch, &engine.pager, &due, || Arc::clone(&version), 64 << 20);
+    let all = prefetch.bytes();
     let mut guard = engine.writer(Need::default()).unwrap();
-    let mut attempt = Attempt::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
-    to_leaves(view, &mut attempt, blocks, engine.shares.node_len).unwrap();
-    assert!(stage.bytes() > 0, "those of the last block");
-    assert!(stage.bytes() * 3 < all, "{} of {all} bytes are left", stage.bytes());
+    let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
+    to_leaves(view, &mut builder, blocks, engine.shares.node_len).unwrap();
+    assert!(prefetch.bytes() > 0, "those of the last block");
+    assert!(prefetch.bytes() * 3 < all, "{} of {all} bytes are left", prefetch.bytes());
 }
 
 /// What is read ahead lies where it was read, and its buffer goes back with the last of it; but few nodes do not keep much that nobody wants.
@@ -279,8 +288,8 @@ fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     for (step, is_kept) in [(1, true), (5, false)] {
         let wanted: Vec<_> = leaves.iter().copied().step_by(step).collect();
         let bytes: usize = wanted.iter().map(|(_, address)| address.len as usize).sum();
-        let mut coming = engine.pager.ask(&version.segments, wanted, Gather::Ahead).unwrap();
-        assert!(engine.pager.begin(&mut coming, &mut Vec::new(), Leave::Own) || coming.aloft() > 0);
+        let mut coming = engine.pager.ask(&version.segments, wanted, ReadMode::Ahead).unwrap();
+        assert!(engine.pager.begin(&mut coming, &mut Vec::new(), InFlightLimit::Own) || coming.aloft() > 0);
         let idle = pool.idle_bytes();
         let nodes = engine.pager.bring(coming, &mut Vec::new()).unwrap();
         assert_eq!(pool.idle_bytes() == idle, is_kept, "each {step} of {} leaves", leaves.len());
@@ -300,7 +309,7 @@ fn with_long_areas_on(volume: Arc<dyn Volume>, is_new: bool) -> (Database, Keysp
     let keyspace = db.keyspace("main").unwrap();
     let odd = u32::from(is_new);
     keyspace.ingest((0..60_000u32).map(|number| ((2 * number).to_be_bytes(), [0; 100]))).unwrap();
-    // By flushes that are not dense, and of which none makes the sweep go far.
+    // By flushes that are not dense, and of which none makes the cleansing cursor go far.
     for round in 0..10u32 {
         let mut batch = db.batch();
         for number in (round..60_000).step_by(20) {

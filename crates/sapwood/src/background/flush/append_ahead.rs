@@ -23,17 +23,17 @@
 
 use crate::db::engine::{Engine, Frozen, Panicked};
 use crate::error::Result;
-use crate::flow::memory::Work;
+use crate::flow::memory::Reservation;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
 use crate::storage::writer::Writer;
-use crate::tree::cleansing_cursor::{Due, Place, Sweep};
-use crate::tree::route::deferred::{Aside, Part};
+use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, CursorPosition};
+use crate::tree::route::deferred::{DeferredRanges, KeyInterval};
 use crate::tree::route::{Budget, Grounds, Routed, route};
 use crate::tree::sample::Sample;
 use crate::tree::view::{Block, TreeView};
 use crate::version::Version;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,18 +48,18 @@ const LOOKS: u64 = 1024;
 /// See the module documentation.
 pub(crate) struct Ahead<'e> {
     pub frozen: Arc<Frozen>,
-    pub attempt: Attempt<'e>,
+    pub builder: VersionBuilder<'e>,
     /// The parts of the queue that were skipped and must still be routed.
-    pub passed: Vec<Part>,
+    pub passed: Vec<KeyInterval>,
     pub sample: Sample,
     /// Changes in log pieces, the bytes of their keys and values, and the number of blocks that got some.
     pub changes: u64,
     pub bytes: u64,
     pub appended: u64,
-    /// Where the sweep was before.
-    pub place: Place,
+    /// Where the cleansing cursor was before.
+    pub place: CursorPosition,
     /// The memory reserved for it.
-    pub work: Work<'e>,
+    pub work: Reservation<'e>,
 }
 
 impl Engine {
@@ -67,8 +67,8 @@ impl Engine {
     /// if it is better done later. If the reason is lack of space, the flush will find out itself.
     pub fn append_ahead<'e>(
         &'e self,
-        sweep: &mut Sweep,
-        left: &[Due],
+        cursor: &mut CleansingCursor,
+        left: &[CleansingTask],
         writer: Writer,
     ) -> Result<Option<Ahead<'e>>> {
         let state = self.state.load();
@@ -84,13 +84,13 @@ impl Engine {
             return Ok(None);
         }
         let _panicked = Panicked::watch(self, "who appends ahead");
-        let before = sweep.place();
-        self.begin_sweep(sweep, &frozen);
-        let place = sweep.place();
-        match self.route_ahead(sweep, left, writer, base, frozen, place) {
+        let before = cursor.place();
+        self.begin_cursor(cursor, &frozen);
+        let place = cursor.place();
+        match self.route_ahead(cursor, left, writer, base, frozen, place) {
             Ok(Some(ahead)) => Ok(Some(ahead)),
             failed => {
-                sweep.back_to(before);
+                cursor.back_to(before);
                 match failed {
                     Err(error) if !error.is_disk_full() => Err(error),
                     _ => Ok(None),
@@ -101,22 +101,22 @@ impl Engine {
 
     fn route_ahead<'e>(
         &'e self,
-        sweep: &mut Sweep,
-        left: &[Due],
+        cursor: &mut CleansingCursor,
+        left: &[CleansingTask],
         writer: Writer,
         base: Arc<Version>,
         frozen: Arc<Frozen>,
-        place: Place,
+        place: CursorPosition,
     ) -> Result<Option<Ahead<'e>>> {
-        let mut aside = Aside::default();
-        for Due { keyspace, low, .. } in left {
+        let mut deferred = DeferredRanges::default();
+        for CleansingTask { keyspace, low, .. } in left {
             let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
-            aside.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
+            deferred.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
         // Nothing is held back for leaves, so no memory is needed for that.
         let work = self.work(self.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
-        let mut attempt = Attempt::begin(base, &self.pager, Box::new(writer));
+        let mut builder = VersionBuilder::begin(base, &self.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
         let (mut seen, is_given_up) = (0, Cell::new(false));
         let goes_on = |_: &OperationRef<'_>| {
@@ -133,16 +133,16 @@ impl Engine {
                 hold: self.shares.hold,
                 nodes: self.nodes_max() as usize,
             };
-            aside.chunks = CHUNKS;
+            deferred.chunks = CHUNKS;
             let grounds = Grounds {
-                sweep,
+                cursor,
                 sample: &mut sample,
-                fresh: self.flush.advisor.lock().fresh_of(keyspace),
+                fresh: self.flush.tuning.lock().fresh_of(keyspace),
                 leaf_len: self.shares.node_len.leaf,
-                ahead: Some(&mut aside),
+                ahead: Some(&mut deferred),
             };
             let Routed { left, changes: count, bytes: len, appended: blocks, is_tail, .. } =
-                route(&mut attempt, keyspace, &mut rest, grounds, limits)?;
+                route(&mut builder, keyspace, &mut rest, grounds, limits)?;
             changes += count;
             bytes += len;
             appended += blocks;
@@ -151,10 +151,10 @@ impl Engine {
             }
             let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
             // It does not fit into one attempt.
-            if left.is_some() || (has_more && aside.chunks > 0) {
+            if left.is_some() || (has_more && deferred.chunks > 0) {
                 return Ok(None);
             }
-            attempt.go_on_at(Arc::clone(&self.state.load().version));
+            builder.go_on_at(Arc::clone(&self.state.load().version));
         }
         drop(rest);
         if is_given_up.get() {
@@ -162,27 +162,31 @@ impl Engine {
         }
         // Done now, so that nobody has to wait for it when everything else is ready.
         self.begin_log(frozen.wal_low)?;
-        let passed = aside.passed;
-        Ok(Some(Ahead { frozen, attempt, passed, sample, changes, bytes, appended, place, work }))
+        let passed = deferred.passed;
+        Ok(Some(Ahead { frozen, builder, passed, sample, changes, bytes, appended, place, work }))
     }
 }
 
 impl Ahead<'_> {
     /// Whether the attempt still fits this version, and the skipped changes go to other blocks.
     pub fn still_fits(&self, version: &Version) -> Result<bool> {
-        Ok(self.attempt.still_fits(version) && goes_elsewhere(&self.attempt, &self.passed, version)?)
+        Ok(self.builder.still_fits(version) && goes_elsewhere(&self.builder, &self.passed, version)?)
     }
 }
 
 /// Whether all skipped changes go to blocks that the attempt has not appended to.
-pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &Version) -> Result<bool> {
-    for Part { from: (keyspace, from), to } in passed {
-        let view = TreeView { pager: attempt.pager(), version, keyspace: *keyspace };
+pub(crate) fn goes_elsewhere(
+    builder: &VersionBuilder<'_>,
+    passed: &[KeyInterval],
+    version: &Version,
+) -> Result<bool> {
+    for KeyInterval { from: (keyspace, from), to } in passed {
+        let view = TreeView { pager: builder.pager(), version, keyspace: *keyspace };
         let mut next = Some(from.clone());
         while let Some(low) = next.take()
             && let Some(Block { id, fence }) = view.block_at(&low)?
         {
-            if attempt.has_appended_to(id) {
+            if builder.has_appended_to(id) {
                 return Ok(false);
             }
             next = fence.filter(|fence| to.as_ref().is_none_or(|to| (*keyspace, fence) < (to.0, &to.1)));
@@ -192,10 +196,13 @@ pub(crate) fn goes_elsewhere(attempt: &Attempt<'_>, passed: &[Part], version: &V
 }
 
 /// The newest version of each key in these parts of a queue.
-pub(super) fn changes_in<'q>(queue: &'q Opq, parts: Vec<Part>) -> impl Iterator<Item = OperationRef<'q>> {
-    let follow = |parts: &[Part]| parts[0].to.as_ref().is_some_and(|to| *to <= parts[1].from);
+pub(super) fn changes_in<'q>(
+    queue: &'q Opq,
+    parts: Vec<KeyInterval>,
+) -> impl Iterator<Item = OperationRef<'q>> {
+    let follow = |parts: &[KeyInterval]| parts[0].to.as_ref().is_some_and(|to| *to <= parts[1].from);
     debug_assert!(parts.windows(2).all(follow), "no key comes twice: {parts:?}");
-    let mut parts = parts.into_iter().map(|Part { from, to }| (queue.newest(Some(from)), to));
+    let mut parts = parts.into_iter().map(|KeyInterval { from, to }| (queue.newest(Some(from)), to));
     let mut part = parts.next();
     std::iter::from_fn(move || {
         loop {

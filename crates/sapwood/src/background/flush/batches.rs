@@ -11,22 +11,22 @@
 
 use super::append_ahead::{Ahead, changes_in};
 use super::queue_log::SyncLog;
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::background::space::{flush_portion, portion};
 use crate::db::engine::{Engine, Frozen, WriterAtWork};
-use crate::db::publish::Trees;
+use crate::db::publish::TreesChange;
 use crate::error::Result;
-use crate::flow::memory::Work;
+use crate::flow::memory::Reservation;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::spawn::Wait;
 use crate::storage::node::entry_len;
 use crate::tree::bupdate::bupdate;
 use crate::tree::change::Either;
-use crate::tree::cleansing_cursor::{Place, Sweep};
-use crate::tree::route::deferred::Part;
+use crate::tree::cleansing_cursor::{CleansingCursor, CursorPosition};
+use crate::tree::route::deferred::KeyInterval;
 use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
-use crate::version::builder::Attempt;
+use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// What a portion has taken from the queue.
 #[derive(Default)]
-struct Portion {
+struct FlushBatch {
     changes: u64,
     /// Bytes of their keys and values.
     bytes: u64,
@@ -52,7 +52,7 @@ impl Engine {
         at_work: &mut WriterAtWork<'_>,
         frozen: &Frozen,
         mut ahead: Option<Ahead<'_>>,
-        sweep: &mut Sweep,
+        cursor: &mut CleansingCursor,
         mut sync_log: SyncLog<'_>,
         is_ready: Wait<'_>,
     ) -> Result<()> {
@@ -62,7 +62,7 @@ impl Engine {
         let mut is_ready = Some(is_ready);
         // What is not in the trees yet.
         let from = frozen.resume.lock().clone().unwrap_or_default();
-        let mut left = vec![Part { from, to: None }];
+        let mut left = vec![KeyInterval { from, to: None }];
         loop {
             let base = Arc::clone(&self.state.load().version);
             let limit = self.flush.shortage.limit();
@@ -71,48 +71,48 @@ impl Engine {
             let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
             let ahead = match ahead.take() {
                 Some(ahead) if !ahead.still_fits(&base)? => {
-                    sweep.back_to(ahead.place);
+                    cursor.back_to(ahead.place);
                     None
                 }
                 ahead => ahead,
             };
             // If there is no space for a large portion, there may be for a small one.
             let is_large = budget > portion(live) || ahead.is_some();
-            let place = ahead.as_ref().map_or_else(|| sweep.place(), |ahead| ahead.place.clone());
-            let (attempt, parts, mut sample, begun, _work) = match ahead {
-                Some(Ahead { mut attempt, passed, sample, changes, bytes, appended, work, .. }) => {
-                    attempt.go_on_at(base);
-                    let begun = Portion { changes, bytes, appended, ..Portion::default() };
-                    (attempt, passed, sample, begun, Some(work))
+            let place = ahead.as_ref().map_or_else(|| cursor.place(), |ahead| ahead.place.clone());
+            let (builder, parts, mut sample, begun, _work) = match ahead {
+                Some(Ahead { mut builder, passed, sample, changes, bytes, appended, work, .. }) => {
+                    builder.go_on_at(base);
+                    let begun = FlushBatch { changes, bytes, appended, ..FlushBatch::default() };
+                    (builder, passed, sample, begun, Some(work))
                 }
                 None => {
                     // Work done ahead may have been discarded; its memory has then been given back.
                     work.needs(self.flushing(frozen.queue.bytes()));
-                    let attempt = Attempt::begin(base, &self.pager, &mut *writer);
-                    (attempt, left.clone(), Sample::default(), Portion::default(), None)
+                    let builder = VersionBuilder::begin(base, &self.pager, &mut *writer);
+                    (builder, left.clone(), Sample::default(), FlushBatch::default(), None)
                 }
             };
             let went_ahead = begun.changes;
-            let tell = |bytes| self.pace.wrote(bytes);
-            let mut attempt = attempt.telling(&tell);
+            let tell = |bytes| self.progress.wrote(bytes);
+            let mut builder = builder.telling(&tell);
             let mut changes = changes_in(&frozen.queue, parts.clone()).peekable();
             let filled = self.fill_portion(
-                &mut attempt,
+                &mut builder,
                 work,
                 &mut changes,
-                (begun, sweep, &mut sample),
+                (begun, cursor, &mut sample),
                 [budget, limit],
             );
             drop(changes);
-            let Portion { changes: count, bytes, appended, cleansed, next } = match filled {
+            let FlushBatch { changes: count, bytes, appended, cleansed, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
-                    drop(attempt);
-                    self.try_smaller_portion(sweep, place);
+                    drop(builder);
+                    self.try_smaller_portion(cursor, place);
                     continue;
                 }
                 filled => filled?,
             };
-            let base = attempt.base();
+            let base = builder.base();
             let base_high = base.wal_high;
             // Before the next portion is sampled, the trees have this portion's changes, so each portion has a
             // sample of its own. At the end of the queue a small sample is better than none: there are never
@@ -120,14 +120,14 @@ impl Engine {
             if (sample.is_enough() || next.is_none())
                 && let Ok(Some(fresh)) = sample.fresh(&self.pager, base)
             {
-                self.flush.advisor.lock().note_fresh(fresh);
+                self.flush.tuning.lock().note_fresh(fresh);
             }
-            let advisor = self.flush.advisor.lock();
-            attempt.set_fresh(|keyspace| advisor.fresh_of(keyspace));
-            drop(advisor);
+            let tuning = self.flush.tuning.lock();
+            builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));
+            drop(tuning);
             if next.is_none() {
                 is_ready.take().map_or(Ok(()), |wait| wait())?;
-                let edit = attempt.edit_mut();
+                let edit = builder.edit_mut();
                 edit.flushed_seq = Some(frozen.last_seq);
                 edit.wal_low = Some(frozen.wal_low);
                 if base_high < frozen.wal_low {
@@ -144,10 +144,10 @@ impl Engine {
                 SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
                 SyncLog::Done => {}
             }
-            let trees = if next.is_none() { Trees::Flushed } else { Trees::Same };
-            match self.commit_attempt(attempt, trees) {
+            let trees = if next.is_none() { TreesChange::Flushed } else { TreesChange::Same };
+            match self.commit_version(builder, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
-                    self.try_smaller_portion(sweep, place);
+                    self.try_smaller_portion(cursor, place);
                     continue;
                 }
                 committed => committed?,
@@ -163,31 +163,31 @@ impl Engine {
             left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
             *frozen.resume.lock() = Some(next);
             self.flush.shortage.eased();
-            match self.tidy_up(writer, Patience::AtWork) {
+            match self.tidy_up(writer, GcUrgency::AtWork) {
                 // There may be space for what is waiting.
-                Err(error) if error.is_disk_full() => self.make_room(),
+                Err(error) if error.is_disk_full() => self.reclaim_space(),
                 tidied => tidied?,
             }
         }
     }
 
     /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
-    fn try_smaller_portion(&self, sweep: &mut Sweep, place: Place) {
-        sweep.back_to(place);
+    fn try_smaller_portion(&self, cursor: &mut CleansingCursor, place: CursorPosition) {
+        cursor.back_to(place);
         self.flush.shortage.be_careful();
-        self.make_room();
+        self.reclaim_space();
     }
 
     /// Applies changes from the front of the queue, in addition to those already in the begun portion. Stops at
     /// the budget of rewritten bytes, or at the limit of written bytes.
     fn fill_portion<'q>(
         &self,
-        attempt: &mut Attempt<'_>,
-        work: &Work<'_>,
+        builder: &mut VersionBuilder<'_>,
+        work: &Reservation<'_>,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
-        (mut portion, sweep, sample): (Portion, &mut Sweep, &mut Sample),
+        (mut portion, cursor, sample): (FlushBatch, &mut CleansingCursor, &mut Sample),
         [budget, limit]: [u64; 2],
-    ) -> Result<Portion> {
+    ) -> Result<FlushBatch> {
         let nodes = self.nodes_max();
         let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
@@ -196,11 +196,11 @@ impl Engine {
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
-            let fresh = self.flush.advisor.lock().fresh_of(keyspace);
+            let fresh = self.flush.tuning.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
             let leaf_len = self.shares.node_len.leaf;
-            let grounds = Grounds { sweep, sample, fresh, leaf_len, ahead: None };
-            let routed = route(attempt, keyspace, changes, grounds, limits)?;
+            let grounds = Grounds { cursor, sample, fresh, leaf_len, ahead: None };
+            let routed = route(builder, keyspace, changes, grounds, limits)?;
             // More than foreseen, if areas of many tiny pieces become full at the same time.
             work.needs(self.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
@@ -220,7 +220,7 @@ impl Engine {
             });
             let mut to_leaves = routed.rewrite.into_iter().map(Either::One).chain(tail).peekable();
             if to_leaves.peek().is_some() {
-                bupdate(attempt, keyspace, &mut to_leaves, self.shares.node_len)?;
+                bupdate(builder, keyspace, &mut to_leaves, self.shares.node_len)?;
             }
         }
         let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));

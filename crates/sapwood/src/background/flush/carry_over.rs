@@ -4,16 +4,16 @@
 //! Invariant: the flush thread drops it when there is nothing to flush, or when a flush has failed.
 
 use super::append_ahead::Ahead;
-use crate::background::prefetch_memory::StageBuffers;
+use crate::background::prefetch_memory::PrefetchMemory;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(crate) struct HandedOn<'e> {
+pub(crate) struct CarryOver<'e> {
     pub ahead: Option<Ahead<'e>>,
-    pub buffers: Option<StageBuffers<'e>>,
+    pub buffers: Option<PrefetchMemory<'e>>,
 }
 
-impl HandedOn<'_> {
+impl CarryOver<'_> {
     /// Whether there is anything to drop.
     pub fn is_some(&self) -> bool {
         self.ahead.is_some() || self.buffers.is_some()

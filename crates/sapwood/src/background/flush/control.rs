@@ -6,10 +6,10 @@
 
 use super::low_space::Shortage;
 use crate::error::Error;
-use crate::flow::tuning::Advisor;
-use crate::log_area::read_cost::Rents;
+use crate::flow::log_area_tuning::LogAreaTuning;
+use crate::log_area::read_cost::ReadCosts;
 use crate::tree::candidates::Paid;
-use crate::tree::cleansing_cursor::Sweep;
+use crate::tree::cleansing_cursor::CleansingCursor;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(crate) struct FlushControl {
     pub(super) inner: Mutex<Control>,
     pub(super) changed: Condvar,
     /// Which blocks are cleansed next, and when.
-    pub(super) sweep: Mutex<Sweep>,
-    pub(super) advisor: Mutex<Advisor>,
+    pub(super) cursor: Mutex<CleansingCursor>,
+    pub(super) tuning: Mutex<LogAreaTuning>,
     /// Whether the last flush had several portions. Then the next one is expected to as well.
     pub(super) in_portions: AtomicBool,
     /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
@@ -89,22 +89,22 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts blocks that were cleansed because of the rent paid for them.
-    pub fn cleansed_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+    /// Counts blocks that were cleansed because of the read cost paid for them.
+    pub fn cleansed_for_scans(&self, read_costs: &ReadCosts, paid: &[Paid]) {
         self.blocks_cleansed_for_scans.fetch_add(paid.len() as u64, Relaxed);
-        self.settle(rents, paid);
+        self.settle(read_costs, paid);
     }
 
-    /// Counts blocks whose layers were merged because of the rent paid for them.
-    pub fn merged_for_scans(&self, rents: &Rents, paid: &[Paid]) {
+    /// Counts blocks whose runs were merged because of the read cost paid for them.
+    pub fn merged_for_scans(&self, read_costs: &ReadCosts, paid: &[Paid]) {
         self.blocks_merged_for_scans.fetch_add(paid.len() as u64, Relaxed);
-        self.settle(rents, paid);
+        self.settle(read_costs, paid);
     }
 
-    fn settle(&self, rents: &Rents, paid: &[Paid]) {
+    fn settle(&self, read_costs: &ReadCosts, paid: &[Paid]) {
         for Paid { area, price } in paid {
             self.spent_for_scans.fetch_add(*price, Relaxed);
-            rents.settle(area.rent());
+            read_costs.settle(area.read_cost());
         }
     }
 }
@@ -115,8 +115,8 @@ impl FlushControl {
             in_background,
             inner: Mutex::default(),
             changed: Condvar::new(),
-            sweep: Mutex::default(),
-            advisor: Mutex::default(),
+            cursor: Mutex::default(),
+            tuning: Mutex::default(),
             in_portions: AtomicBool::new(false),
             newest: AtomicU64::new(1000),
             waiting: AtomicUsize::new(0),
@@ -127,13 +127,13 @@ impl FlushControl {
     }
 
     #[cfg(test)]
-    pub fn sweep_for_test(&self) -> &Mutex<Sweep> {
-        &self.sweep
+    pub fn cursor_for_test(&self) -> &Mutex<CleansingCursor> {
+        &self.cursor
     }
 
     #[cfg(test)]
-    pub fn advisor_for_test(&self) -> &Mutex<Advisor> {
-        &self.advisor
+    pub fn advisor_for_test(&self) -> &Mutex<LogAreaTuning> {
+        &self.tuning
     }
 
     pub fn in_background(&self) -> bool {

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const TARGET: &str = "sapwood::flush";
 
 /// The data collected for the event. `None` if nobody listens.
-pub(super) struct Told(Option<Begun>);
+pub(super) struct FlushEvent(Option<Baseline>);
 
-struct Begun {
+struct Baseline {
     at: Instant,
     in_trees: Duration,
     /// The counters when the flush began.
@@ -40,10 +40,10 @@ fn counted(engine: &Engine) -> [u64; COUNTED] {
     ]
 }
 
-impl Told {
+impl FlushEvent {
     pub fn begin(engine: &Engine) -> Self {
         let listens = tracing::enabled!(target: TARGET, tracing::Level::DEBUG);
-        let begun = || Begun { at: Instant::now(), in_trees: Duration::ZERO, before: counted(engine) };
+        let begun = || Baseline { at: Instant::now(), in_trees: Duration::ZERO, before: counted(engine) };
         Self(listens.then(begun))
     }
 
@@ -56,7 +56,7 @@ impl Told {
 
     /// The flush has ended. `due` blocks were due, and `left` of them have not been cleansed.
     pub fn end(self, engine: &Engine, lengths: Lengths, due: usize, left: usize) {
-        let Some(Begun { at, in_trees, before }) = self.0 else { return };
+        let Some(Baseline { at, in_trees, before }) = self.0 else { return };
         let now = counted(engine);
         let [changes, ahead, bytes, appended, cleansed, written, collected] =
             std::array::from_fn(|index| now[index].saturating_sub(before[index]));

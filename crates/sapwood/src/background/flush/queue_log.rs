@@ -52,10 +52,10 @@ impl Engine {
             let is_begun = self.state.load().version.wal_high >= generation;
             return if is_begun { Ok(()) } else { Err(Error::Closed) };
         };
-        let unbegun = log.wal.unbegun(generation);
+        let unsynced_header = log.wal.unsynced_header(generation);
         drop(guard);
-        let Some(unbegun) = unbegun else { return Ok(()) };
-        unbegun.sync().inspect_err(|error| self.poison(error))?;
+        let Some(unsynced_header) = unsynced_header else { return Ok(()) };
+        unsynced_header.sync().inspect_err(|error| self.poison(error))?;
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.mark_begun(generation);
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: without a background thread, the thread that waits runs the flush itself.
 
-use super::carry_over::HandedOn;
+use super::carry_over::CarryOver;
 use super::control::Control;
 use crate::background::idle::Idle;
 use crate::commit::Log;
@@ -17,14 +17,14 @@ impl Engine {
     pub fn flush_loop(&self) {
         let _panicked = Panicked::watch(self, "the flushing thread");
         let mut idle = Idle::default();
-        let mut handed_on = HandedOn::default();
+        let mut carry_over = CarryOver::default();
         loop {
             {
                 let mut control = self.flush.inner.lock();
                 while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
                 {
-                    if handed_on.is_some() {
-                        MutexGuard::unlocked(&mut control, || handed_on = HandedOn::default());
+                    if carry_over.is_some() {
+                        MutexGuard::unlocked(&mut control, || carry_over = CarryOver::default());
                         continue;
                     }
                     // Recomputed after each wakeup, however often the thread is woken.
@@ -39,8 +39,8 @@ impl Engine {
                     return;
                 }
             }
-            if let Err(error) = self.flush_and_hand_on(&mut handed_on) {
-                handed_on = HandedOn::default();
+            if let Err(error) = self.flush_and_hand_on(&mut carry_over) {
+                carry_over = CarryOver::default();
                 if error.is_disk_full() {
                     // There may be no next queue until there is space.
                     self.give_back_spare(Duration::ZERO);
@@ -98,14 +98,14 @@ impl Engine {
     }
 
     /// Waits until the attempt of this number is over. Returns an error if it fails, or another after `earlier`.
-    fn wait_for_attempt(&self, earlier: u64, number: u64) -> Result<()> {
+    fn wait_for_builder(&self, earlier: u64, number: u64) -> Result<()> {
         self.wait_after(earlier, |now| now.over >= number && now.failure_after(earlier).is_none())
     }
 
     /// Waits for the attempt that is running, if there is one.
     pub fn wait_for_running_attempt(&self) -> Result<()> {
         let (over, begun) = self.flush.progress();
-        self.wait_for_attempt(over, begun)
+        self.wait_for_builder(over, begun)
     }
 
     /// Applies all commits so far to the trees.
@@ -136,6 +136,6 @@ impl Engine {
         let (_, before) = self.flush.progress();
         self.freeze(log)?;
         drop(guard);
-        self.wait_for_attempt(before, before + 1)
+        self.wait_for_builder(before, before + 1)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Idle, LONG, LOOK, PAUSE, PAUSE_MAX, STILL};
 use crate::background::cleanse::Growth;
 use crate::background::cleanse::tests::{cleansed, with_long_areas};
-use crate::background::garbage_collection::Patience;
+use crate::background::garbage_collection::GcUrgency;
 use crate::flow::memory::Need;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
@@ -101,7 +101,7 @@ fn what_flushes_left_is_collected_when_nobody_writes() {
             keyspace.insert("key", "value").unwrap();
         }
         engine.idle(&mut idle);
-        assert_eq!(engine.has_to_collect(Patience::AtRest), writes);
+        assert_eq!(engine.has_to_collect(GcUrgency::AtRest), writes);
         db.check().unwrap();
     }
 }
@@ -258,12 +258,12 @@ const RECORDS: u32 = 16_000;
 /// Scans everywhere until blocks have paid, and gives them what they have paid for. Says how many were merged until now, and how many cleansed.
 fn scan_until_paid(db: &Database, keyspace: &Keyspace) -> (u64, u64) {
     let engine = &db.handle.engine;
-    while !engine.pager.rents.has_listed() {
+    while !engine.pager.read_costs.has_listed() {
         for from in (0..RECORDS).step_by(100) {
             assert_eq!(keyspace.range(from.to_be_bytes()..).take(20).count(), 20);
         }
     }
-    let mut listed = engine.pager.rents.take_listed().into_iter().peekable();
+    let mut listed = engine.pager.read_costs.take_listed().into_iter().peekable();
     while listed.peek().is_some() {
         let mut guard = engine.writer(Need::default()).unwrap();
         engine.cleanse_listed_or_poison(guard.get().unwrap(), &mut listed).unwrap();
@@ -285,7 +285,7 @@ fn assert_holds(keyspace: &Keyspace, records: &BTreeMap<u32, u8>) {
     }
 }
 
-/// The layers say the same when they are one, to those who open it again too; and what scans go on to pay buys the cleansing.
+/// The runs say the same when they are one, to those who open it again too; and what scans go on to pay buys the cleansing.
 #[test]
 fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     let volume = Simulated::new(1);
@@ -298,29 +298,29 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     };
     let (db, keyspace) = open();
     let mut records = BTreeMap::new();
-    let mut change = |numbers: &mut dyn Iterator<Item = u32>, layer: u8| {
+    let mut change = |numbers: &mut dyn Iterator<Item = u32>, run: u8| {
         for number in numbers {
-            if (number + u32::from(layer)).is_multiple_of(9) {
+            if (number + u32::from(run)).is_multiple_of(9) {
                 keyspace.remove(number.to_be_bytes()).unwrap();
                 records.remove(&number);
             } else {
-                keyspace.insert(number.to_be_bytes(), [layer; 200]).unwrap();
-                records.insert(number, layer);
+                keyspace.insert(number.to_be_bytes(), [run; 200]).unwrap();
+                records.insert(number, run);
             }
         }
         db.flush().unwrap();
     };
     change(&mut (0..RECORDS), 0);
     // Some have the same keys.
-    (1..=6).for_each(|layer| change(&mut (u32::from(layer) / 2..RECORDS).step_by(91), layer));
+    (1..=6).for_each(|run| change(&mut (u32::from(run) / 2..RECORDS).step_by(91), run));
     let snapshot = db.snapshot();
     let before = db.stats();
     let live = |db: &Database| Arc::clone(&db.handle.engine.state.load().version).logs.totals();
-    assert!(live(&db).areas > 1 && live(&db).layers >= 4 * live(&db).areas, "{before}");
+    assert!(live(&db).areas > 1 && live(&db).runs >= 4 * live(&db).areas, "{before}");
     let (merged, cleansed) = scan_until_paid(&db, &keyspace);
     let after = db.stats();
     assert!(merged > cleansed, "{cleansed}: {after}");
-    assert!(before.space.log_layers - after.space.log_layers >= 3 * merged, "{before}\n{after}");
+    assert!(before.space.log_runs - after.space.log_runs >= 3 * merged, "{before}\n{after}");
     assert!(after.space.logged_changes < before.space.logged_changes, "each key once");
     let written = after.writes.data_bytes - before.writes.data_bytes;
     assert!(written <= 2 * before.space.logged, "hardly a leaf is written: {written} bytes");
@@ -344,9 +344,9 @@ fn what_a_queue_has_left_goes_back_while_scans_pay() {
     engine.spare.open(engine.shares.queue);
     std::thread::sleep(STILL);
     // A portion of which nothing is left to be done.
-    engine.pager.rents.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
+    engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.cleanse_for_scans().unwrap();
-    assert!(!engine.spare.is_open() && !engine.pager.rents.has_listed());
+    assert!(!engine.spare.is_open() && !engine.pager.read_costs.has_listed());
 }
 
 #[test]
@@ -354,10 +354,10 @@ fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
     // What is dead is more than bearable.
     let db = cleansed(200_000);
     let engine = &db.handle.engine;
-    engine.pager.rents.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
+    engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.flush.stop();
     let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
     engine.idle(&mut idle);
     assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
-    assert!(engine.pager.rents.has_listed(), "what is not done is not forgotten");
+    assert!(engine.pager.read_costs.has_listed(), "what is not done is not forgotten");
 }

@@ -13,7 +13,7 @@
 //! 1. An entry is written before its place is published, is never changed afterwards except for its mark, and
 //!    lives as long as the map.
 
-use super::memory::{Memory, Place, Table};
+use super::memory::{Memory, MemoryRef, Table};
 use crate::bytecode::compare_bytes;
 use crate::operation::{KeyspaceId, SeqNo};
 use std::cmp::Ordering;
@@ -29,7 +29,7 @@ const NONE: u32 = ASKED - 1;
 
 /// The fixed part; key and value follow.
 #[repr(C)]
-struct Head {
+struct EntryHeader {
     seq: SeqNo,
     keyspace: KeyspaceId,
     klen: u32,
@@ -37,8 +37,8 @@ struct Head {
 }
 
 /// Where the key begins: only padding follows the head's last field.
-const HEAD: usize = offset_of!(Head, vlen) + size_of::<AtomicU32>();
-const _: () = assert!(HEAD == 20 && align_of::<Head>() <= 8);
+const HEAD: usize = offset_of!(EntryHeader, vlen) + size_of::<AtomicU32>();
+const _: () = assert!(HEAD == 20 && align_of::<EntryHeader>() <= 8);
 
 /// The order of the map: keyspace, key, newest first.
 pub(crate) type Key<'a> = (KeyspaceId, &'a [u8], SeqNo);
@@ -93,19 +93,19 @@ fn word(bytes: &[u8]) -> u32 {
 /// An entry of a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    head: NonNull<Head>,
+    head: NonNull<EntryHeader>,
     map: PhantomData<&'a Table>,
 }
 
 impl<'a> Entry<'a> {
     /// The entry at a place where one was written.
     #[inline]
-    pub(super) fn at(table: &'a Table, place: Place) -> Self {
+    pub(super) fn at(table: &'a Table, place: MemoryRef) -> Self {
         Self { head: table.at(place).cast(), map: PhantomData }
     }
 
     #[inline]
-    fn head(self) -> &'a Head {
+    fn head(self) -> &'a EntryHeader {
         // SAFETY: an entry is made of a place where one was written, whose memory lives as long as the map ('a), and whose head is never
         // changed but for the mark, which is part of an atomic (invariant 1).
         unsafe { self.head.as_ref() }
@@ -163,16 +163,16 @@ pub(super) fn write(
     total: &AtomicUsize,
     (keyspace, key, seq): Key<'_>,
     value: Option<&[u8]>,
-) -> Place {
+) -> MemoryRef {
     let vlen = value.map_or(0, <[u8]>::len);
     debug_assert!(
         key.len() <= crate::KEY_LEN_MAX && vlen < NONE as usize,
         "lengths are limited by the options"
     );
-    let len = (HEAD + key.len() + vlen).max(size_of::<Head>());
+    let len = (HEAD + key.len() + vlen).max(size_of::<EntryHeader>());
     let place = memory.take(len, 8, table, total);
     let start = table.at(place);
-    let head = Head {
+    let head = EntryHeader {
         seq,
         keyspace,
         klen: key.len() as u32,
@@ -181,7 +181,7 @@ pub(super) fn write(
     // SAFETY: `take` gave us so many bytes, aligned to 8 and used by nobody else; all that is written lies within them, and the sources
     // are slices of the lengths that are copied. The head's padding is written before the key, which takes its place.
     unsafe {
-        start.cast::<Head>().write(head);
+        start.cast::<EntryHeader>().write(head);
         ptr::copy_nonoverlapping(key.as_ptr(), start.add(HEAD).as_ptr(), key.len());
         if let Some(value) = value {
             ptr::copy_nonoverlapping(value.as_ptr(), start.add(HEAD + key.len()).as_ptr(), vlen);

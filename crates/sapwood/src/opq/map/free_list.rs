@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 /// See the module documentation.
 #[derive(Default)]
-pub(crate) struct Spare {
-    kept: Mutex<Kept>,
+pub(crate) struct FreeList {
+    kept: Mutex<Chunks>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Chunks {
     /// The maximum in bytes; 0 if it is closed.
     most: usize,
     /// When it was opened, or last received something.
@@ -38,7 +38,7 @@ struct Kept {
     small: Vec<MmapMut>,
 }
 
-impl Kept {
+impl Chunks {
     fn bytes(&self) -> usize {
         self.huge.len() * HUGE + self.small.len() * CHUNK
     }
@@ -58,7 +58,7 @@ fn whole(queue: usize) -> usize {
     queue.next_multiple_of(if queue < LONG { CHUNK } else { HUGE })
 }
 
-impl Spare {
+impl FreeList {
     /// Opens it: keeps the memory of freed queues, as much as one queue takes that is full at `queue` bytes.
     pub fn open(&self, queue: usize) {
         let mut kept = self.kept.lock();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn whole_chunks_are_kept_as_far_as_a_queue_takes_them_and_none_when_it_is_closed() {
-        let spare = Spare::default();
+        let spare = FreeList::default();
         spare.keep(chunks(&[CHUNK]));
         assert_eq!((spare.bytes(), spare.is_open()), (0, false));
         spare.limit(CHUNK);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn huge_ones_are_taken_first_and_small_ones_make_way_first() {
-        let spare = Spare::default();
+        let spare = FreeList::default();
         spare.open(LONG + 1);
         let all = [[CHUNK; 8].as_slice(), &[HUGE]].concat();
         spare.keep(chunks(&all));
@@ -205,7 +205,7 @@ mod tests {
     /// Its time begins anew with each chunk that comes.
     #[test]
     fn what_has_just_come_is_kept_however_long_it_is_open() {
-        let spare = Spare::default();
+        let spare = FreeList::default();
         let long_ago = Instant::now().checked_sub(HOUR);
         spare.open(CHUNK);
         assert!(long_ago.is_some());

@@ -18,10 +18,10 @@
 
 use super::entry;
 use super::entry::{Key, compare, rank, shared};
-use super::memory::Place;
-use super::node::{Life, Node, SLOTS, Side, Slot, Stem};
+use super::memory::MemoryRef;
+use super::node::{CommonPrefix, Liveness, Node, SLOTS, Side, Slot};
 use super::search::Goal;
-use super::{Fresh, Map, Writer};
+use super::{Map, NewEntry, Writer};
 use crate::operation::SeqNo;
 
 /// Entries whose paths are searched together. With fewer, there is nothing to overlap.
@@ -37,17 +37,17 @@ const INNER: usize = 1;
 /// An inner node on the path to a leaf, the index of the child on the path, and where the node's range ends.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    pub node: Place,
+    pub node: MemoryRef,
     index: usize,
-    high: Place,
+    high: MemoryRef,
 }
 
 /// The path to a leaf, from the root on.
-pub(super) struct Way {
+pub(super) struct LeafPath {
     pub steps: [Step; HEIGHT_MAX],
     pub len: usize,
-    leaf: Place,
-    high: Place,
+    leaf: MemoryRef,
+    high: MemoryRef,
 }
 
 /// The content of a node to be made.
@@ -55,9 +55,9 @@ struct Plan<'s> {
     kind: usize,
     /// In order. Their ranks belong to `stem`, if there is one.
     slots: &'s [Slot],
-    stem: Option<Stem>,
-    low: Place,
-    high: Place,
+    stem: Option<CommonPrefix>,
+    low: MemoryRef,
+    high: MemoryRef,
     /// Whether all slots are known to be live.
     is_live: bool,
 }
@@ -67,7 +67,7 @@ impl Map {
     pub(super) fn insert_round(&self, writer: &mut Writer) {
         let round = std::mem::take(&mut writer.round);
         for some in round.chunks(TOGETHER) {
-            let mut leaves = [Place::NOWHERE; TOGETHER];
+            let mut leaves = [MemoryRef::NOWHERE; TOGETHER];
             // If the first entry goes to the end, the others mostly do too.
             if some.len() > 1 && !self.is_behind(writer, self.entry(some[0].entry).key()) {
                 for (leaf, fresh) in leaves.iter_mut().zip(some) {
@@ -76,8 +76,12 @@ impl Map {
                 }
             }
             let changes = writer.changes;
-            for (leaf, Fresh { entry }) in leaves.into_iter().zip(some) {
-                self.insert(writer, *entry, if writer.changes == changes { leaf } else { Place::NOWHERE });
+            for (leaf, NewEntry { entry }) in leaves.into_iter().zip(some) {
+                self.insert(
+                    writer,
+                    *entry,
+                    if writer.changes == changes { leaf } else { MemoryRef::NOWHERE },
+                );
             }
         }
         writer.count += round.len();
@@ -89,8 +93,8 @@ impl Map {
     }
 
     /// The leaf that a key belongs to. Only for the writer, beside which nobody changes anything.
-    fn leaf(&self, key: Key<'_>) -> Place {
-        let Some((mut place, height)) = self.root() else { return Place::NOWHERE };
+    fn leaf(&self, key: Key<'_>) -> MemoryRef {
+        let Some((mut place, height)) = self.root() else { return MemoryRef::NOWHERE };
         for _ in 0..height {
             let node = Node::at(&self.table, place);
             place = node.slot(node.child(self, node.word(), Goal::At(key)).0).place();
@@ -99,7 +103,7 @@ impl Map {
     }
 
     /// Inserts an entry, into this leaf if it is known.
-    fn insert(&self, writer: &mut Writer, entry: Place, mut leaf: Place) {
+    fn insert(&self, writer: &mut Writer, entry: MemoryRef, mut leaf: MemoryRef) {
         let key = self.entry(entry).key();
         let is_behind = self.is_behind(writer, key);
         if is_behind {
@@ -111,9 +115,9 @@ impl Map {
             }
             if !leaf.is_somewhere() {
                 leaf = self.fresh(writer, LEAF);
-                let stem = Stem { skip: 0, stem: Place::NOWHERE };
+                let stem = CommonPrefix { skip: 0, stem: MemoryRef::NOWHERE };
                 let slots = [Slot::new(rank(key, 0), entry)];
-                Node::at(&self.table, leaf).write(Place::NOWHERE, stem, &slots, self.life_of_one(entry));
+                Node::at(&self.table, leaf).write(MemoryRef::NOWHERE, stem, &slots, self.life_of_one(entry));
                 self.set_root(leaf, 0);
                 writer.last_leaf = leaf;
                 break;
@@ -137,14 +141,14 @@ impl Map {
                 let skip = shared(last, key).saturating_sub(EARLIER);
                 let is_other = (last.0, last.1) != (key.0, key.1);
                 let low = if is_other { self.border(writer, key) } else { entry };
-                let (stem, slots) = (Stem { skip, stem: entry }, [Slot::new(rank(key, skip), entry)]);
+                let (stem, slots) = (CommonPrefix { skip, stem: entry }, [Slot::new(rank(key, skip), entry)]);
                 Node::at(&self.table, right).write(low, stem, &slots, self.life_of_one(entry));
                 self.replace(writer, way, leaf, Some(right));
                 writer.last_leaf = right;
                 break;
             }
             self.part(writer, way, key);
-            leaf = Place::NOWHERE;
+            leaf = MemoryRef::NOWHERE;
         }
         if is_behind {
             writer.last = entry;
@@ -152,10 +156,14 @@ impl Map {
     }
 
     /// The path to the leaf that a key belongs to.
-    pub(super) fn way(&self, key: Key<'_>) -> Way {
-        let nowhere = Step { node: Place::NOWHERE, index: 0, high: Place::NOWHERE };
-        let mut way =
-            Way { steps: [nowhere; HEIGHT_MAX], len: 0, leaf: Place::NOWHERE, high: Place::NOWHERE };
+    pub(super) fn way(&self, key: Key<'_>) -> LeafPath {
+        let nowhere = Step { node: MemoryRef::NOWHERE, index: 0, high: MemoryRef::NOWHERE };
+        let mut way = LeafPath {
+            steps: [nowhere; HEIGHT_MAX],
+            len: 0,
+            leaf: MemoryRef::NOWHERE,
+            high: MemoryRef::NOWHERE,
+        };
         let Some((root, height)) = self.root() else { return way };
         way.leaf = root;
         for _ in 0..height {
@@ -172,7 +180,7 @@ impl Map {
     }
 
     /// Splits a full leaf in two. Replaces a leaf that has no rank for a key by one that has.
-    fn part(&self, writer: &mut Writer, way: Way, key: Key<'_>) {
+    fn part(&self, writer: &mut Writer, way: LeafPath, key: Key<'_>) {
         let (leaf, high) = (way.leaf, way.high);
         let node = Node::at(&self.table, leaf);
         let mut all = [Slot::EMPTY; SLOTS];
@@ -218,14 +226,20 @@ impl Map {
     }
 
     /// What a range begins with that is to have all versions of this key, those to come too. It is in no slot.
-    fn border(&self, writer: &mut Writer, (keyspace, key, _): Key<'_>) -> Place {
+    fn border(&self, writer: &mut Writer, (keyspace, key, _): Key<'_>) -> MemoryRef {
         let place = (keyspace, key, SeqNo::MAX);
         entry::write(&mut writer.memory, &self.table, &self.memory, place, None)
     }
 
     /// Replaces the node that the path leads to by one or two nodes, of which the first begins where that one
     /// does.
-    fn replace(&self, writer: &mut Writer, mut way: Way, mut one: Place, mut two: Option<Place>) {
+    fn replace(
+        &self,
+        writer: &mut Writer,
+        mut way: LeafPath,
+        mut one: MemoryRef,
+        mut two: Option<MemoryRef>,
+    ) {
         let len = way.len;
         let mut retired = len;
         loop {
@@ -240,7 +254,7 @@ impl Map {
                     }
                     Some(two) => {
                         let slots = [Slot::new(0, one), Slot::new(0, two)];
-                        let nowhere = Place::NOWHERE;
+                        let nowhere = MemoryRef::NOWHERE;
                         let (low, high, is_live) = (nowhere, nowhere, false);
                         let plan = Plan { kind: INNER, slots: &slots, stem: None, low, high, is_live };
                         let root = self.make(writer, plan, None);
@@ -293,16 +307,16 @@ impl Map {
     }
 
     /// The key of a slot. An inner node's first child may have none.
-    fn key_of(&self, kind: usize, slot: Slot) -> Option<(Place, Key<'_>)> {
+    fn key_of(&self, kind: usize, slot: Slot) -> Option<(MemoryRef, Key<'_>)> {
         let place = if kind == LEAF { slot.place() } else { Node::at(&self.table, slot.place()).low() };
         place.is_somewhere().then(|| (place, self.entry(place).key()))
     }
 
     /// Makes a node. If `with` is given, the node also has a rank for that key.
-    fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> Place {
+    fn make(&self, writer: &mut Writer, plan: Plan<'_>, with: Option<Key<'_>>) -> MemoryRef {
         let Plan { kind, slots, stem: old, low, high, is_live } = plan;
         let life = match (is_live, kind) {
-            (true, _) => Life { live: slots.len(), dead: 0 },
+            (true, _) => Liveness { live: slots.len(), dead: 0 },
             (false, LEAF) => self.life_of_leaf(slots),
             (false, _) => self.life_of_inner(slots.iter().copied()),
         };
@@ -319,7 +333,7 @@ impl Map {
             node.write(low, old, slots, life);
             return place;
         }
-        let (mut limit, mut stem) = (0, Place::NOWHERE);
+        let (mut limit, mut stem) = (0, MemoryRef::NOWHERE);
         if is_fenced {
             limit = shared(self.entry(low).key(), self.entry(high).key());
         } else {
@@ -345,12 +359,12 @@ impl Map {
                 *slot = Slot::new(rank, slot.place());
             }
         }
-        node.write(low, Stem { skip, stem }, made, life);
+        node.write(low, CommonPrefix { skip, stem }, made, life);
         place
     }
 
     /// A node that is not reachable.
-    fn fresh(&self, writer: &mut Writer, kind: usize) -> Place {
+    fn fresh(&self, writer: &mut Writer, kind: usize) -> MemoryRef {
         loop {
             match writer.idle[kind].pop() {
                 Some(place) => return place,
@@ -360,7 +374,7 @@ impl Map {
     }
 
     /// Retires a node: it is no longer reachable, except for readers that are already there.
-    fn retire(&self, writer: &mut Writer, kind: usize, place: Place) {
+    fn retire(&self, writer: &mut Writer, kind: usize, place: MemoryRef) {
         Node::at(&self.table, place).renew();
         writer.idle[kind].push(place);
     }

@@ -1,4 +1,4 @@
-//! The memory of a map. It is taken in chunks, from what earlier maps have left ([`Spare`]) or from the
+//! The memory of a map. It is taken in chunks, from what earlier maps have left ([`FreeList`]) or from the
 //! operating system, handed out from the front, and given back as a whole. A large part of the budget comes and
 //! goes this way, and an allocator would keep freed memory. Allocated memory is identified by a *place*: four
 //! bytes instead of an address.
@@ -15,7 +15,7 @@
 //! 3. A granule is in the table before any place in it is handed out.
 //! 4. Until it is written, allocated memory contains whatever an earlier map has left there.
 
-use super::free_list::Spare;
+use super::free_list::FreeList;
 use memmap2::MmapMut;
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -51,9 +51,9 @@ const GRANULES: usize = PARTS * PART;
 /// The position of an allocation; see the module documentation. Only its writer knows it, and code that it was
 /// passed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(pub u32);
+pub(super) struct MemoryRef(pub u32);
 
-impl Place {
+impl MemoryRef {
     pub const NOWHERE: Self = Self(0);
 
     pub fn is_somewhere(self) -> bool {
@@ -75,7 +75,7 @@ impl Default for Table {
 impl Table {
     /// The address of an allocated place.
     #[inline]
-    pub fn at(&self, Place(place): Place) -> NonNull<u8> {
+    pub fn at(&self, MemoryRef(place): MemoryRef) -> NonNull<u8> {
         let granule = (place >> UNIT_BITS) as usize;
         let part = self.parts[granule / PART].get();
         let base = part.map_or(ptr::null_mut(), |part| part[granule % PART].load(Acquire));
@@ -103,7 +103,7 @@ pub(super) struct Memory {
     granule: usize,
     at: usize,
     left: usize,
-    spare: Arc<Spare>,
+    spare: Arc<FreeList>,
 }
 
 /// The map is gone, so nobody uses its table any more.
@@ -114,14 +114,14 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    pub fn new(spare: Arc<Spare>) -> Self {
+    pub fn new(spare: Arc<FreeList>) -> Self {
         Self { chunks: Vec::new(), granules: 1, granule: 0, at: 0, left: 0, spare }
     }
 
     /// Allocates `len` bytes with arbitrary content, aligned to `align` (8 or more). `total` counts the bytes
     /// that the map has taken.
     #[inline]
-    pub fn take(&mut self, len: usize, align: usize, table: &Table, total: &AtomicUsize) -> Place {
+    pub fn take(&mut self, len: usize, align: usize, table: &Table, total: &AtomicUsize) -> MemoryRef {
         debug_assert!(align.is_power_of_two() && (8..=4096).contains(&align));
         let len = len.next_multiple_of(8);
         let skipped = self.at.next_multiple_of(align) - self.at;
@@ -132,16 +132,16 @@ impl Memory {
         self.at = at + len;
         self.left -= skipped + len;
         // The granules of a chunk have consecutive numbers, so places run through them without a gap.
-        Place(((self.granule as u32) << UNIT_BITS) + (at / 8) as u32)
+        MemoryRef(((self.granule as u32) << UNIT_BITS) + (at / 8) as u32)
     }
 
     #[cold]
-    fn take_more(&mut self, len: usize, table: &Table, total: &AtomicUsize) -> Place {
+    fn take_more(&mut self, len: usize, table: &Table, total: &AtomicUsize) -> MemoryRef {
         // A large entry has an allocation of its own, so that at most a quarter of a chunk is wasted.
         if len > ALONE {
             let chunk = self.map(len);
             let granule = self.add(chunk, 1, table, total);
-            return Place((granule as u32) << UNIT_BITS);
+            return MemoryRef((granule as u32) << UNIT_BITS);
         }
         let is_long = total.load(Relaxed) >= LONG;
         let chunk = match self.spare.take(is_long) {
@@ -151,7 +151,7 @@ impl Memory {
         let whole = chunk.len();
         let granule = self.add(chunk, whole / CHUNK, table, total);
         (self.granule, self.at, self.left) = (granule, len, whole - len);
-        Place((granule as u32) << UNIT_BITS)
+        MemoryRef((granule as u32) << UNIT_BITS)
     }
 
     /// Bytes taken but not yet used.

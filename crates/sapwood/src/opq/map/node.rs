@@ -29,7 +29,7 @@
 //!    with `Acquire`.)
 
 use super::entry::{Entry, Key, begins_alike, compare, prefetch, rank};
-use super::memory::{Memory, Place, Table};
+use super::memory::{Memory, MemoryRef, Table};
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -58,7 +58,7 @@ pub(super) struct Slot(pub u64);
 impl Slot {
     pub const EMPTY: Self = Self(0);
 
-    pub fn new(rank: u32, Place(place): Place) -> Self {
+    pub fn new(rank: u32, MemoryRef(place): MemoryRef) -> Self {
         Self(u64::from(rank) << 32 | u64::from(place))
     }
 
@@ -68,8 +68,8 @@ impl Slot {
     }
 
     #[inline]
-    pub fn place(self) -> Place {
-        Place(self.0 as u32)
+    pub fn place(self) -> MemoryRef {
+        MemoryRef(self.0 as u32)
     }
 }
 
@@ -108,7 +108,7 @@ const _: () = assert!(SLOTS < 1 << SLOT_BITS && SKIP_BITS + 2 * SLOT_BITS <= u32
 
 /// Whether a node has anything but tombstones (`tombstones.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     /// Values of a leaf that no later entry of it removes, at most; children of an inner node that are not dead.
     pub live: usize,
     /// 0 if `live` is not.
@@ -117,15 +117,15 @@ pub(super) struct Life {
 
 /// What the keys of a node have in common.
 #[derive(Clone, Copy)]
-pub(super) struct Stem {
+pub(super) struct CommonPrefix {
     pub skip: usize,
-    pub stem: Place,
+    pub stem: MemoryRef,
 }
 
 impl Node {
     /// The node at a place that holds one.
     #[inline]
-    pub fn at(table: &Table, place: Place) -> &Self {
+    pub fn at(table: &Table, place: MemoryRef) -> &Self {
         // SAFETY: places of nodes are those that `blank` has made, whose memory is aligned, was given out for nodes alone, was zeroed
         // there, which makes it nodes, and is only accessed as the atomics that a node consists of from then on, as long as the table lives.
         unsafe { table.at(place).cast::<Self>().as_ref() }
@@ -136,13 +136,15 @@ impl Node {
         memory: &mut Memory,
         table: &Table,
         total: &AtomicUsize,
-    ) -> impl Iterator<Item = Place> + use<> {
+    ) -> impl Iterator<Item = MemoryRef> + use<> {
         let len = size_of::<Self>() * TOGETHER;
-        let place @ Place(first) = memory.take(len, align_of::<Self>(), table, total);
+        let place @ MemoryRef(first) = memory.take(len, align_of::<Self>(), table, total);
         // SAFETY: `take` gave us so many bytes, used by nobody else, and nobody knows the place yet. What another map has left there may
         // even be no bytes at all, the padding of an entry.
         unsafe { table.at(place).write_bytes(0, len) };
-        (0..TOGETHER as u32).rev().map(move |number| Place(first + number * (size_of::<Self>() / 8) as u32))
+        (0..TOGETHER as u32)
+            .rev()
+            .map(move |number| MemoryRef(first + number * (size_of::<Self>() / 8) as u32))
     }
 
     #[inline]
@@ -156,8 +158,8 @@ impl Node {
     }
 
     #[inline]
-    pub fn low(&self) -> Place {
-        Place(self.low.load(Acquire))
+    pub fn low(&self) -> MemoryRef {
+        MemoryRef(self.low.load(Acquire))
     }
 
     /// Number of slots that were there from the beginning, in order.
@@ -167,20 +169,20 @@ impl Node {
     }
 
     #[inline]
-    pub fn stem(&self) -> Stem {
+    pub fn stem(&self) -> CommonPrefix {
         let skip = (self.shape.load(Acquire) & ((1 << SKIP_BITS) - 1)) as usize;
-        Stem { skip, stem: Place(self.stem.load(Acquire)) }
+        CommonPrefix { skip, stem: MemoryRef(self.stem.load(Acquire)) }
     }
 
     #[inline]
-    pub fn life(&self) -> Life {
+    pub fn life(&self) -> Liveness {
         let live = (self.shape.load(Acquire) >> (SKIP_BITS + SLOT_BITS)) as usize;
-        Life { live, dead: self.dead.load(Acquire) }
+        Liveness { live, dead: self.dead.load(Acquire) }
     }
 
     /// Only for the writer.
     #[inline]
-    pub fn set_life(&self, Life { live, dead }: Life) {
+    pub fn set_life(&self, Liveness { live, dead }: Liveness) {
         let rest = self.shape.load(Relaxed) & ((1 << (SKIP_BITS + SLOT_BITS)) - 1);
         self.shape.store((live as u32) << (SKIP_BITS + SLOT_BITS) | rest, Release);
         self.dead.store(dead, Release);
@@ -189,7 +191,7 @@ impl Node {
     /// The position of a key that is in the node's range.
     #[inline]
     pub fn side(&self, table: &Table, key: Key<'_>) -> Side {
-        let Stem { skip, stem } = self.stem();
+        let CommonPrefix { skip, stem } = self.stem();
         if stem.is_somewhere() {
             let stem = Entry::at(table, stem).key();
             if !begins_alike(stem, key, skip) {
@@ -200,7 +202,7 @@ impl Node {
     }
 
     /// Writes a node that is not reachable.
-    pub fn write(&self, low: Place, stem: Stem, slots: &[Slot], life: Life) {
+    pub fn write(&self, low: MemoryRef, stem: CommonPrefix, slots: &[Slot], life: Liveness) {
         self.low.store(low.0, Release);
         self.stem.store(stem.stem.0, Release);
         self.shape.store((slots.len() as u32) << SKIP_BITS | stem.skip as u32, Release);
@@ -233,7 +235,7 @@ impl Node {
 
     /// Prefetches the node into the cache.
     #[inline]
-    pub fn prefetch(table: &Table, place: Place) {
+    pub fn prefetch(table: &Table, place: MemoryRef) {
         let start = table.at(place).as_ptr();
         (0..4).for_each(|line| prefetch(start.wrapping_add(64 * line)));
     }

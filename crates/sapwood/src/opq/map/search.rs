@@ -9,7 +9,7 @@
 
 use super::Map;
 use super::entry::{Entry, Key, compare};
-use super::memory::Place;
+use super::memory::MemoryRef;
 use super::node::{Node, SLOTS, Side, Slot, Word};
 
 /// The target of a search.
@@ -42,7 +42,7 @@ pub(super) struct Leaf<'a> {
     pub node: &'a Node,
     pub word: Word,
     /// What the next leaf's range begins with, if requested.
-    pub upper: Place,
+    pub upper: MemoryRef,
     /// Whether the next leaf may also have the key.
     pub goes_on: bool,
 }
@@ -144,7 +144,7 @@ impl Map {
         height: usize,
         goal: Goal<'_>,
     ) -> Option<Leaf<'a>> {
-        let (mut upper, mut goes_on) = (Place::NOWHERE, false);
+        let (mut upper, mut goes_on) = (MemoryRef::NOWHERE, false);
         for _ in 0..height {
             let (index, is_alike) = node.child(self, *word, goal);
             let child = Node::at(&self.table, self.sound(node.slot(index).place())?);
@@ -166,7 +166,7 @@ impl Map {
 
     /// An inner node that is read while it is being written may have no slot at all.
     #[inline]
-    pub(super) fn sound(&self, place: Place) -> Option<Place> {
+    pub(super) fn sound(&self, place: MemoryRef) -> Option<MemoryRef> {
         place.is_somewhere().then_some(place)
     }
 
@@ -205,7 +205,7 @@ impl Map {
             }
             if leaf.node.word().is_as(leaf.word) {
                 self.sort(&mut slots[..len]);
-                let border = |place: Place| place.is_somewhere().then(|| self.entry(place));
+                let border = |place: MemoryRef| place.is_somewhere().then(|| self.entry(place));
                 let (low, upper) = (border(low), border(leaf.upper));
                 return Some(Page { slots, at: 0, len, low, upper });
             }

@@ -6,7 +6,7 @@ mod order;
 mod readers;
 mod tombstones;
 
-use super::{CHUNK, Key, Map, Spare};
+use super::{CHUNK, FreeList, Key, Map};
 use crate::operation::KeyspaceId;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -78,14 +78,14 @@ fn entries(map: &Map) -> Vec<Plain> {
 }
 
 /// What keeps the memory of maps that take so many bytes.
-fn open(bytes: usize) -> Arc<Spare> {
-    let spare = Arc::new(Spare::default());
+fn open(bytes: usize) -> Arc<FreeList> {
+    let spare = Arc::new(FreeList::default());
     spare.open(bytes);
     spare
 }
 
 /// Has maps leave so many chunks there.
-fn leave(spare: &Arc<Spare>, chunks: usize) {
+fn leave(spare: &Arc<FreeList>, chunks: usize) {
     let map = Map::new(spare);
     for n in 0..chunks as u64 * 4 {
         // Neither are its entries whole words: there is padding between them that was never written.

@@ -19,8 +19,8 @@
 use super::Map;
 use super::entry::{Entry, Key};
 use super::grow::Step;
-use super::memory::Place;
-use super::node::{Life, Node, Slot, Word};
+use super::memory::MemoryRef;
+use super::node::{Liveness, Node, Slot, Word};
 use super::search::Goal;
 use crate::operation::SeqNo;
 use std::sync::atomic::Ordering::Relaxed;
@@ -64,21 +64,21 @@ impl Map {
         u32::try_from(since).unwrap_or(UNKNOWN)
     }
 
-    pub(super) fn life_at(&self, node: Place) -> Life {
+    pub(super) fn life_at(&self, node: MemoryRef) -> Liveness {
         Node::at(&self.table, node).life()
     }
 
     /// Of a leaf with one entry.
-    pub(super) fn life_of_one(&self, entry: Place) -> Life {
+    pub(super) fn life_of_one(&self, entry: MemoryRef) -> Liveness {
         let entry = self.entry(entry);
         match entry.value() {
-            Some(_) => Life { live: 1, dead: 0 },
-            None => Life { live: 0, dead: self.dead_since(entry.key().2) },
+            Some(_) => Liveness { live: 1, dead: 0 },
+            None => Liveness { live: 0, dead: self.dead_since(entry.key().2) },
         }
     }
 
     /// Of a leaf with these entries, which are in order.
-    pub(super) fn life_of_leaf(&self, slots: &[Slot]) -> Life {
+    pub(super) fn life_of_leaf(&self, slots: &[Slot]) -> Liveness {
         slots.iter().for_each(|slot| self.entry(slot.place()).prefetch());
         let (mut live, mut removed_at) = (0, SeqNo::MIN);
         let mut removed: Option<Key<'_>> = None;
@@ -93,31 +93,31 @@ impl Map {
             }
         }
         let dead = if live == 0 { self.dead_since(removed_at) } else { 0 };
-        Life { live, dead }
+        Liveness { live, dead }
     }
 
     /// Of an inner node with these children.
-    pub(super) fn life_of_inner(&self, slots: impl Iterator<Item = Slot>) -> Life {
+    pub(super) fn life_of_inner(&self, slots: impl Iterator<Item = Slot>) -> Liveness {
         let (mut live, mut dead) = (0, 0);
         for slot in slots {
             let child = self.life_at(slot.place());
             live += usize::from(child.dead == 0);
             dead = child.dead.max(dead);
         }
-        Life { live, dead: if live == 0 { dead } else { 0 } }
+        Liveness { live, dead: if live == 0 { dead } else { 0 } }
     }
 
     /// Notes what an entry that was added to a leaf makes of it.
     #[inline]
-    pub(super) fn note_life(&self, leaf: &Node, entry: Place, rank: u32) {
-        let before @ Life { live, dead } = leaf.life();
+    pub(super) fn note_life(&self, leaf: &Node, entry: MemoryRef, rank: u32) {
+        let before @ Liveness { live, dead } = leaf.life();
         let entry = self.entry(entry);
         let after = match entry.value() {
-            Some(_) => Life { live: live + 1, dead: 0 },
+            Some(_) => Liveness { live: live + 1, dead: 0 },
             None if dead != 0 => return,
             None => {
                 let live = live.saturating_sub(self.removed_by(leaf, entry, rank));
-                Life { live, dead: if live == 0 { self.dead_since(entry.key().2) } else { 0 } }
+                Liveness { live, dead: if live == 0 { self.dead_since(entry.key().2) } else { 0 } }
             }
         };
         leaf.set_life(after);
@@ -142,7 +142,7 @@ impl Map {
     }
 
     /// A child of the last of these nodes, the path from the root on, has become this from that.
-    pub(super) fn rise(&self, steps: &[Step], mut before: Life, mut after: Life) {
+    pub(super) fn rise(&self, steps: &[Step], mut before: Liveness, mut after: Liveness) {
         for step in steps.iter().rev() {
             if (before.dead == 0) == (after.dead == 0) {
                 return;
@@ -152,7 +152,7 @@ impl Map {
             let live = if after.dead == 0 { before.live + 1 } else { before.live.saturating_sub(1) };
             after = match live {
                 0 => self.life_of_inner((0..node.word().count()).map(|index| node.slot(index))),
-                live => Life { live, dead: 0 },
+                live => Liveness { live, dead: 0 },
             };
             node.set_life(after);
         }
@@ -204,7 +204,7 @@ impl Map {
         if node.is_dead(self, seq) {
             return self.is_as_it_was(node, word, height).then_some(Descent::All);
         }
-        let mut upper = Place::NOWHERE;
+        let mut upper = MemoryRef::NOWHERE;
         for _ in 0..height {
             let (index, count) = (node.child(self, word, goal).0, word.count());
             let child = |at: usize| Some(Node::at(&self.table, self.sound(node.slot(at).place())?));
@@ -214,11 +214,11 @@ impl Map {
                 at = if upwards { at + 1 } else { at.checked_sub(1).unwrap_or(count) };
             }
             let (end, below) = match (upwards, at < count) {
-                (true, true) if dead > 0 => (child(at)?.low(), Place::NOWHERE),
-                (true, true) if index + 1 < count => (Place::NOWHERE, child(index + 1)?.low()),
+                (true, true) if dead > 0 => (child(at)?.low(), MemoryRef::NOWHERE),
+                (true, true) if index + 1 < count => (MemoryRef::NOWHERE, child(index + 1)?.low()),
                 (true, _) => (upper, upper),
-                (false, true) if dead > 0 => (child(at + 1)?.low(), Place::NOWHERE),
-                (false, _) => (node.low(), Place::NOWHERE),
+                (false, true) if dead > 0 => (child(at + 1)?.low(), MemoryRef::NOWHERE),
+                (false, _) => (node.low(), MemoryRef::NOWHERE),
             };
             let next = child(index)?;
             let next_word = next.word();

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A frame is in use, in one of the two lists of its class, or in [`Going`]; in exactly one of these. A
+//! 1. A frame is in use, in one of the two lists of its class, or in [`DetachedFrames`]; in exactly one of these. A
 //!    half frame is in use, or idle beside one that is in use: two idle halves become a whole.
 //! 2. Slabs live as long as their lists.
-//! 3. Pages in use and idle are counted; those in [`Going`] are neither.
+//! 3. Pages in use and idle are counted; those in [`DetachedFrames`] are neither.
 
 use super::{HALF, PAGE, PAGES_MAX};
 use memmap2::{MmapMut, MmapRaw};
@@ -26,7 +26,7 @@ pub(super) struct Lists {
     /// Frames of `n + 1` pages: idle, and cold (without memory).
     pub(super) classes: [Class; PAGES_MAX],
     /// Idle halves of pages that are in use, by address.
-    pub(super) halves: BTreeMap<usize, Place>,
+    pub(super) halves: BTreeMap<usize, FrameSlot>,
     pub(super) used_pages: usize,
     pub(super) idle_pages: usize,
     /// Pages that may have memory, in use or idle.
@@ -38,19 +38,19 @@ pub(super) struct Lists {
 
 #[derive(Default)]
 pub(super) struct Class {
-    pub(super) idle: Vec<Place>,
-    pub(super) cold: Vec<Place>,
+    pub(super) idle: Vec<FrameSlot>,
+    pub(super) cold: Vec<FrameSlot>,
 }
 
 /// Address and class of a frame.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct FrameSlot {
     pages: usize,
     slab: usize,
     pub(super) start: NonNull<u8>,
 }
 
-impl Place {
+impl FrameSlot {
     pub(super) fn address(self) -> usize {
         self.start.as_ptr() as usize
     }
@@ -58,11 +58,11 @@ impl Place {
 
 // SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists
 // (invariant 1).
-unsafe impl Send for Place {}
+unsafe impl Send for FrameSlot {}
 
 impl Lists {
     /// Takes a frame; `None` if the system gives no memory.
-    pub(super) fn take(&mut self, pages: usize) -> Option<Place> {
+    pub(super) fn take(&mut self, pages: usize) -> Option<FrameSlot> {
         let Self { slabs, classes, used_pages, idle_pages, .. } = self;
         let lists = &mut classes[pages - 1];
         if let Some(place) = lists.idle.pop() {
@@ -76,7 +76,7 @@ impl Lists {
             for index in (0..PAGES_A_SLAB / pages).rev() {
                 // SAFETY: within the slab.
                 let start = NonNull::new(unsafe { first.add(index * pages * PAGE) })?;
-                lists.cold.push(Place { pages, slab: slabs.len(), start });
+                lists.cold.push(FrameSlot { pages, slab: slabs.len(), start });
             }
             slabs.push(Arc::new(slab));
         }
@@ -87,19 +87,19 @@ impl Lists {
 
     /// Takes half a page: the idle half with the lowest address, so that halves gather in few pages, or else
     /// one half of an unused page.
-    pub(super) fn take_half(&mut self) -> Option<Place> {
+    pub(super) fn take_half(&mut self) -> Option<FrameSlot> {
         if let Some((_, place)) = self.halves.pop_first() {
             return Some(place);
         }
         let place = self.take(1)?;
         // SAFETY: within the page.
         let start = unsafe { place.start.add(HALF) };
-        let other = Place { start, ..place };
+        let other = FrameSlot { start, ..place };
         self.halves.insert(other.address(), other);
         Some(place)
     }
 
-    pub(super) fn give(&mut self, place: Place) {
+    pub(super) fn give(&mut self, place: FrameSlot) {
         self.used_pages -= place.pages;
         self.idle_pages += place.pages;
         self.classes[place.pages - 1].idle.push(place);
@@ -107,7 +107,7 @@ impl Lists {
 
     /// If too much is idle, takes out frames of any class whose memory is to be given back. Those of many
     /// pages go first: they are needed least.
-    pub(super) fn take_surplus(&mut self) -> Option<Going> {
+    pub(super) fn take_surplus(&mut self) -> Option<DetachedFrames> {
         let most = self.spare + self.allowed.saturating_sub(self.used_pages);
         if self.idle_pages <= most {
             return None;
@@ -123,19 +123,19 @@ impl Lists {
             places.extend(lists.idle.drain(..count));
         }
         places.sort_unstable_by_key(|place| (place.slab, place.address()));
-        let of_slab = |places: &[Place]| Arc::clone(&self.slabs[places[0].slab]);
+        let of_slab = |places: &[FrameSlot]| Arc::clone(&self.slabs[places[0].slab]);
         let slabs = places.chunk_by(|a, b| a.slab == b.slab).map(of_slab);
-        Some(Going { slabs: slabs.collect(), places })
+        Some(DetachedFrames { slabs: slabs.collect(), places })
     }
 
     /// Takes back frames whose memory was given back.
-    pub(super) fn put_cold(&mut self, going: Going) {
+    pub(super) fn put_cold(&mut self, going: DetachedFrames) {
         for place in going.places {
             self.classes[place.pages - 1].cold.push(place);
         }
     }
 
-    pub(super) fn give_half(&mut self, place: Place) {
+    pub(super) fn give_half(&mut self, place: FrameSlot) {
         // Slabs begin on page boundaries.
         match self.halves.remove(&(place.address() ^ HALF)) {
             Some(other) if other.address() < place.address() => self.give(other),
@@ -146,14 +146,14 @@ impl Lists {
 }
 
 /// Frames that are not in use and in no list.
-pub(super) struct Going {
+pub(super) struct DetachedFrames {
     /// Sorted by slab and address.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<FrameSlot>,
     /// The slabs of these, each once.
     slabs: Vec<Arc<MmapRaw>>,
 }
 
-impl Going {
+impl DetachedFrames {
     /// Gives the frames' memory back to the operating system, with one call for neighbours.
     pub(super) fn cool(&self) {
         for (places, slab) in self.places.chunk_by(|a, b| a.slab == b.slab).zip(&self.slabs) {

@@ -13,7 +13,7 @@
 use super::{Parent, Update, are_neighbours};
 use crate::error::Result;
 use crate::storage::node::{Node, NodeId};
-use crate::tree::change::Incoming;
+use crate::tree::change::LeafChange;
 use crate::tree::fan;
 use crate::tree::pack::{Child, Packer};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub(super) struct Spliced {
     splices: Vec<Splice>,
 }
 
-impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
+impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
     /// Notes that `children` of the parent are now `by`.
     pub(super) fn splice(
         &mut self,
@@ -83,7 +83,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             Packer::new(level, self.view.keyspace, self.node_len.at(level), ids, first.separator());
         for spliced in run {
             for child in spliced.children(spliced.parent.place.separator()) {
-                packer.push(self.attempt, &child.separator, child.payload().bytes())?;
+                packer.push(self.builder, &child.separator, child.payload().bytes())?;
             }
         }
         let mut children = first.index..last.index + 1;
@@ -93,7 +93,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             // A block with a log area is left alone.
             let is_free = |child: usize| {
                 let id = parent.node.child(child);
-                !touched.contains(&id) && !self.attempt.has_log(id)
+                !touched.contains(&id) && !self.builder.has_log(id)
             };
             let right_is_free = children.end < parent.node.count() && is_free(children.end);
             let left_is_free = children.start > 0 && is_free(children.start - 1);
@@ -101,7 +101,7 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 self.join_neighbour(&mut packer, parent, level, &mut children, &|_| right_is_free)?;
             }
         }
-        let packed = packer.finish(self.attempt, last.fence.is_none())?;
+        let packed = packer.finish(self.builder, last.fence.is_none())?;
         self.splice(first.parent.as_ref(), level, children, packed.nodes);
         Ok(())
     }
@@ -111,15 +111,15 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         let children = root.children(Bytes::new());
         let id = root.parent.place.id;
         if children.len() <= 1 {
-            self.attempt.free(id);
+            self.builder.free(id);
             self.top = Some((level - 1, children));
             return Ok(());
         }
         let mut packer = Packer::new(level, self.view.keyspace, self.node_len.at(level), [id], Bytes::new());
         for child in children {
-            packer.push(self.attempt, &child.separator, child.payload().bytes())?;
+            packer.push(self.builder, &child.separator, child.payload().bytes())?;
         }
-        self.top = Some((level, packer.finish(self.attempt, true)?.nodes));
+        self.top = Some((level, packer.finish(self.builder, true)?.nodes));
         Ok(())
     }
 
@@ -134,9 +134,9 @@ impl<C: Incoming, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             let mut packer =
                 Packer::new(level, self.view.keyspace, self.node_len.at(level), [], Bytes::new());
             for child in children {
-                packer.push(self.attempt, &child.separator, child.payload().bytes())?;
+                packer.push(self.builder, &child.separator, child.payload().bytes())?;
             }
-            children = packer.finish(self.attempt, true)?.nodes;
+            children = packer.finish(self.builder, true)?.nodes;
         }
         Ok((children.first().map(|child| child.id), level))
     }

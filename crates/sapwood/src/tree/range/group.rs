@@ -8,9 +8,9 @@
 use crate::cache::pager::Coming;
 use crate::error::Result;
 use crate::storage::node::{Node, NodeId, PIECE};
-use crate::storage::reader::Leave;
-use crate::tree::overlay::Place;
-use crate::tree::range::path::{Course, Path};
+use crate::storage::reader::InFlightLimit;
+use crate::tree::overlay::RunOfPiece;
+use crate::tree::range::path::{Path, ScanSpec};
 use psync::AlignedBuffer;
 
 /// See the module. Nodes that are not here are still to be read, or in flight.
@@ -26,13 +26,13 @@ pub(super) struct Group {
 
 /// The log pieces of some leaves, in the order of the walk, with their nodes if those are in the cache.
 #[derive(Default)]
-pub(super) struct Pieces(Vec<(Place, NodeId, Option<Node>)>);
+pub(super) struct Pieces(Vec<(RunOfPiece, NodeId, Option<Node>)>);
 
 /// A complete group.
 pub(super) struct Arrived {
     pub is_short: bool,
     pub leaves: Vec<Node>,
-    pub pieces: Vec<(Place, Node)>,
+    pub pieces: Vec<(RunOfPiece, Node)>,
 }
 
 impl Pieces {
@@ -45,18 +45,18 @@ impl Pieces {
         self.0.iter().filter(|(_, _, node)| node.is_none()).map(|(_, id, _)| *id)
     }
 
-    /// Looks up the pieces that the next leaf of the path needs in the cache, and pays their rent. An error
+    /// Looks up the pieces that the next leaf of the path needs in the cache, and pays their read cost. An error
     /// changes nothing.
-    pub fn look_up(&mut self, course: &Course, path: &mut Path) -> Result<()> {
+    pub fn look_up(&mut self, course: &ScanSpec, path: &mut Path) -> Result<()> {
         self.take(course, path, |_| true).map(|_| ())
     }
 
     /// The same, but only if all of them are in the cache; returns whether they are.
-    pub fn look_up_cached(&mut self, course: &Course, path: &mut Path) -> Result<bool> {
+    pub fn look_up_cached(&mut self, course: &ScanSpec, path: &mut Path) -> Result<bool> {
         self.take(course, path, |is_cached| is_cached)
     }
 
-    fn take(&mut self, course: &Course, path: &mut Path, takes: impl Fn(bool) -> bool) -> Result<bool> {
+    fn take(&mut self, course: &ScanSpec, path: &mut Path, takes: impl Fn(bool) -> bool) -> Result<bool> {
         let next = path.next_pieces(course);
         if next.is_empty() {
             return Ok(true);
@@ -70,9 +70,9 @@ impl Pieces {
         if !takes(found.iter().all(|(_, node)| node.is_some())) {
             return Ok(false);
         }
-        if let Some((block, layers)) = path.take_pieces(course, &found) {
-            let place = |layer| Place { block, layer, layers };
-            self.0.extend(found.into_iter().map(|(piece, node)| (place(piece.layer), piece.id, node)));
+        if let Some((block, runs)) = path.take_pieces(course, &found) {
+            let place = |run| RunOfPiece { block, run, runs };
+            self.0.extend(found.into_iter().map(|(piece, node)| (place(piece.run), piece.id, node)));
         }
         Ok(true)
     }
@@ -80,7 +80,7 @@ impl Pieces {
 
 /// Puts a node of a short search into the cache. Nodes that were read ahead for nothing would only push out
 /// better ones.
-pub(super) fn keep(course: &Course, node: &Node) {
+pub(super) fn keep(course: &ScanSpec, node: &Node) {
     if let Some(address) = course.version.table.address(node.name().id)
         && course.pager.cached(address).is_none()
     {
@@ -95,7 +95,7 @@ impl Group {
     }
 
     /// Asks for the leaves, and for the pieces that are not here.
-    pub fn ask(course: &Course, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
+    pub fn ask(course: &ScanSpec, leaves: &[NodeId], pieces: Pieces, is_short: bool) -> Result<Self> {
         let coming = course.view().ask(leaves, pieces.missing())?;
         Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
     }
@@ -103,10 +103,10 @@ impl Group {
     /// Has the device begin to read the missing nodes, into spare buffers if there are any. `mine`: bytes
     /// that the walk has in flight already. Returns whether the reads are in flight, or nothing has to be
     /// read.
-    pub fn begin(&mut self, course: &Course, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
+    pub fn begin(&mut self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>, mine: usize) -> bool {
         self.coming
             .as_mut()
-            .is_none_or(|(coming, _)| course.pager.begin(coming, spare, Leave::Shared { mine }))
+            .is_none_or(|(coming, _)| course.pager.begin(coming, spare, InFlightLimit::Shared { mine }))
     }
 
     /// Bytes of memory that the group has in flight.
@@ -115,7 +115,7 @@ impl Group {
     }
 
     /// Waits for the reads, or reads now what was not begun. Buffers of begun reads become spare.
-    pub fn bring(self, course: &Course, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
+    pub fn bring(self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
         let Self { is_short, mut leaves, coming, mut pieces } = self;
         if let Some((coming, count)) = coming {
             let read;

@@ -23,7 +23,7 @@ use crate::cache::scan_lengths::BYTES_A_ROUND;
 use crate::error::{Error, Result};
 use crate::storage::node::{Node, NodeId};
 use crate::tree::range::group::{Group, Pieces};
-use crate::tree::range::path::{Beginning, Course, Path};
+use crate::tree::range::path::{Beginning, Path, ScanSpec};
 use mpsearch::ReadAhead;
 
 /// Bytes of leaves that a scan of unknown length begins with. Where leaves are neighbours, as after a load or
@@ -104,13 +104,13 @@ impl Grouping {
     }
 
     /// The next group, which is needed now; `None` at the end of the walk.
-    pub fn needed(&mut self, course: &Course) -> Result<Option<Group>> {
+    pub fn needed(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
         if self.is_begun { self.ask_needed(course) } else { self.begin(course) }
     }
 
     /// The next group, read ahead of need: about `count` leaves and log pieces, or a few pieces more, of one
     /// or several blocks. `None` at the end of the walk.
-    pub fn ahead(&mut self, course: &Course, count: usize) -> Result<Option<Group>> {
+    pub fn ahead(&mut self, course: &ScanSpec, count: usize) -> Result<Option<Group>> {
         if !self.has_more(course)? {
             return Ok(None);
         }
@@ -128,20 +128,20 @@ impl Grouping {
 
     /// How many more leaves are worth asking for ahead when the walk has reached, or needs, its leaf number
     /// `at`; `None` if the length is unknown.
-    pub fn worth_ahead(&self, course: &Course, at: usize) -> Option<usize> {
+    pub fn worth_ahead(&self, course: &ScanSpec, at: usize) -> Option<usize> {
         // A walk that ends early leaves these reads to the device, which is busy with them all the same.
         let goal = self.worth(course, at, &Chosen::default(), BYTES_A_ROUND)?;
         Some((goal - self.asked).min(course.pager.pio_max() / 2))
     }
 
     /// The same if the length is unknown: twice as many each time.
-    pub fn doubled_ahead(&mut self, course: &Course) -> usize {
+    pub fn doubled_ahead(&mut self, course: &ScanSpec) -> usize {
         self.doubling.grow().min(course.pager.pio_max() / 2)
     }
 
     /// How many leaves in all are worth having been asked for, if the length is known. `at` is the number of
     /// the leaf that the walk has reached or needs; `chosen` leaves are counted as asked for.
-    fn worth(&self, course: &Course, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
+    fn worth(&self, course: &ScanSpec, at: usize, chosen: &Chosen, toll: u64) -> Option<usize> {
         let asked = self.asked + chosen.ids.len();
         // The other leaves are assumed to have the average length of those.
         let leaf_len = (self.asked_bytes + chosen.bytes).checked_div(asked as u64).unwrap_or(self.first_len);
@@ -149,7 +149,7 @@ impl Grouping {
     }
 
     /// Descends to where the walk begins, and asks for the first group.
-    fn begin(&mut self, course: &Course) -> Result<Option<Group>> {
+    fn begin(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
         self.is_begun = true;
         let leaf = match self.path.begin(course)? {
             Beginning::Nowhere => return Ok(None),
@@ -166,7 +166,7 @@ impl Grouping {
         self.ask_needed(course)
     }
 
-    fn ask_needed(&mut self, course: &Course) -> Result<Option<Group>> {
+    fn ask_needed(&mut self, course: &ScanSpec) -> Result<Option<Group>> {
         if !self.has_more(course)? {
             return Ok(None);
         }
@@ -210,7 +210,7 @@ impl Grouping {
     /// Chooses the next leaves of the block with the pieces that they need, up to `count` leaves in all and
     /// within the buffer limit. An error with a piece is kept until the walk reaches its leaf: the leaves
     /// chosen before are complete.
-    fn choose(&mut self, course: &Course, chosen: &mut Chosen, pieces: &mut Pieces, count: usize) {
+    fn choose(&mut self, course: &ScanSpec, chosen: &mut Chosen, pieces: &mut Pieces, count: usize) {
         while chosen.ids.len() < count
             && let Some(id) = self.path.peek_leaf(course)
         {
@@ -232,7 +232,7 @@ impl Grouping {
 
     /// Moves to the next block, if there is one. An error with it is kept until the walk reaches it: the
     /// leaves chosen before are complete.
-    fn enter_next_block(&mut self, course: &Course, pieces: &mut Pieces) -> bool {
+    fn enter_next_block(&mut self, course: &ScanSpec, pieces: &mut Pieces) -> bool {
         let next = match self.path.next_block(course) {
             Ok(true) => pieces.look_up(course, &mut self.path),
             Ok(false) => return false,
@@ -243,7 +243,7 @@ impl Grouping {
     }
 
     /// Asks for the chosen leaves.
-    fn ask_for(&mut self, course: &Course, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
+    fn ask_for(&mut self, course: &ScanSpec, chosen: &Chosen, pieces: Pieces) -> Result<Group> {
         self.asked += chosen.ids.len();
         self.asked_bytes += chosen.bytes;
         let is_short = self.asked <= self.first || self.asked_bytes <= SHORT;
@@ -251,7 +251,7 @@ impl Grouping {
     }
 
     /// Whether there are more leaves; if so, the path then leads to the first of them.
-    fn has_more(&mut self, course: &Course) -> Result<bool> {
+    fn has_more(&mut self, course: &ScanSpec) -> Result<bool> {
         match self.failed.take() {
             Some(error) => Err(error),
             None => self.path.has_more(course),
@@ -260,7 +260,7 @@ impl Grouping {
 
     /// The next leaves of the block that are in the cache, but not many more than a short scan needs. An error
     /// is kept until the walk reaches its leaf.
-    fn cached_leaves(&mut self, course: &Course, pieces: &mut Pieces) -> Result<Vec<Node>> {
+    fn cached_leaves(&mut self, course: &ScanSpec, pieces: &mut Pieces) -> Result<Vec<Node>> {
         let mut leaves = Vec::new();
         while leaves.len() < CACHED {
             let Some(id) = self.path.peek_leaf(course) else { break };

@@ -9,7 +9,7 @@ use crate::cache::pager::Pager;
 use crate::cache::scan_lengths::Kind;
 use crate::error::Result;
 use crate::log_area::LogArea;
-use crate::log_area::read_cost::{BYTES_A_PIECE, Needed, Next};
+use crate::log_area::read_cost::{BYTES_A_PIECE, Charge, Needed};
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::{Node, NodeId};
@@ -27,7 +27,7 @@ pub(crate) enum Direction {
 }
 
 /// What is walked: one tree between two bounds, in one direction.
-pub(super) struct Course {
+pub(super) struct ScanSpec {
     pub pager: Arc<Pager>,
     pub version: Arc<Version>,
     pub keyspace: KeyspaceId,
@@ -36,7 +36,7 @@ pub(super) struct Course {
     pub direction: Direction,
 }
 
-impl Course {
+impl ScanSpec {
     pub fn view(&self) -> TreeView<'_> {
         TreeView { pager: &self.pager, version: &self.version, keyspace: self.keyspace }
     }
@@ -88,10 +88,10 @@ fn below_high(key: &[u8], high: &Bound<Bytes>) -> bool {
 struct Crossing {
     block: Node,
     area: Arc<LogArea>,
-    layers: Vec<Crossed>,
+    runs: Vec<Crossed>,
 }
 
-/// A layer of that log area.
+/// A run of that log area.
 struct Crossed {
     /// Indices of the pieces that are still to come; the next one is the first of them upwards, and the last
     /// downwards.
@@ -102,8 +102,8 @@ struct Crossed {
 
 impl Crossing {
     /// Where the walk begins in the block, or enters it.
-    fn begin(course: &Course, block: &Node, area: &Arc<LogArea>) -> Self {
-        let layers = area.rows().map(|row| {
+    fn begin(course: &ScanSpec, block: &Node, area: &Arc<LogArea>) -> Self {
+        let runs = area.runs().map(|row| {
             let left = match (course.direction, &course.low, &course.high) {
                 (Direction::Up, Bound::Included(from) | Bound::Excluded(from), _) => {
                     row.piece_for(from)..row.pieces.len()
@@ -115,19 +115,19 @@ impl Crossing {
             };
             Crossed { left, was_read: false }
         });
-        Self { block: block.clone(), area: Arc::clone(area), layers: layers.collect() }
+        Self { block: block.clone(), area: Arc::clone(area), runs: runs.collect() }
     }
 
     /// The pieces that the walk needs next, up to a separator or to the end of the block, and none beyond the
-    /// far bound. By layers, oldest first.
-    fn next(&self, course: &Course, separator: Option<&[u8]>) -> Vec<NextPiece> {
+    /// far bound. By runs, oldest first.
+    fn next(&self, course: &ScanSpec, separator: Option<&[u8]>) -> Vec<NextPiece> {
         let mut next = Vec::new();
-        for (index, (row, crossed)) in self.area.rows().zip(&self.layers).enumerate() {
+        for (index, (row, crossed)) in self.area.runs().zip(&self.runs).enumerate() {
             let Range { start, end } = crossed.left;
             if start >= end {
                 continue;
             }
-            let named = |at: usize| NextPiece { layer: index, id: row.pieces.at(at) };
+            let named = |at: usize| NextPiece { run: index, id: row.pieces.at(at) };
             match course.direction {
                 Direction::Up => {
                     let to = row.pieces_while(|fence| {
@@ -152,7 +152,7 @@ impl Crossing {
 
 /// A piece that a walk needs.
 pub(super) struct NextPiece {
-    pub layer: usize,
+    pub run: usize,
     pub id: NodeId,
 }
 
@@ -177,7 +177,7 @@ pub(super) enum Beginning {
 
 impl Path {
     /// Goes to the leaf where the walk begins.
-    pub fn begin(&mut self, course: &Course) -> Result<Beginning> {
+    pub fn begin(&mut self, course: &ScanSpec) -> Result<Beginning> {
         let view = course.view();
         let Some((mut id, height)) = view.root() else { return Ok(Beginning::Nowhere) };
         for level in (1..=height).rev() {
@@ -191,7 +191,7 @@ impl Path {
     }
 
     /// Notes the block's log area when the walk enters the children of a level-1 node.
-    fn enter(&mut self, course: &Course, level: u8, node: &Node) {
+    fn enter(&mut self, course: &ScanSpec, level: u8, node: &Node) {
         if level == 1 {
             let view = course.view();
             let area = view.log(node.name().id);
@@ -200,7 +200,7 @@ impl Path {
     }
 
     /// The log pieces that the next leaf needs, without those that earlier leaves needed.
-    pub fn next_pieces(&self, course: &Course) -> Vec<NextPiece> {
+    pub fn next_pieces(&self, course: &ScanSpec) -> Vec<NextPiece> {
         let (Some(crossing), Some((_, behind))) = (&self.crossing, self.peek_child(course, 0)) else {
             return Vec::new();
         };
@@ -214,17 +214,17 @@ impl Path {
     }
 
     /// Takes these pieces, which are all that the next leaf needs (some were in the cache), and pays their
-    /// rent. Returns the block, and the number of its layers.
+    /// read cost. Returns the block, and the number of its runs.
     pub fn take_pieces(
         &mut self,
-        course: &Course,
+        course: &ScanSpec,
         pieces: &[(NextPiece, Option<Node>)],
     ) -> Option<(NodeId, usize)> {
-        let Crossing { block, area, layers } = self.crossing.as_mut()?;
+        let Crossing { block, area, runs } = self.crossing.as_mut()?;
         let view = course.view();
         let mut needed = Needed::default();
-        for (NextPiece { layer, id }, cached) in pieces {
-            let crossed = &mut layers[*layer];
+        for (NextPiece { run, id }, cached) in pieces {
+            let crossed = &mut runs[*run];
             match course.direction {
                 Direction::Up => crossed.left.start += 1,
                 Direction::Down => crossed.left.end -= 1,
@@ -237,18 +237,18 @@ impl Path {
             }
             crossed.was_read = cached.is_none();
         }
-        let next_price = || Next::of(view.leaf_bytes(block), area.bytes(), layers.len()).price();
+        let next_price = || Charge::of(view.leaf_bytes(block), area.bytes(), runs.len()).price();
         let begin: Option<Position> =
             view.version.table.address(block.child(0)).map(|address| address.position);
         let place = (begin, block.name().id);
-        view.pager.rents.pay(area.rent(), needed, next_price, place);
-        Some((block.name().id, layers.len()))
+        view.pager.read_costs.pay(area.read_cost(), needed, next_price, place);
+        Some((block.name().id, runs.len()))
     }
 
-    /// Bytes that a search pays for entering the next block: one piece of each layer, unless it is in the
+    /// Bytes that a search pays for entering the next block: one piece of each run, unless it is in the
     /// cache. `None` if the search ends before that block, if the block has another parent than this one, or
     /// if its node is not in the cache.
-    pub fn toll(&self, course: &Course) -> Option<u64> {
+    pub fn toll(&self, course: &ScanSpec) -> Option<u64> {
         let (node, at) = self.nodes.get(self.nodes.len().checked_sub(2)?)?;
         let next = match course.direction {
             Direction::Up => *at + 1,
@@ -261,7 +261,7 @@ impl Path {
         let block = node.child(next);
         course.pager.cached(view.version.table.address(block)?)?;
         let Some(area) = view.log(block) else { return Some(0) };
-        let first = area.rows().filter_map(|row| match course.direction {
+        let first = area.runs().filter_map(|row| match course.direction {
             Direction::Up => row.pieces.iter().next(),
             Direction::Down => row.pieces.iter().next_back(),
         });
@@ -272,22 +272,22 @@ impl Path {
 
     /// Whether there are more leaves, in this block or another; if so, the path then leads to the first of
     /// them.
-    pub fn has_more(&mut self, course: &Course) -> Result<bool> {
+    pub fn has_more(&mut self, course: &ScanSpec) -> Result<bool> {
         Ok(self.peek_leaf(course).is_some() || self.next_block(course)?)
     }
 
     /// The next leaf of the block, without moving.
-    pub fn peek_leaf(&self, course: &Course) -> Option<NodeId> {
+    pub fn peek_leaf(&self, course: &ScanSpec) -> Option<NodeId> {
         self.peek_child(course, 0).map(|(id, _)| id)
     }
 
     /// The next leaf of the block; moves past it.
-    pub fn next_leaf(&mut self, course: &Course) -> Option<NodeId> {
+    pub fn next_leaf(&mut self, course: &ScanSpec) -> Option<NodeId> {
         self.next_child(course, 0)
     }
 
     /// The next child, if the walk needs one, of the node `up` levels above level 1; moves past it.
-    fn next_child(&mut self, course: &Course, up: usize) -> Option<NodeId> {
+    fn next_child(&mut self, course: &ScanSpec, up: usize) -> Option<NodeId> {
         let (child, behind) = self.peek_child(course, up)?;
         let index = self.nodes.len().checked_sub(1 + up)?;
         self.nodes[index].1 = behind;
@@ -295,7 +295,7 @@ impl Path {
     }
 
     /// As [`Path::next_child`], without moving. Also returns the position behind the child.
-    fn peek_child(&self, course: &Course, up: usize) -> Option<(NodeId, usize)> {
+    fn peek_child(&self, course: &ScanSpec, up: usize) -> Option<(NodeId, usize)> {
         let index = self.nodes.len().checked_sub(1 + up)?;
         let (node, child) = &self.nodes[index];
         let child = *child;
@@ -313,7 +313,7 @@ impl Path {
 
     /// Replaces the level-1 node, whose wanted children were all visited, by the next one. Returns false at
     /// the end.
-    pub fn next_block(&mut self, course: &Course) -> Result<bool> {
+    pub fn next_block(&mut self, course: &ScanSpec) -> Result<bool> {
         let view = course.view();
         let height = self.nodes.len();
         // From below: the first level that has a further child. Above level 1 the path holds the child being

@@ -22,7 +22,7 @@
 use crate::error::Result;
 use crate::tree::range::group::{Arrived, Group};
 use crate::tree::range::grouping::Grouping;
-use crate::tree::range::path::Course;
+use crate::tree::range::path::ScanSpec;
 use psync::AlignedBuffer;
 use std::collections::VecDeque;
 
@@ -81,7 +81,7 @@ impl Groups {
     }
 
     /// The next group; `None` at the end of the walk.
-    pub fn next(&mut self, course: &Course) -> Result<Option<Arrived>> {
+    pub fn next(&mut self, course: &ScanSpec) -> Result<Option<Arrived>> {
         let group = match self.ahead.pop_front() {
             Some(group) => group?,
             None => self.grouping.needed(course)?,
@@ -102,7 +102,7 @@ impl Groups {
     }
 
     /// The walk reaches a leaf, at which it may rest. `left` leaves of the present group come behind it.
-    pub fn enter(&mut self, course: &Course, left: usize, is_last: bool) {
+    pub fn enter(&mut self, course: &ScanSpec, left: usize, is_last: bool) {
         self.entered += 1;
         if !is_last {
             self.read_ahead(course, left);
@@ -112,7 +112,7 @@ impl Groups {
 
     /// Begins a group that is needed now together with the next ones, if it is known that those will be
     /// needed.
-    fn begin_with_those_behind(&mut self, course: &Course, group: &mut Group) {
+    fn begin_with_those_behind(&mut self, course: &ScanSpec, group: &mut Group) {
         let at = self.entered + 1;
         let others = self.aloft();
         if (self.count_ahead(course, at) > Some(0) || !self.ahead.is_empty())
@@ -124,7 +124,7 @@ impl Groups {
 
     /// Begins the next groups if they will be needed: if most walks go on that long, or, if the length is
     /// unknown, one group if this walk is long and has come far enough.
-    fn read_ahead(&mut self, course: &Course, left: usize) {
+    fn read_ahead(&mut self, course: &ScanSpec, left: usize) {
         if self.read_ahead_as_known(course, self.entered, 0).is_some() || !self.ahead.is_empty() {
             return;
         }
@@ -137,7 +137,7 @@ impl Groups {
 
     /// Begins the groups that will be needed when the walk has reached, or needs, its leaf number `at`;
     /// `None` if the length is unknown. `besides` bytes are in flight in addition to the groups ahead.
-    fn read_ahead_as_known(&mut self, course: &Course, at: usize, besides: usize) -> Option<()> {
+    fn read_ahead_as_known(&mut self, course: &ScanSpec, at: usize, besides: usize) -> Option<()> {
         loop {
             // A group that there was no memory for may fit by now. If a device does not read ahead, one group
             // is enough.
@@ -156,7 +156,7 @@ impl Groups {
 
     /// How many leaves the next group ahead should have then; 0 if there should be none, `None` if the length
     /// is unknown.
-    fn count_ahead(&mut self, course: &Course, at: usize) -> Option<usize> {
+    fn count_ahead(&mut self, course: &ScanSpec, at: usize) -> Option<usize> {
         let is_over = self.ahead.back().is_some_and(|last| !matches!(last, Ok(Some(_))));
         if !self.grouping.has_read() || is_over || self.ahead.len() >= FLIGHTS {
             return Some(0);
@@ -174,7 +174,7 @@ impl Groups {
     }
 
     /// Begins a group of `count` leaves. `mine` bytes are in flight already.
-    fn begin_ahead(&mut self, course: &Course, count: usize, mine: usize) {
+    fn begin_ahead(&mut self, course: &ScanSpec, count: usize, mine: usize) {
         if count == 0 {
             return;
         }

@@ -1,5 +1,5 @@
-//! Cuts the changes of a new layer into log pieces of about a page, so that a reader that needs a few records
-//! of a layer reads little else.
+//! Cuts the changes of a new run into log pieces of about a page, so that a reader that needs a few records
+//! of a run reads little else.
 //!
 //! Invariant: the pieces hold all changes, in order, and the fence between two pieces divides their keys.
 
@@ -14,7 +14,7 @@ pub(super) fn logged_len(change: &OperationRef<'_>) -> u64 {
 }
 
 /// Target bytes of a log piece: a page, so that a get or a short scan that needs one to five records of a
-/// layer reads little else. A piece takes some 40 bytes of memory, in the mapping table, the layer and its
+/// run reads little else. A piece takes some 40 bytes of memory, in the mapping table, the run and its
 /// fences. That is a hundredth of its length, and less than the hashes of its 33 records of 116 bytes, which
 /// take 75. Of 1000-byte records a piece holds four. With 2 KiB, scans of 100 read a third less, but a random
 /// load, which is bound by the processor, is a tenth slower.

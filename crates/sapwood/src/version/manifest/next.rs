@@ -24,7 +24,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 /// See the module.
-pub(super) struct Next {
+pub(super) struct NextManifest {
     output: Output,
     /// Epoch of the version that the checkpoint describes.
     epoch: u64,
@@ -51,7 +51,7 @@ impl Drop for UnlessKept {
     }
 }
 
-impl Next {
+impl NextManifest {
     /// Begins manifest number `current.manifest`. `since`: length of the valid manifest.
     pub fn begin(volume: Arc<dyn Volume>, current: Current, version: &Version, since: u64) -> Result<Self> {
         let access = Access { create: true, ..Access::default() };

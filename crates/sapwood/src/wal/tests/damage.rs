@@ -212,9 +212,9 @@ fn the_next_header_is_a_witness() {
 
 /// A record with sound checksums for that place.
 fn forge(bytes: &mut Vec<u8>, generation: u64, epoch: u32, first_seq: SeqNo, durable: u64) {
-    let place = Place { database: DATABASE, generation, offset: bytes.len() as u64 };
+    let place = RecordPosition { database: DATABASE, generation, offset: bytes.len() as u64 };
     let body = *b"forged";
-    let head = Head {
+    let head = RecordHeader {
         len: body.len() as u32,
         body_crc: crc32c::crc32c(&body),
         count: 1,

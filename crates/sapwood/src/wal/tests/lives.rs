@@ -36,7 +36,7 @@ struct Seen {
     zeros_only: u64,
     stores: u64,
     lost_stores: u64,
-    unbegun: u64,
+    unsynced_header: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -159,7 +159,7 @@ fn work(wal: &mut WalWriter, model: &mut Model, rng: &mut StdRng, seen: &mut See
                     old.sync()?;
                     wal.mark_synced(old.generation());
                 }
-                if let Some(newest) = wal.unbegun(wal.generation()) {
+                if let Some(newest) = wal.unsynced_header(wal.generation()) {
                     newest.sync()?;
                     wal.mark_begun(newest.generation());
                     model.high = newest.generation();
@@ -284,7 +284,7 @@ fn life(seed: u64, seen: &mut Seen) {
             let (records, tail) =
                 read(&found, model.low, model.high).unwrap_or_else(|error| panic!("{story}: {error}"));
             model.verify(&records, promised, &story);
-            seen.unbegun += u64::from(tail.truncated.is_some_and(|truncated| truncated.offset == 0));
+            seen.unsynced_header += u64::from(tail.truncated.is_some_and(|truncated| truncated.offset == 0));
             seen.doomed += u64::from(dies);
             seen.images += 1;
             next = Some(found);
@@ -309,7 +309,7 @@ fn what_is_found_is_a_prefix_with_all_that_was_promised() {
     for rare in [seen.removed, seen.failed, seen.unnoted, seen.doomed, seen.reserved] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
-    for rare in [seen.zeros_behind, seen.zeros_only, seen.stores, seen.lost_stores, seen.unbegun] {
+    for rare in [seen.zeros_behind, seen.zeros_only, seen.stores, seen.lost_stores, seen.unsynced_header] {
         assert!(rare > 0, "all of it should happen: {seen:?}");
     }
     assert!(images >= lives * 18);

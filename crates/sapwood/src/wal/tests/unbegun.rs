@@ -38,7 +38,7 @@ fn is_broken(volume: &Simulated, generation: u64) -> bool {
 }
 
 /// Records 1 to 3, and 4 to 29 in a generation that is not begun; none was promised. With every other seed they are stored to a mapped part of the file.
-fn unbegun(seed: u64) -> (Simulated, WalWriter) {
+fn unsynced_header(seed: u64) -> (Simulated, WalWriter) {
     let volume = Simulated::new(seed);
     let volume = if seed.is_multiple_of(2) { volume } else { volume.with_windows() };
     let mut wal = begin(&volume);
@@ -120,13 +120,13 @@ fn once_it_is_begun_it_is_there() {
             wal.rotate().unwrap();
             put(&mut wal, 4..6);
             if from_the_side {
-                let unbegun = wal.unbegun(2).unwrap();
-                unbegun.sync().unwrap();
+                let unsynced_header = wal.unsynced_header(2).unwrap();
+                unsynced_header.sync().unwrap();
                 wal.mark_begun(2);
             } else {
                 wal.begin().unwrap();
             }
-            assert!(wal.unbegun(2).is_none());
+            assert!(wal.unsynced_header(2).is_none());
             // The manifest may say now that the log begins here.
             let (_, tail) = read(&volume.power_loss(seed), 2, 2).unwrap();
             assert_eq!(tail.generation, 2);
@@ -143,8 +143,8 @@ fn once_it_is_begun_it_is_there() {
 fn a_flush_makes_no_more_than_the_header_durable() {
     let (mut bare, mut torn, mut whole) = (0, 0, 0);
     for seed in 0..400 {
-        let (volume, mut wal) = unbegun(seed);
-        wal.unbegun(2).unwrap().sync().unwrap();
+        let (volume, mut wal) = unsynced_header(seed);
+        wal.unsynced_header(2).unwrap().sync().unwrap();
         put(&mut wal, 30..40);
         wal.mark_begun(2);
         put(&mut wal, 40..50);
@@ -179,10 +179,12 @@ fn a_header_that_could_not_be_made_durable_is_told_to_all() {
             put(&mut wal, 1..4);
             wal.rotate().unwrap();
             put(&mut wal, 4..6);
-            let (old, unbegun) = (wal.unsynced(), wal.unbegun(2).unwrap());
+            let (old, unsynced_header) = (wal.unsynced(), wal.unsynced_header(2).unwrap());
             volume.fail_nth(Filter::kinds([kind]), 1, fault, Repeat::Once);
             let syncs = wal.syncs();
-            for answer in [unbegun.sync(), unbegun.sync(), old[0].sync(), wal.begin(), wal.sync()] {
+            for answer in
+                [unsynced_header.sync(), unsynced_header.sync(), old[0].sync(), wal.begin(), wal.sync()]
+            {
                 assert!(matches!(answer, Err(Error::Poisoned { .. })), "{fault:?} {kind:?}: {answer:?}");
             }
             assert_eq!(volume.fired(), 1);
@@ -196,7 +198,7 @@ fn a_header_that_could_not_be_made_durable_is_told_to_all() {
 fn the_next_generation_makes_no_more_than_the_header_durable() {
     let mut lost = 0;
     for seed in 0..200 {
-        let (volume, mut wal) = unbegun(seed);
+        let (volume, mut wal) = unsynced_header(seed);
         let unsynced = wal.unsynced_bytes();
         wal.rotate().unwrap();
         // It has a header less, and the next one's.

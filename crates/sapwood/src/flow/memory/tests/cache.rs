@@ -4,7 +4,7 @@ use crate::Database;
 use crate::db::engine::Engine;
 use crate::flow::memory::Need;
 use crate::log_area::maplet::KeyHash;
-use crate::log_area::{Fences, Layer, Size};
+use crate::log_area::{DeltaRun, Fences, Size};
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
 use crate::storage::mapping_table::Position;
@@ -38,10 +38,10 @@ fn large_tables_leave_less_for_queues_and_the_least_for_the_cache() {
     let (mut last, mut least) = (usize::MAX, 0);
     for number in 0..340_000 {
         let pieces = [NodeId(number + 10_000)];
-        let layer = Layer { pieces: &pieces, fences: Fences::default(), removals: 0 };
-        version.logs.push(NodeId(number % 8000), layer, Size { bytes: 4096, fresh: 0 }, &hashes);
+        let run = DeltaRun { pieces: &pieces, fences: Fences::default(), removals: 0 };
+        version.logs.push(NodeId(number % 8000), run, Size { bytes: 4096, fresh: 0 }, &hashes);
         let queue = shares.queue_beside(&version);
-        // It leaps where layers that the next one makes another bundle of become such that it does not.
+        // It leaps where runs that the next one makes another packed runs of become such that it does not.
         assert!(queue <= last.saturating_add(1 << 20) && queue >= shares.queue / 4);
         last = queue;
         let logs = version.logs.memory() + version.logs.unshared();

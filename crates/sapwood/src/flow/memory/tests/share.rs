@@ -1,6 +1,6 @@
 //! How long a queue may be follows what the cache would do with the memory.
 
-use crate::flow::opq_size::Seen;
+use crate::flow::opq_tuning::WorkloadCounts;
 use crate::{Database, Keyspace};
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
@@ -26,7 +26,7 @@ fn queues_are_short_while_records_that_are_read_again_need_the_memory() {
     let mut rng = StdRng::seed_from_u64(1);
     let engine = &db.handle.engine;
     let most = engine.shares.queue;
-    let length = || engine.opq_share.most(&engine.shares);
+    let length = || engine.opq_tuning.most(&engine.shares);
     assert_eq!((length(), db.stats().memory.queue_max), (most, most as u64));
     let until = Instant::now() + Duration::from_secs(60);
     while length() > most / 10 * 8 {
@@ -57,8 +57,8 @@ fn short_queues_do_not_become_shorter_beside_one_that_somebody_holds() {
     (0..4).for_each(|round| write(&db, &keyspace, &mut StdRng::seed_from_u64(round)));
     let queue_max = || engine.queue_max(&engine.state.load());
     for flush in 1..20 {
-        let seen = Seen { layers: 0, missed: flush << 50 };
-        engine.opq_share.flushed(Some(queue_max()), seen, &engine.shares);
+        let seen = WorkloadCounts { runs: 0, missed: flush << 50 };
+        engine.opq_tuning.flushed(Some(queue_max()), seen, &engine.shares);
     }
     let short = queue_max();
     assert!(short < engine.shares.queue / 3);

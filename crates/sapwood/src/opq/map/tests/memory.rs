@@ -6,7 +6,7 @@ use crate::operation::KeyspaceId;
 use crate::opq::map::memory::{HUGE, LONG};
 use crate::opq::map::node;
 use crate::opq::map::node::{Node, SLOTS, Slot};
-use crate::opq::map::{CHUNK, Entry, Map, Memory, Place, Table};
+use crate::opq::map::{CHUNK, Entry, Map, Memory, MemoryRef, Table};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn nodes_are_blank_whatever_was_in_their_memory() {
     assert_eq!((spare.bytes(), places.len()), (0, node::TOGETHER));
     for place in places {
         let node = Node::at(&table, place);
-        assert_eq!((node.word().count(), node.low(), node.sorted()), (0, Place::NOWHERE, 0));
+        assert_eq!((node.word().count(), node.low(), node.sorted()), (0, MemoryRef::NOWHERE, 0));
         assert!((0..SLOTS).all(|index| node.slot(index) == Slot::EMPTY));
         node.add(Slot::new(1, place));
         assert_eq!(node.word().count(), 1);

@@ -4,7 +4,7 @@ use super::{COUNT, entries, insert, shuffled};
 use crate::operation::KeyspaceId;
 use crate::opq::map::entry::compare;
 use crate::opq::map::node::{Node, Side, Slot, Word};
-use crate::opq::map::{Key, Map, Place};
+use crate::opq::map::{Key, Map, MemoryRef};
 
 /// Invariant 1, the order of inner nodes and all ranks, and what the writer knows.
 pub fn check_nodes(map: &Map) {
@@ -22,9 +22,9 @@ pub fn check_nodes(map: &Map) {
 }
 
 /// A node as somebody may have read it.
-type Read = (Place, usize, Word, Place, Vec<Slot>);
+type Read = (MemoryRef, usize, Word, MemoryRef, Vec<Slot>);
 
-fn nodes(map: &Map, place: Place, height: usize, found: &mut Vec<Read>) {
+fn nodes(map: &Map, place: MemoryRef, height: usize, found: &mut Vec<Read>) {
     let node = Node::at(&map.table, place);
     let slots: Vec<_> = (0..node.word().count()).map(|index| node.slot(index)).collect();
     found.push((place, height, node.word(), node.low(), slots.clone()));
@@ -66,10 +66,10 @@ fn sorted(map: &Map, slots: &[Slot]) -> Vec<Slot> {
 
 fn check_node(
     map: &Map,
-    place: Place,
+    place: MemoryRef,
     height: usize,
     [low, high]: [Option<Key<'_>>; 2],
-    found: &mut impl FnMut(Place, usize),
+    found: &mut impl FnMut(MemoryRef, usize),
 ) {
     let node = Node::at(&map.table, place);
     let count = node.word().count();

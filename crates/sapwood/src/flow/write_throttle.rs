@@ -1,4 +1,4 @@
-//! Naps: gives writers their turns, one after the other, and lets a writer that comes before its turn sleep until
+//! Delays: gives writers their turns, one after the other, and lets a writer that comes before its turn sleep until
 //! then, if that is long enough to be worth a sleep:
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! a longer one             0.05 ms       a batch takes some tenths of a millisecond anyway
 //! others sleep already     0.2 ms        each of them has longer to wait
 //! ```
-//! How much of the others' time a writer takes is up to [`crate::flow::throttle`].
+//! How much of the others' time a writer takes is up to [`crate::flow::flush_progress`].
 //!
 //! Invariant: turns that nobody used are not saved up, and no writer sleeps for more than 50 ms at a time.
 
@@ -29,7 +29,7 @@ const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// The other writers.
 #[derive(Clone, Copy)]
-enum Others {
+enum OtherWriters {
     /// None came while a writer slept last.
     Away,
     Awake,
@@ -37,19 +37,19 @@ enum Others {
 }
 
 /// The shortest sleep that a commit of `bytes`, which owes `owed` nanoseconds, is delayed by.
-fn shortest_sleep(bytes: usize, owed: u64, others: Others) -> u64 {
+fn shortest_sleep(bytes: usize, owed: u64, others: OtherWriters) -> u64 {
     match others {
-        Others::Asleep => SLEEP_MIN_BESIDE_OTHERS_NS,
+        OtherWriters::Asleep => SLEEP_MIN_BESIDE_OTHERS_NS,
         _ if bytes > SHORT => SLEEP_MIN_NS,
-        Others::Awake => SLEEP_MIN_SHORT_NS,
-        Others::Away => {
+        OtherWriters::Awake => SLEEP_MIN_SHORT_NS,
+        OtherWriters::Away => {
             owed.saturating_mul(SHORT_COMMITS_A_SLEEP).clamp(SLEEP_MIN_SHORT_NS, SLEEP_MIN_ALONE_NS)
         }
     }
 }
 
 /// See the module.
-pub(crate) struct Naps {
+pub(crate) struct WriteThrottle {
     /// When the next bytes have their turn: `turn_ns` nanoseconds after `epoch`.
     epoch: Instant,
     turn_ns: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct Naps {
     slept_us: AtomicU64,
 }
 
-impl Default for Naps {
+impl Default for WriteThrottle {
     fn default() -> Self {
         Self {
             epoch: Instant::now(),
@@ -73,7 +73,7 @@ impl Default for Naps {
     }
 }
 
-impl Naps {
+impl WriteThrottle {
     /// Takes a turn for a writer of `bytes` that owes `owed` nanoseconds, and waits for it if that is worth it.
     pub fn wait_for_turn(&self, bytes: usize, owed: u64) {
         let early = self.turn(owed).min(SLEEP_MAX_NS);
@@ -103,13 +103,13 @@ impl Naps {
     }
 
     /// Notes that a writer came that may have to sleep. Returns what the others do.
-    fn others(&self) -> Others {
+    fn others(&self) -> OtherWriters {
         match self.asleep.load(Relaxed) {
-            0 if self.in_company.load(Relaxed) => Others::Awake,
-            0 => Others::Away,
+            0 if self.in_company.load(Relaxed) => OtherWriters::Awake,
+            0 => OtherWriters::Away,
             _ => {
                 self.in_company.store(true, Relaxed);
-                Others::Asleep
+                OtherWriters::Asleep
             }
         }
     }
@@ -131,45 +131,45 @@ mod tests {
 
     #[test]
     fn turns_follow_one_another_and_are_not_saved_up() {
-        let naps = Naps::default();
+        let throttle = WriteThrottle::default();
         std::thread::sleep(Duration::from_millis(5));
-        let first = naps.turn(2_000_000);
+        let first = throttle.turn(2_000_000);
         assert!((1..=2_000_000).contains(&first), "time that has passed counts for nothing: {first}");
-        let second = naps.turn(2_000_000);
+        let second = throttle.turn(2_000_000);
         assert!((first..=4_000_000).contains(&second), "{second}");
         std::thread::sleep(Duration::from_millis(10));
-        assert!(naps.turn(500_000) <= 500_000, "who comes late has not to wait");
-        let longest = (0..100).map(|_| naps.turn(10_000_000)).max();
+        assert!(throttle.turn(500_000) <= 500_000, "who comes late has not to wait");
+        let longest = (0..100).map(|_| throttle.turn(10_000_000)).max();
         assert!(longest <= Some(SLEEP_MAX_NS + 10_000_000), "{longest:?}");
     }
 
     /// What each owes adds up until it is worth a sleep.
     #[test]
     fn short_commits_sleep_seldom_and_owe_as_much() {
-        use Others::{Asleep, Awake, Away};
+        use OtherWriters::{Asleep, Awake, Away};
         let commits = [(100, Away), (SHORT, Awake), (SHORT + 1, Away), (1 << 20, Awake), (100, Asleep)];
         let shortest = commits.map(|(bytes, others)| shortest_sleep(bytes, 100, others) / 1000);
         assert_eq!(shortest, [1000, 1000, 50, 50, 200], "microseconds");
         let owed = [1000, 100_000, u64::MAX].map(|owed| shortest_sleep(100, owed, Away));
         assert_eq!(owed, [2_048_000, 4_000_000, 4_000_000], "the more each owes, the longer they sleep");
         assert_eq!(shortest_sleep(100, 1000, Awake), 1_000_000, "but not if all would sleep so long");
-        let naps = Naps::default();
+        let throttle = WriteThrottle::default();
         let (each, longest) = (10_000, SLEEP_MIN_ALONE_NS);
-        let begun = naps.turn(each);
+        let begun = throttle.turn(each);
         assert!(begun < SLEEP_MIN_SHORT_NS, "{begun} ns: it goes on");
-        let would_sleep = (0..10_000).filter(|_| naps.turn(each) >= longest).count();
+        let would_sleep = (0..10_000).filter(|_| throttle.turn(each) >= longest).count();
         assert!(would_sleep >= 5_000, "turns add up as long as nobody sleeps: {would_sleep}");
     }
 
     #[test]
     fn a_writer_is_alone_if_no_other_came_while_one_slept() {
-        let naps = Naps::default();
-        assert!(matches!(naps.others(), Others::Away), "nobody has slept");
-        naps.asleep.store(1, Relaxed);
-        assert!(matches!(naps.others(), Others::Asleep));
-        naps.asleep.store(0, Relaxed);
-        assert!(matches!(naps.others(), Others::Awake), "one came meanwhile");
-        naps.sleep(1);
-        assert!(matches!(naps.others(), Others::Away), "none came this time");
+        let throttle = WriteThrottle::default();
+        assert!(matches!(throttle.others(), OtherWriters::Away), "nobody has slept");
+        throttle.asleep.store(1, Relaxed);
+        assert!(matches!(throttle.others(), OtherWriters::Asleep));
+        throttle.asleep.store(0, Relaxed);
+        assert!(matches!(throttle.others(), OtherWriters::Awake), "one came meanwhile");
+        throttle.sleep(1);
+        assert!(matches!(throttle.others(), OtherWriters::Away), "none came this time");
     }
 }

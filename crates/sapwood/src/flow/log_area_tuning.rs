@@ -1,10 +1,10 @@
-//! The advisor: decides how long log areas may become, from what the recent workload paid for them.
+//! The tuning of log areas: decides how long log areas may become, from what the recent workload paid for them.
 //!
 //! Each byte of an update is written to the log and to a log piece in any case. When a block's pieces reach the
 //! share `s` of its leaves, the leaves are read and rewritten: `1/s` bytes of each per byte of update. A range
-//! scan pays rent for the pieces that it passes ([`crate::log_area::read_cost`]); their number is proportional to `s`.
-//! Blocks whose rent has reached their price are cleansed individually, whatever the share. Let `F` be the
-//! bytes of updates between two flushes, and `R` the bytes of rent in all other blocks while the share was
+//! scan pays read cost for the pieces that it passes ([`crate::log_area::read_cost`]); their number is proportional to `s`.
+//! Blocks whose read cost has reached their price are cleansed individually, whatever the share. Let `F` be the
+//! bytes of updates between two flushes, and `R` the bytes of read cost in all other blocks while the share was
 //! `s₀`. Then the bytes moved because of the share are
 //!
 //! ```text
@@ -24,7 +24,7 @@
 
 use crate::operation::KeyspaceId;
 use crate::tree::cleansing_cursor::Lengths;
-use crate::tree::sample::{Fresh, Seen};
+use crate::tree::sample::{NewShare, SampledChanges};
 use crate::version::Version;
 use std::collections::BTreeMap;
 
@@ -44,22 +44,22 @@ const TABLES_OF_LOG: u64 = 36;
 
 /// Follows the workload from flush to flush.
 #[derive(Debug)]
-pub(crate) struct Advisor {
+pub(crate) struct LogAreaTuning {
     share: u64,
     /// The share of new records.
     new_share: u64,
     /// Percentage of the last flush's changes that were new records, over all keyspaces,
     fresh: u64,
     /// and per keyspace, as of its latest samples.
-    fresh_of: BTreeMap<KeyspaceId, Known>,
+    fresh_of: BTreeMap<KeyspaceId, KeyspaceSample>,
     /// Rent without cleansing at the time of the last query.
-    rent: u64,
+    read_cost: u64,
 }
 
 /// What is known of a keyspace: how many in ten thousand of its changes are new records, and the number of
 /// sampled changes behind this figure.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct KeyspaceSample {
     fresh: u64,
     of: u64,
 }
@@ -67,14 +67,14 @@ struct Known {
 /// How many sampled changes of a keyspace are remembered. A sample sees only one or two changes of a keyspace
 /// that has few among many others. Such a keyspace may hold most of the data, so several samples are combined.
 const REMEMBERED: u64 = 16;
-/// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has layers from
+/// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has runs from
 /// several flushes, whose errors go in either direction.
 const ENOUGH: u64 = 4;
 
-impl Known {
+impl KeyspaceSample {
     /// New samples count in full. Older ones count only as far as they fit into `REMEMBERED` beside the new
     /// ones.
-    fn see(&mut self, seen: Seen) {
+    fn see(&mut self, seen: SampledChanges) {
         let before = self.of.min(REMEMBERED.saturating_sub(seen.of));
         let new = self.fresh * before + seen.new.min(seen.of) * 10_000;
         self.of = before + seen.of;
@@ -86,21 +86,21 @@ impl Known {
     }
 }
 
-impl Default for Advisor {
+impl Default for LogAreaTuning {
     fn default() -> Self {
         // The starting assumption: a young database grows.
-        Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), rent: 0 }
+        Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), read_cost: 0 }
     }
 }
 
-impl Advisor {
-    /// Returns the lengths of log areas for a flush of `flushed` bytes. `rent` is the rent that range scans
+impl LogAreaTuning {
+    /// Returns the lengths of log areas for a flush of `flushed` bytes. `read_cost` is the read cost that range scans
     /// have paid since the database was opened and that led to no cleansing. `new_max` is the maximum share of
     /// new records, in percent of the leaves. The shares move only half of the way to the optimum each time,
     /// because one flush says little.
-    pub fn lengths(&mut self, flushed: u64, rent: u64, new_max: u64) -> Lengths {
+    pub fn lengths(&mut self, flushed: u64, read_cost: u64, new_max: u64) -> Lengths {
         // Rent paid earlier may have been settled since.
-        let paid = rent.saturating_sub(std::mem::replace(&mut self.rent, rent));
+        let paid = read_cost.saturating_sub(std::mem::replace(&mut self.read_cost, read_cost));
         let [hiding, new] = [(self.share, SHARE_MAX), (self.new_share, new_max)].map(|(before, most)| {
             let best = best(flushed, paid, before, most);
             // Rounded towards the optimum.
@@ -112,7 +112,7 @@ impl Advisor {
     }
 
     /// Records how many of a flush's changes were new records.
-    pub fn note_fresh(&mut self, fresh: Fresh) {
+    pub fn note_fresh(&mut self, fresh: NewShare) {
         self.fresh = fresh.all.min(100);
         for (keyspace, seen) in fresh.each {
             self.fresh_of.entry(keyspace).or_default().see(seen);
@@ -132,8 +132,8 @@ impl Advisor {
 }
 
 /// The share that would have cost least, up to `most`.
-fn best(flushed: u64, rent: u64, share: u64, most: u64) -> u64 {
-    let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(rent));
+fn best(flushed: u64, read_cost: u64, share: u64, most: u64) -> u64 {
+    let square = (u128::from(2 * flushed) * u128::from(share) * 100).checked_div(u128::from(read_cost));
     let share = square.map_or(most, |square| square.isqrt().min(u128::from(most)) as u64);
     share.max(SHARE_MIN)
 }
@@ -162,12 +162,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_other_share_costs_less(flushed in 1u64..1 << 30, rent in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX) {
+        fn no_other_share_costs_less(flushed in 1u64..1 << 30, read_cost in 0u64..1 << 38, before in SHARE_MIN..=SHARE_MAX) {
             let cost = |share: u64| {
                 let share = share as f64 / 100.0;
-                2.0 * flushed as f64 / share + rent as f64 * share / (before as f64 / 100.0)
+                2.0 * flushed as f64 / share + read_cost as f64 * share / (before as f64 / 100.0)
             };
-            let chosen = best(flushed, rent, before, SHARE_MAX);
+            let chosen = best(flushed, read_cost, before, SHARE_MAX);
             let least = (SHARE_MIN..=SHARE_MAX).map(cost).fold(f64::INFINITY, f64::min);
             // Whole percents, of at least six.
             prop_assert!(cost(chosen) <= 1.02 * least, "{chosen}: {} and not {least}", cost(chosen));
@@ -176,24 +176,25 @@ mod tests {
 
     #[test]
     fn each_keyspace_is_judged_by_what_was_seen_of_it_last() {
-        let mut advisor = Advisor::default();
+        let mut tuning = LogAreaTuning::default();
         let ids = [1, 2, 3, 4].map(KeyspaceId);
-        let told = |advisor: &Advisor| ids.map(|id| advisor.fresh_of(id));
-        assert_eq!(told(&advisor), [100; 4]);
-        let note = |advisor: &mut Advisor, all, each: &[(usize, u64, u64)]| {
-            let each = each.iter().map(|(at, new, of)| (ids[*at], Seen { new: *new, of: *of })).collect();
-            advisor.note_fresh(Fresh { all, each });
+        let event = |tuning: &LogAreaTuning| ids.map(|id| tuning.fresh_of(id));
+        assert_eq!(event(&tuning), [100; 4]);
+        let note = |tuning: &mut LogAreaTuning, all, each: &[(usize, u64, u64)]| {
+            let each =
+                each.iter().map(|(at, new, of)| (ids[*at], SampledChanges { new: *new, of: *of })).collect();
+            tuning.note_fresh(NewShare { all, each });
         };
-        note(&mut advisor, 40, &[(0, 0, 30), (1, 27, 30), (2, 1, 2)]);
-        assert_eq!(told(&advisor), [0, 90, 40, 40], "two say nothing");
-        note(&mut advisor, 20, &[(1, 4, 40), (3, 1, 5)]);
-        assert_eq!((told(&advisor), advisor.fresh()), ([0, 10, 20, 20], 20), "many say all");
-        note(&mut advisor, 80, &[(0, 4, 4), (2, 0, 2)]);
-        assert_eq!(told(&advisor), [25, 10, 25, 20], "few say a part, and together enough");
+        note(&mut tuning, 40, &[(0, 0, 30), (1, 27, 30), (2, 1, 2)]);
+        assert_eq!(event(&tuning), [0, 90, 40, 40], "two say nothing");
+        note(&mut tuning, 20, &[(1, 4, 40), (3, 1, 5)]);
+        assert_eq!((event(&tuning), tuning.fresh()), ([0, 10, 20, 20], 20), "many say all");
+        note(&mut tuning, 80, &[(0, 4, 4), (2, 0, 2)]);
+        assert_eq!(event(&tuning), [25, 10, 25, 20], "few say a part, and together enough");
         for _ in 0..100 {
-            note(&mut advisor, 80, &[(0, 0, 1), (2, 1, 1)]);
+            note(&mut tuning, 80, &[(0, 0, 1), (2, 1, 1)]);
         }
-        assert!(advisor.fresh_of(ids[0]) <= 1 && advisor.fresh_of(ids[2]) >= 99, "{advisor:?}");
+        assert!(tuning.fresh_of(ids[0]) <= 1 && tuning.fresh_of(ids[2]) >= 99, "{tuning:?}");
     }
 
     /// Of each queue a sample sees one or two of its changes.
@@ -218,9 +219,9 @@ mod tests {
             batch.commit().unwrap();
             db.flush().unwrap();
         }
-        let advisor = db.handle.engine.flush.advisor_for_test();
-        assert_eq!(advisor.lock().fresh_of(old.id()), 0);
-        assert!(advisor.lock().fresh_of(new.id()) > 90);
+        let tuning = db.handle.engine.flush.advisor_for_test();
+        assert_eq!(tuning.lock().fresh_of(old.id()), 0);
+        assert!(tuning.lock().fresh_of(new.id()) > 90);
     }
 
     /// One keyspace gets new records, the other has its own overwritten.
@@ -258,12 +259,12 @@ mod tests {
 
     #[test]
     fn it_follows_a_workload_that_changes() {
-        let mut advisor = Advisor::default();
-        let (mut rent, flushed) = (0, 16 << 20);
+        let mut tuning = LogAreaTuning::default();
+        let (mut read_cost, flushed) = (0, 16 << 20);
         let mut ask = |times, more: u64, new_max| {
             let lengths = (0..times).map(|_| {
-                rent += more;
-                advisor.lengths(flushed, rent, new_max)
+                read_cost += more;
+                tuning.lengths(flushed, read_cost, new_max)
             });
             lengths.last().unwrap()
         };

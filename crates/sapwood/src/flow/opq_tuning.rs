@@ -1,14 +1,14 @@
 //! OPQ share: how much of the memory budget an operation queue may have. (The PIO B-tree chooses the OPQ's size
 //! with its cost model: VLDB 2011, section 4. Ours is in docs/cost-model.md.)
 //!
-//! A long queue saves layers: each flush appends one to every block that it has changes for, and each is read
+//! A long queue saves runs: each flush appends one to every block that it has changes for, and each is read
 //! with a request of its own when its block is cleansed. It saves flushes, too. A short queue saves reads: the
-//! cache has its memory. Let a flush of a queue of `q₀` bytes have written `L` layers; and let `V` reads since
+//! cache has its memory. Let a flush of a queue of `q₀` bytes have written `L` runs; and let `V` reads since
 //! the flush before have been for records that the cache would still have had with `w` bytes more. Then, per
 //! flush of `q₀`,
 //!
 //! ```text
-//! cost(q)  =  (flush + layer × L) × q₀ / q  +  read × V × taken × q / w        least at  q = √((flush + layer L) q₀ w / (read taken V))
+//! cost(q)  =  (flush + run × L) × q₀ / q  +  read × V × taken × q / w        least at  q = √((flush + run L) q₀ w / (read taken V))
 //! ```
 //! where `taken` are the bytes that the cache gives up for each byte of a queue. Where nobody misses records a
 //! queue is as long as it may be. Only short records that are asked for singly count as missed, and what a
@@ -23,9 +23,9 @@ use crate::options::Shares;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Cost of a layer, in bytes that a device could have moved in that time: its request, and as much again for
+/// Cost of a run, in bytes that a device could have moved in that time: its request, and as much again for
 /// the processor, which appends, publishes and merges it.
-const BYTES_A_LAYER: u64 = 2 * BYTES_A_REQUEST;
+const BYTES_A_RUN: u64 = 2 * BYTES_A_REQUEST;
 /// Cost of a flush, whatever it writes, in the same unit: its syncs.
 const BYTES_A_FLUSH: u64 = 4 << 20;
 /// Cost of reading a leaf for one record, in the same unit.
@@ -36,22 +36,22 @@ const TAKEN: u64 = 4;
 
 /// Follows the workload from flush to flush.
 #[derive(Debug, Default)]
-pub(crate) struct OpqShare {
+pub(crate) struct OpqTuning {
     /// Bytes that a queue may have; 0: nothing is known yet.
     share: AtomicUsize,
-    before: Mutex<Seen>,
+    before: Mutex<WorkloadCounts>,
 }
 
 /// Counters since the database was opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    /// Layers that flushes have appended.
-    pub layers: u64,
+pub(crate) struct WorkloadCounts {
+    /// Runs that flushes have appended.
+    pub runs: u64,
     /// See [`missed_records`](crate::cache::Cache::missed_records).
     pub missed: u64,
 }
 
-impl OpqShare {
+impl OpqTuning {
     /// The most bytes that a queue may have, whatever else needs memory.
     pub fn most(&self, shares: &Shares) -> usize {
         match self.share.load(Relaxed) {
@@ -61,22 +61,22 @@ impl OpqShare {
     }
 
     /// A queue is in the trees. `full`: its bytes, if it was full.
-    pub fn flushed(&self, full: Option<usize>, now: Seen, shares: &Shares) {
+    pub fn flushed(&self, full: Option<usize>, now: WorkloadCounts, shares: &Shares) {
         let mut before = self.before.lock();
         let seen = std::mem::replace(&mut *before, now);
         let Some(queue) = full else { return };
         let share = self.most(shares);
-        let layers = now.layers.saturating_sub(seen.layers);
+        let runs = now.runs.saturating_sub(seen.runs);
         let missed = now.missed.saturating_sub(seen.missed);
-        let best = best(layers, queue, missed).clamp(shares.queue_min as u64, shares.queue as u64);
+        let best = best(runs, queue, missed).clamp(shares.queue_min as u64, shares.queue as u64);
         // Half of the way, because one flush says little.
         self.share.store(share.midpoint(best as usize), Relaxed);
     }
 }
 
 /// The length of a queue that would have cost least.
-fn best(layers: u64, queue: usize, missed: u64) -> u64 {
-    let flush = u128::from(BYTES_A_FLUSH + BYTES_A_LAYER * layers) * queue as u128;
+fn best(runs: u64, queue: usize, missed: u64) -> u64 {
+    let flush = u128::from(BYTES_A_FLUSH + BYTES_A_RUN * runs) * queue as u128;
     let square =
         (flush * u128::from(A_WINDOW)).checked_div(u128::from(BYTES_A_READ * TAKEN) * u128::from(missed));
     square.map_or(u64::MAX, |square| u64::try_from(square.isqrt()).unwrap_or(u64::MAX))
@@ -95,17 +95,17 @@ mod tests {
     proptest! {
         #[test]
         fn no_other_length_costs_less(
-            layers in 1u64..100_000,
+            runs in 1u64..100_000,
             queue in 1usize << 20..1 << 30,
             reads in 1u64..1_000_000,
             window in 1u64 << 16..1 << 30,
         ) {
             let missed = reads * (A_WINDOW / window);
             let cost = |length: f64| {
-                let layers = (BYTES_A_FLUSH + BYTES_A_LAYER * layers) as f64 * queue as f64 / length;
-                layers + (BYTES_A_READ * reads * TAKEN) as f64 * length / window as f64
+                let runs = (BYTES_A_FLUSH + BYTES_A_RUN * runs) as f64 * queue as f64 / length;
+                runs + (BYTES_A_READ * reads * TAKEN) as f64 * length / window as f64
             };
-            let chosen = best(layers, queue, missed) as f64;
+            let chosen = best(runs, queue, missed) as f64;
             for other in [0.5, 0.9, 1.1, 2.0] {
                 prop_assert!(cost(chosen) <= 1.002 * cost(chosen * other), "{chosen}, and not {other} of it");
             }
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn it_follows_a_workload_that_changes() {
-        let (shares, share) = (shares(), OpqShare::default());
-        let mut all = Seen::default();
+        let (shares, share) = (shares(), OpqTuning::default());
+        let mut all = WorkloadCounts::default();
         let mut after = |times, reads, is_full: bool| {
             for _ in 0..times {
                 let missed = reads * (A_WINDOW / (4 << 20));
-                all = Seen { layers: all.layers + 2_000, missed: all.missed + missed };
+                all = WorkloadCounts { runs: all.runs + 2_000, missed: all.missed + missed };
                 share.flushed(is_full.then(|| share.most(&shares)), all, &shares);
             }
             share.most(&shares)

@@ -4,7 +4,7 @@
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes get
 //! their turn `n × rest / room` seconds after the bytes before them. A writer that comes before its turn sleeps
-//! until then, if that is long enough to be worth a sleep ([`crate::flow::delay`]).
+//! until then, if that is long enough to be worth a sleep ([`crate::flow::write_throttle`]).
 //!
 //! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
 //! the flush has come, the more its own speed counts.
@@ -22,16 +22,16 @@
 
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
-use crate::flow::delay::Naps;
-use crate::flow::flush_estimate::Foreseen;
+use crate::flow::flush_estimate::FlushEstimate;
+use crate::flow::write_throttle::WriteThrottle;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The progress of the running flush.
 #[derive(Default)]
-pub(crate) struct Pace {
-    now: Mutex<Now>,
+pub(crate) struct FlushProgress {
+    now: Mutex<RunningFlush>,
     /// Nanoseconds that the previous flush took per KiB of foreseen writes.
     before_ns: AtomicU64,
     /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be
@@ -46,32 +46,32 @@ pub(crate) struct Pace {
     /// How long writers had slept when the flush began.
     delayed_before: AtomicU64,
     /// The writers' turns.
-    pub naps: Naps,
+    pub throttle: WriteThrottle,
     /// Total microseconds that writers waited because the queue was full.
     pub stopped_us: AtomicU64,
 }
 
 #[derive(Default)]
-struct Now {
+struct RunningFlush {
     /// `None` if no flush is running.
     started: Option<Instant>,
-    foreseen: Foreseen,
+    estimate: FlushEstimate,
 }
 
 /// In thousandths of the queue's capacity.
 const LEAD_MAX: u64 = 500;
 
-impl Pace {
+impl FlushProgress {
     /// Starts a flush that will write `bytes`, not counting what the collector copies.
     pub fn begin(&self, bytes: u64) {
         let mut now = self.now.lock();
         now.started = Some(Instant::now());
-        now.foreseen.begin(bytes);
+        now.estimate.begin(bytes);
         // Until the flush has written something, only earlier flushes tell how long it will take.
         let is_known = self.before_ns.load(Relaxed) > 0 && bytes > 0;
         self.progress.store(u64::from(is_known), Relaxed);
         self.in_trees.store(false, Relaxed);
-        self.delayed_before.store(self.naps.slept_us(), Relaxed);
+        self.delayed_before.store(self.throttle.slept_us(), Relaxed);
     }
 
     /// Learns from the flush that ends now; it was idle for the time `waited`. The active queue then held
@@ -82,9 +82,9 @@ impl Pace {
         let now = self.now.lock();
         // A small flush would be measured by its syncs.
         if let Some(started) = now.started
-            && now.foreseen.done() >= capacity as u64 / 8
+            && now.estimate.done() >= capacity as u64 / 8
         {
-            let kib = now.foreseen.foreseen_of_done(undone) >> 10;
+            let kib = now.estimate.estimate_of_done(undone) >> 10;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
             took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
         }
@@ -92,34 +92,34 @@ impl Pace {
         let waited = (waited.as_micros() as u64 * 1000).checked_div(took).unwrap_or(0);
         drop(now);
         self.undone.store(undone, Relaxed);
-        let was_delayed = self.naps.slept_us() > self.delayed_before.load(Relaxed);
+        let was_delayed = self.throttle.slept_us() > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { (room + waited) / 4 } else { 0 };
         let lead = (self.lead.load(Relaxed) + more).saturating_sub(undone / 4);
         self.lead.store(lead.min(LEAD_MAX), Relaxed);
     }
 
     /// Updates what is known of the running flush. Writes while no flush runs count for none.
-    fn tell(&self, what: impl FnOnce(&mut Foreseen)) {
+    fn tell(&self, what: impl FnOnce(&mut FlushEstimate)) {
         let mut now = self.now.lock();
         if now.started.is_some() {
-            what(&mut now.foreseen);
-            self.progress.store(now.foreseen.progress(), Relaxed);
+            what(&mut now.estimate);
+            self.progress.store(now.estimate.progress(), Relaxed);
         }
     }
 
     /// The flush has written `bytes` more.
     pub fn wrote(&self, bytes: u64) {
-        self.tell(|foreseen| foreseen.wrote(bytes));
+        self.tell(|estimate| estimate.wrote(bytes));
     }
 
     /// The collector has copied `bytes` more.
     pub fn copied(&self, bytes: u64) {
-        self.tell(|foreseen| foreseen.copied(bytes));
+        self.tell(|estimate| estimate.copied(bytes));
     }
 
     /// The flush's queue is in the trees, and cleansing will write `due` bytes more.
     pub fn expect(&self, due: u64) {
-        self.tell(|foreseen| foreseen.expect(due));
+        self.tell(|estimate| estimate.expect(due));
         self.in_trees.store(true, Relaxed);
     }
 
@@ -138,7 +138,7 @@ impl Pace {
     pub fn end(&self) {
         self.now.lock().started = None;
         self.progress.store(0, Relaxed);
-        self.naps.end();
+        self.throttle.end();
     }
 
     /// The time in nanoseconds that a writer of `bytes` takes from other writers, when the active queue holds
@@ -160,7 +160,7 @@ impl Pace {
         // Take the lock only now: all writers share it.
         let now = self.now.lock();
         let Some(started) = now.started else { return 0 };
-        let total = now.foreseen.total();
+        let total = now.estimate.total();
         drop(now);
         let elapsed = started.elapsed().as_nanos() as u64;
         let rest = match self.before_ns.load(Relaxed) {
@@ -205,15 +205,15 @@ impl Engine {
         if used >= capacity && is_frozen {
             let began = Instant::now();
             let result = self.wait_for_a_queue();
-            self.pace.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+            self.progress.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
             return result;
         }
         if used >= capacity {
             return self.freeze_full();
         }
-        let owed = self.pace.owed(bytes, used, capacity, is_frozen);
+        let owed = self.progress.owed(bytes, used, capacity, is_frozen);
         if owed > 0 {
-            self.pace.naps.wait_for_turn(bytes, owed);
+            self.progress.throttle.wait_for_turn(bytes, owed);
         }
         Ok(())
     }
@@ -232,67 +232,71 @@ mod tests {
 
     #[test]
     fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
-        let pace = Pace::default();
-        assert_eq!(pace.owed(1000, 90, 100, true), 0, "no flush");
-        pace.begin(2000);
-        pace.now.lock().started = Some(Instant::now() - Duration::from_secs(1));
-        pace.wrote(1000);
-        assert_eq!(pace.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
-        let some = pace.owed(1000, 600_000, 1_000_000, true);
-        let more = pace.owed(1000, 900_000, 1_000_000, true);
+        let progress = FlushProgress::default();
+        assert_eq!(progress.owed(1000, 90, 100, true), 0, "no flush");
+        progress.begin(2000);
+        progress.now.lock().started = Some(Instant::now() - Duration::from_secs(1));
+        progress.wrote(1000);
+        assert_eq!(progress.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
+        let some = progress.owed(1000, 600_000, 1_000_000, true);
+        let more = progress.owed(1000, 900_000, 1_000_000, true);
         assert!((2_400_000..=2_700_000).contains(&some), "1000 bytes of 400,000 in a second: {some} ns");
         assert!(more > 3 * some, "{more} ns");
-        pace.lead.store(200, Relaxed);
+        progress.lead.store(200, Relaxed);
         assert!(
-            pace.owed(1000, 600_000, 1_000_000, true) >= some,
+            progress.owed(1000, 600_000, 1_000_000, true) >= some,
             "no lead before the queue is in the trees"
         );
-        assert_eq!(pace.owed(1000, 600_000, 1_000_000, false), 0);
+        assert_eq!(progress.owed(1000, 600_000, 1_000_000, false), 0);
     }
 
     /// The active queue is then the next but one.
     #[test]
     fn a_queue_that_fills_while_the_next_is_frozen_has_as_long_as_a_flush() {
-        let pace = Pace::default();
-        let start = |ago| pace.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
+        let progress = FlushProgress::default();
+        let start = |ago| progress.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
         for takes in [1000, 800] {
-            pace.begin(1000 << 10);
+            progress.begin(1000 << 10);
             start(takes);
-            pace.wrote(1000 << 10);
-            pace.learn((1000, 1000), (0, 0), Duration::ZERO);
+            progress.wrote(1000 << 10);
+            progress.learn((1000, 1000), (0, 0), Duration::ZERO);
             // At the end of a flush that takes a second.
-            pace.begin(1000 << 10);
+            progress.begin(1000 << 10);
             start(900);
-            pace.wrote(900 << 10);
-            assert_eq!(pace.owed(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
-            pace.expect(100 << 10);
-            let owed = pace.owed(1000, 10_000, 1_000_000, true);
+            progress.wrote(900 << 10);
+            assert_eq!(progress.owed(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
+            progress.expect(100 << 10);
+            let owed = progress.owed(1000, 10_000, 1_000_000, true);
             assert!((800_000..=1_100_000).contains(&owed), "1000 of 1,000,000 bytes in a second: {owed} ns");
-            pace.lead.store(200, Relaxed);
-            assert_eq!(pace.owed(1000, 80_000, 1_000_000, true), 0, "the lead");
-            assert!(pace.owed(1000, 150_000, 1_000_000, true) > 0);
-            pace.lead.store(0, Relaxed);
+            progress.lead.store(200, Relaxed);
+            assert_eq!(progress.owed(1000, 80_000, 1_000_000, true), 0, "the lead");
+            assert!(progress.owed(1000, 150_000, 1_000_000, true) > 0);
+            progress.lead.store(0, Relaxed);
         }
     }
 
     #[test]
     fn at_its_beginning_a_flush_is_taken_for_one_as_before() {
-        let pace = Pace::default();
-        let start = |ago| pace.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
-        pace.begin(1000 << 10);
+        let progress = FlushProgress::default();
+        let start = |ago| progress.now.lock().started = Some(Instant::now() - Duration::from_millis(ago));
+        progress.begin(1000 << 10);
         start(1000);
-        pace.wrote(400 << 10);
-        pace.learn((1000, 1000), (0, 0), Duration::ZERO);
+        progress.wrote(400 << 10);
+        progress.learn((1000, 1000), (0, 0), Duration::ZERO);
         assert!(
-            (900_000..1_200_000).contains(&pace.before_ns.load(Relaxed)),
-            "a millisecond for each KiB that was foreseen"
+            (900_000..1_200_000).contains(&progress.before_ns.load(Relaxed)),
+            "a millisecond for each KiB that was estimate"
         );
-        pace.begin(1000 << 10);
-        let owed = |pace: &Pace| pace.owed(1000, 500_000, 1_000_000, true);
-        assert!((1_500_000..2_700_000).contains(&owed(&pace)), "nothing is written yet: {}", owed(&pace));
+        progress.begin(1000 << 10);
+        let owed = |progress: &FlushProgress| progress.owed(1000, 500_000, 1_000_000, true);
+        assert!(
+            (1_500_000..2_700_000).contains(&owed(&progress)),
+            "nothing is written yet: {}",
+            owed(&progress)
+        );
         start(100);
-        pace.wrote(10 << 10);
-        let owed = owed(&pace);
+        progress.wrote(10 << 10);
+        let owed = owed(&progress);
         assert!(
             (1_900_000..2_700_000).contains(&owed),
             "1000 of 500,000 bytes in about a second, not in ten: {owed}"
@@ -302,34 +306,34 @@ mod tests {
     /// Work in the background that belongs to no flush is not the next one's.
     #[test]
     fn what_is_written_while_nothing_is_flushed_is_not_foreseen() {
-        let pace = Pace::default();
-        let total = || pace.now.lock().foreseen.total();
-        pace.copied(500);
-        pace.expect(500);
-        pace.begin(1000);
-        assert_eq!((total(), pace.progress.load(Relaxed)), (1000, 0));
-        pace.wrote(900);
-        assert_eq!(pace.progress.load(Relaxed), 900);
+        let progress = FlushProgress::default();
+        let total = || progress.now.lock().estimate.total();
+        progress.copied(500);
+        progress.expect(500);
+        progress.begin(1000);
+        assert_eq!((total(), progress.progress.load(Relaxed)), (1000, 0));
+        progress.wrote(900);
+        assert_eq!(progress.progress.load(Relaxed), 900);
     }
 
     /// Its syncs would be taken for its length, whatever was foreseen.
     #[test]
     fn nothing_is_learned_from_a_flush_that_wrote_little() {
-        let pace = Pace::default();
+        let progress = FlushProgress::default();
         let flush = |own, written, copied, took| {
-            pace.begin(own);
-            pace.now.lock().started = Some(Instant::now() - Duration::from_millis(took));
-            pace.wrote(written);
-            pace.copied(copied);
-            pace.learn((0, 8 << 20), (0, 0), Duration::ZERO);
-            pace.end();
-            pace.before_ns.load(Relaxed) / 1000
+            progress.begin(own);
+            progress.now.lock().started = Some(Instant::now() - Duration::from_millis(took));
+            progress.wrote(written);
+            progress.copied(copied);
+            progress.learn((0, 8 << 20), (0, 0), Duration::ZERO);
+            progress.end();
+            progress.before_ns.load(Relaxed) / 1000
         };
         assert!((95..130).contains(&flush(10 << 20, 10 << 20, 0, 1000)));
         assert!((95..130).contains(&flush(10 << 20, 10 << 20, 90 << 20, 10_000)));
         assert!(
             (95..130).contains(&flush(1000, 1000, 0, 5)),
-            "though as much was foreseen as had been copied before"
+            "though as much was estimate as had been copied before"
         );
         assert!(
             (95..130).contains(&flush(10 << 20, 10 << 20, 0, 1000)),
@@ -339,22 +343,22 @@ mod tests {
 
     #[test]
     fn the_lead_follows_what_was_left_of_the_room_or_of_the_work() {
-        let pace = Pace::default();
+        let progress = FlushProgress::default();
         let lead = |used, left| {
-            pace.begin(0);
-            pace.naps.wait_for_turn(1 << 20, 100_000);
-            pace.learn((used, 1000), (left, 100), Duration::ZERO);
-            pace.end();
-            pace.lead.load(Relaxed)
+            progress.begin(0);
+            progress.throttle.wait_for_turn(1 << 20, 100_000);
+            progress.learn((used, 1000), (left, 100), Duration::ZERO);
+            progress.end();
+            progress.lead.load(Relaxed)
         };
         assert_eq!(lead(600, 0), 100, "the flush was through with 400 of 1000 left");
         assert_eq!(lead(800, 0), 150);
         assert_eq!(lead(1000, 0), 150, "just in time");
         assert_eq!(lead(1000, 40), 50, "40 of 100 blocks were left");
         assert_eq!(lead(1000, 100), 0);
-        pace.begin(0);
-        pace.learn((0, 1000), (0, 100), Duration::ZERO);
-        assert_eq!(pace.lead.load(Relaxed), 0, "nobody was slowed");
+        progress.begin(0);
+        progress.learn((0, 1000), (0, 100), Duration::ZERO);
+        assert_eq!(progress.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
     }
 
@@ -431,7 +435,7 @@ mod tests {
         }
         put(12);
         let engine = &db.handle.engine;
-        engine.pace.lead.store(400, Relaxed);
+        engine.progress.lead.store(400, Relaxed);
         engine.flush.shortage.failed(0);
         let (limit, portions) = (engine.flush.shortage.limit(), db.stats().writes.portions);
         let writes = Filter::kinds([OperationKind::Write]).file("data");
@@ -441,7 +445,7 @@ mod tests {
         let now = engine.flush.shortage.limit();
         let doubled = (flushed.is_ok() && now != u64::MAX).then(|| u64::from((now / limit).ilog2()));
         let portions = db.stats().writes.portions - portions;
-        (volume.fired() > 0).then(|| (engine.pace.lead.load(Relaxed), doubled, portions))
+        (volume.fired() > 0).then(|| (engine.progress.lead.load(Relaxed), doubled, portions))
     }
 
     #[test]
