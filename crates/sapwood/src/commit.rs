@@ -28,13 +28,16 @@
 //!    in the log either.
 
 pub(crate) mod queue;
+mod room;
 
 use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
-use crate::db::batch::Durability;
-use crate::db::engine::{Engine, Frozen, Panicked, State};
+use crate::current_state::{Frozen, State};
+use crate::db::engine::Engine;
 use crate::db::publish::PublishContext;
 use crate::db::reserve::Work;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::health::Panicked;
 use crate::operation::{OperationRef, Operations, SeqNo};
 use crate::opq::Opq;
 use crate::version::edit::Edit;
@@ -161,12 +164,12 @@ const UNWRITTEN_MAX: usize = 64 << 10;
 impl Engine {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         let result = self.commit_with_space(PendingBatch { body, count, durability });
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
-                (state.frozen.is_some(), state.active.fill(), self.queue_max(&state));
+                (state.frozen.is_some(), state.active.fill(), self.memory.queue_max(&state));
             drop(state);
             if is_frozen && self.flush.shortage.is_worth_a_try(fill, most) {
                 // A full disk is reported to the writer that finds no room in the queue.
@@ -273,10 +276,10 @@ impl Engine {
             self.wait_for_room(0)?;
         };
         // Check only with the log locked: the holder this thread waited for may be the one that failed.
-        self.check_writable()?;
+        self.health.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
-        let panicked = Panicked::watch(self, "a commit");
+        let panicked = Panicked::watch(&self.health, "a commit");
         self.log_group(log, group.clone())?;
         if !group.clone().any(PendingBatch::is_durable) {
             return self.show_group(log, queue, group);
@@ -284,23 +287,23 @@ impl Engine {
         let is_wanted = self.commits.wanted.load(Relaxed) > 0;
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
-            log.wal.sync().inspect_err(|error| self.poison(error))?;
-            self.note_log(log);
+            log.wal.sync().inspect_err(|error| self.health.poison(error))?;
+            self.memory.note_log(log.wal.unsynced_bytes());
             return self.show_group(log, queue, group);
         };
         log.syncing = Some(Syncing::of(group.clone()));
         drop(panicked);
         drop(guard);
         let at_device = AtDevice(self);
-        let panicked = Panicked::watch(self, "a commit");
+        let panicked = Panicked::watch(&self.health, "a commit");
         let synced = unsynced.sync();
         drop(panicked);
         let mut guard = at_device.leave();
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        let _panicked = Panicked::watch(self, "a commit");
-        log.wal.synced(&unsynced, synced).inspect_err(|error| self.poison(error))?;
-        self.note_log(log);
-        self.check_writable()?;
+        let _panicked = Panicked::watch(&self.health, "a commit");
+        log.wal.synced(&unsynced, synced).inspect_err(|error| self.health.poison(error))?;
+        self.memory.note_log(log.wal.unsynced_bytes());
+        self.health.check_writable()?;
         self.show_group(log, queue, group)
     }
 
@@ -324,7 +327,7 @@ impl Engine {
         // Without the reserve, no space is taken ahead of the records.
         let is_short = !self.reserve.is_whole();
         if durability == Durability::Immediate && !is_short {
-            log.wal.reserve().inspect_err(|error| self.poison(error))?;
+            log.wal.reserve().inspect_err(|error| self.health.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
             && let Err(error) = self.with_space_for(
@@ -341,7 +344,7 @@ impl Engine {
             if error.is_disk_full() {
                 log.wal.retract(records);
             } else {
-                self.poison(&error);
+                self.health.poison(&error);
             }
             return Err(error);
         }
@@ -357,7 +360,7 @@ impl Engine {
         queue: Arc<Opq>,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) -> Result<()> {
-        let first_seq = self.visible() + 1;
+        let first_seq = self.state.visible() + 1;
         let seq = first_seq + group.clone().map(|pending| SeqNo::from(pending.count)).sum::<SeqNo>();
         if seq == first_seq {
             return Ok(());
@@ -373,25 +376,25 @@ impl Engine {
         if changed.is_some() || first_seq + count != seq {
             // Operations already in the queue would become visible with the next commit, and the log may hold
             // what recovery refuses.
-            let event = "a batch changed while it was committed";
+            let told = "a batch changed while it was committed";
             let what = changed.unwrap_or("another number of operations");
-            let error = Error::corrupt("memory", 0, event, "its operations", what);
-            self.poison(&error);
+            let error = Error::corrupt("memory", 0, told, "its operations", what);
+            self.health.poison(&error);
             return Err(error);
         }
-        if !self.empty_ranges.is_empty_still() {
-            self.empty_ranges.inserted(operations(inserted));
+        if !self.state.empty_ranges.is_empty_still() {
+            self.state.empty_ranges.inserted(operations(inserted));
         }
-        self.set_visible(seq - 1);
+        self.state.set_visible(seq - 1);
         if queue.memory() > memory {
-            self.note_log(log);
-            self.try_balance_memory();
+            self.memory.note_log(log.wal.unsynced_bytes());
+            self.memory.try_balance_memory();
         }
         drop(queue);
         // Load the state again: it may have changed.
         let state = self.state.load();
         let is_full = state.frozen.is_none() && !log.is_syncing() && {
-            let (fill, most) = self.fill(&state);
+            let (fill, most) = self.memory.fill(&state);
             fill >= most
         };
         drop(state);
@@ -410,7 +413,7 @@ impl Engine {
         let next = || if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() };
         self.with_space_for(Work::NextLog, next, || true).inspect_err(|error| {
             if !error.is_refusal() {
-                self.poison(error);
+                self.health.poison(error);
             }
         })?;
         self.freeze_queue(log.wal.generation(), log.next_seq - 1);
@@ -443,22 +446,22 @@ impl Engine {
         if self.state.load().version.wal_high == generation {
             return Ok(());
         }
-        log.wal.begin().inspect_err(|error| self.poison(error))?;
+        log.wal.begin().inspect_err(|error| self.health.poison(error))?;
         // With this note, recovery notices if the file is lost.
         self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
     }
 
     /// Freezes the active queue and installs a new one, without touching the log.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
-        self.keep_spare();
-        let fresh = Arc::new(Opq::new(&self.spare));
-        self.state.rcu(|state| {
+        self.memory.keep_spare();
+        let fresh = Arc::new(Opq::new(&self.memory.spare));
+        self.state.replace(|state| {
             // Before any thread can flush the queue: from now on no reader may cache what it read from older
             // trees.
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
-            let is_full = queue.fill() >= self.queue_max(state);
+            let is_full = queue.fill() >= self.memory.queue_max(state);
             let frozen = Frozen {
                 queue,
                 wal_low,
@@ -480,11 +483,11 @@ impl Engine {
 
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
-        self.process.check()?;
+        self.health.check_process()?;
         self.commit_in_turn(PendingBatch { body: Vec::new(), count: 0, durability: Durability::Immediate })
             .0?;
         // There may have been nothing to sync.
-        self.volume.verify().map_err(Error::from).inspect_err(|error| self.poison(error))
+        self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }
 }
 
@@ -524,7 +527,7 @@ mod tests {
             let log = engine.log.lock();
             let sync = scope.spawn(|| engine.sync());
             std::thread::sleep(Duration::from_millis(100));
-            engine.poison(&Error::Poisoned { cause: "a sync failed".into() });
+            engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
             drop(log);
             assert!(matches!(sync.join().unwrap(), Err(Error::Poisoned { .. })));
         });

@@ -16,6 +16,7 @@ pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
 pub(crate) mod len_estimate;
 pub(crate) mod open;
+pub(crate) mod options;
 pub(crate) mod publish;
 pub(crate) mod replay;
 pub(crate) mod reserve;

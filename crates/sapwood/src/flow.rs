@@ -9,4 +9,5 @@ pub(crate) mod flush_progress;
 pub(crate) mod log_area_tuning;
 pub(crate) mod memory;
 pub(crate) mod opq_tuning;
+pub(crate) mod shares;
 pub(crate) mod write_throttle;

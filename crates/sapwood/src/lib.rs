@@ -198,19 +198,21 @@ mod background;
 mod bytecode;
 mod cache;
 mod commit;
+mod current_state;
 mod database_id;
 mod db;
+mod durability;
 mod error;
 mod even_sample;
 mod flow;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod iter;
 mod log_area;
 mod operation;
 mod opq;
-mod options;
 mod source;
 mod spawn;
 mod stats;
@@ -221,15 +223,16 @@ mod version;
 mod wal;
 mod watchdog;
 
-pub use db::batch::{Batch, Durability};
+pub use db::batch::Batch;
 pub use db::check::Checked;
 pub use db::database::Database;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
+pub use db::options::Builder;
 pub use db::snapshot::Snapshot;
+pub use durability::Durability;
 pub use error::{Error, Refusal, Result};
 pub use iter::Range;
-pub use options::Builder;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 

@@ -184,7 +184,7 @@ pub struct WriteStats {
 
 impl Engine {
     pub fn stats(&self) -> Stats {
-        self.recount_old_queues();
+        self.memory.recount_old_queues();
         let state = self.state.load_full();
         let version = &state.version;
         let get = |counter: &AtomicU64| counter.load(Relaxed);
@@ -216,15 +216,15 @@ impl Engine {
                 .collect(),
             memory: MemoryStats {
                 budget: self.shares.memory,
-                queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.old_queues())
+                queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.memory.old_queues())
                     as u64,
-                queue_max: self.queue_max(&state) as u64,
-                spare: self.spare.bytes() as u64,
+                queue_max: self.memory.queue_max(&state) as u64,
+                spare: self.memory.spare.bytes() as u64,
                 cache: nodes_cached,
                 records: records_cached,
                 mapping_table: version.table.memory() as u64,
                 log_areas: version.logs.memory() as u64,
-                buffers: (self.write_buffers() + self.pager.reader.buffers().idle_bytes()) as u64,
+                buffers: (self.memory.write_buffers() + self.pager.reader.buffers().idle_bytes()) as u64,
             },
             space: SpaceStats {
                 live,

@@ -4,7 +4,8 @@
 //! 1. folders are what `FOLDERS` says, single low files what `LOW` says, and everything else in the crate
 //!    is a top-level file, which may use everything, or holds its tests;
 //! 2. a name that `lib.rs` re-exports counts as a use of the module that it comes from;
-//! 3. tests (`tests.rs`, `tests/`) of folders that may use `db` may use everything: they open a database.
+//! 3. tests (`tests.rs`, `tests/`, `mod tests`) of folders that may use `db`, or are in `TESTED_FROM_ABOVE`, may use everything: they
+//!    open a database.
 
 use crate::tokens::{self, Token};
 use crate::{File, Tree, Violation};
@@ -13,11 +14,22 @@ use std::collections::BTreeMap;
 const SOURCE: &str = "crates/sapwood/src/";
 
 /// The bottom: files that everyone may use, and that use only one another.
-const LOW: &[&str] =
-    &["bytecode", "database_id", "error", "even_sample", "operation", "source", "spawn", "value", "watchdog"];
+const LOW: &[&str] = &[
+    "bytecode",
+    "database_id",
+    "durability",
+    "error",
+    "even_sample",
+    "health",
+    "operation",
+    "source",
+    "spawn",
+    "value",
+    "watchdog",
+];
 
-/// What everyone may use besides: a top-level file of plain settings, and limits that `lib.rs` itself defines.
-const OPEN: &[&str] = &["options", "KEY_LEN_MAX"];
+/// What everyone may use besides: limits that `lib.rs` itself defines.
+const OPEN: &[&str] = &["KEY_LEN_MAX"];
 
 /// A folder, and what it may use besides itself and `LOW`. Each may use those above it in this list; the last ones hold the
 /// work of an open database, and are not above one another.
@@ -29,10 +41,14 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("cache", &["storage", "log_area"]),
     ("version", &["storage", "log_area", "cache"]),
     ("tree", &["storage", "log_area", "cache", "version", "opq"]),
-    ("iter", &["cache", "opq", "tree", "db"]),
-    ("flow", &["storage", "log_area", "cache", "version", "tree", "opq", "commit", "db"]),
-    ("commit", &["version", "opq", "wal", "db"]),
-    ("background", &["storage", "log_area", "cache", "version", "tree", "opq", "commit", "flow", "db"]),
+    ("current_state", &["cache", "version", "tree", "opq"]),
+    ("flow", &["storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
+    ("iter", &["cache", "opq", "tree", "current_state"]),
+    ("commit", &["version", "opq", "wal", "current_state", "flow", "db"]),
+    (
+        "background",
+        &["storage", "log_area", "cache", "version", "tree", "opq", "commit", "flow", "current_state", "db"],
+    ),
     (
         "db",
         &[
@@ -47,10 +63,14 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "commit",
             "flow",
             "background",
+            "current_state",
             "stats",
         ],
     ),
 ];
+
+/// Folders below `db` whose tests open a database all the same, and so may use everything.
+const TESTED_FROM_ABOVE: &[&str] = &["flow", "iter"];
 
 const WHY: &str =
     "arrows between folders go one way, so that each can be tested and replaced without those above it";
@@ -77,13 +97,17 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             }
             None => continue,
         };
+        let may_open_a_database = above.contains(&"db") || TESTED_FROM_ABOVE.contains(&module);
         let is_of_tests = path.ends_with("/tests.rs") || path.contains("/tests/");
-        let opens_a_database = is_of_tests && above.contains(&"db");
+        // The line from which on a file holds tests.
+        let tests =
+            if is_of_tests { Some(0) } else { file.text.lines().position(|line| line == "mod tests {") };
+        let tests = tests.filter(|_| may_open_a_database).unwrap_or(usize::MAX);
         let tokens = tokens::of(&file.text);
         for (line, used) in uses(&tokens) {
             let used = origins.get(used).copied().unwrap_or(used);
             let everyone = LOW.contains(&used) || OPEN.contains(&used);
-            if used != module && !everyone && !opens_a_database && !above.contains(&used) {
+            if used != module && !everyone && line <= tests && !above.contains(&used) {
                 let remedy = "move what is needed to a lower file, or pass it in";
                 found.push(violation(file, line, format!("{module} uses crate::{used}"), remedy));
             }

@@ -420,7 +420,7 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     let syncs = Filter::kinds([OperationKind::Sync]).file("manifest");
     volume.fail_nth(syncs, 1, Fault::Error, Repeat::Once);
     let error = engine.cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX).unwrap_err();
-    assert!(!error.is_disk_full() && engine.check_writable().is_err(), "{error}");
+    assert!(!error.is_disk_full() && engine.health.check_writable().is_err(), "{error}");
     let mut builder = VersionBuilder::begin(version, &engine.pager, Box::new(another));
     garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
     drop(builder);

@@ -84,7 +84,7 @@ impl Engine {
                 Err(Failed::Other(error)) => return Err(error),
                 // If all can be read the next time, it was an outage, which may last.
                 Err(Failed::Reading(segment, error)) => {
-                    tracing::error!(%error, path = %self.path, segment, "dead space is not collected there for now");
+                    tracing::error!(%error, path = %self.health.path(), segment, "dead space is not collected there for now");
                     self.unreadable.lock().insert(segment, Instant::now());
                     return Ok(false);
                 }
@@ -250,7 +250,7 @@ mod tests {
                 volume.fail_nth(reads, 1, Fault::Error, Repeat::Once);
             }
             tidy_up(&db).unwrap();
-            engine.check_writable().unwrap();
+            engine.health.check_writable().unwrap();
             // What can be read the second time is no damage.
             assert!(is_damaged || !engine.has_to_collect(GcUrgency::AtRest));
             tidy_up(&db).unwrap();

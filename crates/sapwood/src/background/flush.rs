@@ -32,7 +32,8 @@ pub(crate) use control::FlushControl;
 
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::prefetch_memory::WITH_LOG;
-use crate::db::engine::{Engine, Frozen, WriterAtWork};
+use crate::current_state::Frozen;
+use crate::db::engine::{Engine, WriterAtWork};
 use crate::error::{Error, Result};
 use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;
@@ -63,7 +64,8 @@ impl Engine {
         let has_removals =
             self.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
         let mut reserve = self.reserve.user();
-        let mut result = self.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
+        let mut result =
+            self.health.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
         let mut is_collected = false;
         while result.as_ref().is_err_and(Error::is_disk_full) {
             self.reclaim_space();
@@ -95,7 +97,7 @@ impl Engine {
                 self.flush.shortage.failed(self.state.load().active.fill());
             }
             // Even if it only could not be read: without this flush there is no next.
-            Err(error) => self.poison(error),
+            Err(error) => self.health.poison(error),
             Ok(()) => {}
         }
         self.flush.end(result.as_ref().err());
@@ -153,7 +155,7 @@ impl Engine {
         self.choose_opq_size(&frozen);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
-        self.balance_without(queue);
+        self.memory.balance_without(queue);
         // Wake the threads that waited for the queue before the log is removed: on a busy disk, writing its
         // pages may take long.
         self.flush.notify();
@@ -162,9 +164,9 @@ impl Engine {
         let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut cursor, &due, carry_over)?;
         event.end(self, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees may be done by now.
-        self.recount_old_queues();
+        self.memory.recount_old_queues();
         let state = self.state.load();
-        let (used, capacity) = (state.active.fill(), self.queue_max(&state));
+        let (used, capacity) = (state.active.fill(), self.memory.queue_max(&state));
         // With a frozen queue, the bytes in the active one come on top of a full capacity.
         let used = if state.frozen.is_some() { capacity } else { used };
         self.progress.learn((used, capacity), (undone, due.len()), waited);
@@ -225,7 +227,7 @@ impl Engine {
         if self.flush.in_background() {
             let runs = self.flush.counters.blocks_appended.load(Relaxed);
             let seen = WorkloadCounts { runs, missed: self.pager.cache.missed_records() };
-            self.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
+            self.memory.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
         }
     }
 

@@ -92,17 +92,17 @@ impl Idle {
 impl Engine {
     /// Whether the engine keeps memory or space to give back when nobody needs it for a moment.
     pub fn keeps_something(&self) -> bool {
-        self.spare.is_open() || self.keeps_space()
+        self.memory.spare.is_open() || self.keeps_space()
     }
 
     /// One round of idle work, after a pause without a frozen queue. Errors have been recorded where they
     /// occurred.
     pub fn idle(&self, idle: &mut Idle) {
-        self.recount_old_queues();
+        self.memory.recount_old_queues();
         self.pager.cache.look_again();
         if idle.still.0.elapsed() >= STILL {
-            self.give_back_spare(STILL);
-            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.visible()));
+            self.memory.give_back_spare(STILL);
+            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.state.visible()));
             if idle.still.1 == before || idle.flushed.elapsed() >= LONG {
                 self.give_back_space();
             }
@@ -111,7 +111,7 @@ impl Engine {
             return;
         }
         idle.looked = Instant::now();
-        let (visible, misses) = (self.visible(), self.pager.waited_for());
+        let (visible, misses) = (self.state.visible(), self.pager.waited_for());
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
         idle.pause = if quiet && missed == 0 && !self.pager.read_costs.has_listed() {
@@ -119,7 +119,7 @@ impl Engine {
         } else {
             PAUSE
         };
-        if self.check_writable().is_err() {
+        if self.health.check_writable().is_err() {
             return;
         }
         self.restore_reserve();
@@ -141,9 +141,9 @@ impl Engine {
 
     /// What is done with memory meanwhile by work that may go on for a long time.
     fn look_after_memory(&self) {
-        self.recount_old_queues();
+        self.memory.recount_old_queues();
         self.pager.cache.look_again();
-        self.give_back_spare(STILL);
+        self.memory.give_back_spare(STILL);
     }
 
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
@@ -152,7 +152,7 @@ impl Engine {
         self.reserve.shrink();
         while self.keeps_space()
             && !self.is_wanted()
-            && !self.works()
+            && !self.memory.works()
             && self.reclaim_some(self.granules_to_keep(true), GRANULES) > 0
         {}
     }
@@ -162,7 +162,7 @@ impl Engine {
     fn collect_the_rest(&self) -> Result<()> {
         let (mut work, mut most, mut has_more) = (None, u64::MAX, true);
         while has_more && self.has_to_collect(GcUrgency::AtRest) && !self.is_wanted() {
-            work.get_or_insert_with(|| self.work(self.collecting_max()));
+            work.get_or_insert_with(|| self.memory.work(self.collecting_max()));
             let mut guard = self.writer(Need::default())?;
             has_more = self.or_poison(|| self.collect_some(guard.get()?, GcUrgency::AtRest, &mut most))?;
             drop(guard);
@@ -174,7 +174,7 @@ impl Engine {
     /// Cleanses log areas that became long while the database grew, until anyone writes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         let mut work = None;
-        while self.visible() == visible && !self.is_wanted() {
+        while self.state.visible() == visible && !self.is_wanted() {
             let read = self.pager.waited_for();
             if !self.cleanse_grown(growth, &mut work)? {
                 break;
@@ -207,7 +207,7 @@ impl Engine {
             // Edits made by the cleansing may have begun a new manifest.
             self.finish_manifest()?;
             let left = until.saturating_duration_since(Instant::now());
-            if !self.rest_while(left.min(LOOK), || self.visible() == visible) || left.is_zero() {
+            if !self.rest_while(left.min(LOOK), || self.state.visible() == visible) || left.is_zero() {
                 return Ok(());
             }
         }
@@ -228,7 +228,7 @@ impl Engine {
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {
         let mut guard = self.log.lock();
         let Some(log) = guard.as_mut() else { return };
-        if log.is_syncing() || self.visible() != visible || self.state.load().frozen.is_some() {
+        if log.is_syncing() || self.state.visible() != visible || self.state.load().frozen.is_some() {
             return;
         }
         // If this fails for lack of space, the next commit tries again.
@@ -251,7 +251,7 @@ impl Engine {
                     self.pager.read_costs.put_back(listed);
                     return Ok(());
                 }
-                work.get_or_insert_with(|| self.work(self.cleansing_max()));
+                work.get_or_insert_with(|| self.memory.work(self.cleansing_max()));
                 let mut guard = self.writer(Need::default())?;
                 let began = Instant::now();
                 let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);

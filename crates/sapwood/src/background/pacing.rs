@@ -30,7 +30,7 @@ impl Engine {
     /// or for the resting thread.
     pub fn rest_beside_readers(&self, time: Duration) {
         self.rest_while(time, || {
-            let (fill, most) = self.fill(&self.state.load());
+            let (fill, most) = self.memory.fill(&self.state.load());
             fill < most / HARDLY_ANY
         });
     }
@@ -52,7 +52,7 @@ impl Engine {
             self.progress.rested(looked.elapsed());
             self.flush.rested(looked.elapsed());
             // The thread may work and rest like this for a long time, and does its idle work only afterwards.
-            self.give_back_spare(STILL);
+            self.memory.give_back_spare(STILL);
         }
     }
 
@@ -63,7 +63,7 @@ impl Engine {
 
     fn nobody_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
-        !self.is_wanted() && !is_short && self.flush.has_time() && self.check_writable().is_ok()
+        !self.is_wanted() && !is_short && self.flush.has_time() && self.health.check_writable().is_ok()
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
             assert!(rests(LONG) < LONG / 2);
             drop(buffered);
         });
-        engine.poison(&crate::Error::Closed);
+        engine.health.poison(&crate::Error::Closed);
         assert!(rests(LONG) < LONG / 2, "nothing is written any more");
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct PrefetchMemory<'e> {
 
 impl Engine {
     pub fn prefetch_memory(&self) -> PrefetchMemory<'_> {
-        PrefetchMemory { engine: self, work: self.work(Default::default()) }
+        PrefetchMemory { engine: self, work: self.memory.work(Default::default()) }
     }
 }
 

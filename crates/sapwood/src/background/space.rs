@@ -73,7 +73,7 @@ impl Engine {
         }
         let state = self.state.load();
         let has_next = state.frozen.as_ref().is_some_and(|frozen| frozen.resume.lock().is_none());
-        has_next || state.active.fill() >= self.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
+        has_next || state.active.fill() >= self.memory.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
     }
 
     /// Gives back free space, some at a time, but for what is [to keep](Engine::granules_to_keep). Stops while writers are
@@ -102,16 +102,16 @@ impl Engine {
         if error.is_disk_full() {
             self.reclaim_space();
         } else if error.is_of_reading() {
-            tracing::error!(%error, path = %self.path, "work on the trees was given up");
+            tracing::error!(%error, path = %self.health.path(), "work on the trees was given up");
         } else {
-            self.poison(error);
+            self.health.poison(error);
         }
     }
 
     /// Runs `work`, which is refused if writes are. If it fails, other than for a full disk or in reading, the engine
     /// is poisoned.
     pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
+        self.health.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
     }
 
     /// The disk is full: gives back all space that can be spared.
@@ -143,7 +143,7 @@ impl Engine {
             // After a failed manifest write it is unknown whether the next open will see an edit that needs
             // these slots. A failing thread poisons the engine before it returns its slots, so this check is
             // not too early.
-            if self.check_writable().is_err() {
+            if self.health.check_writable().is_err() {
                 self.slots.still_dirty(slots);
                 return 0;
             }
@@ -225,7 +225,7 @@ impl Engine {
         if !self.reserve.is_whole()
             && let Err(error) = self.reserve.grow(0)
         {
-            tracing::debug!(%error, path = %self.path, "puts are refused until there is space for the reserve");
+            tracing::debug!(%error, path = %self.health.path(), "puts are refused until there is space for the reserve");
         }
     }
 
@@ -246,7 +246,7 @@ impl Engine {
 
     /// Whether more space is kept than an idle database needs, and it may be given back.
     pub fn keeps_space(&self) -> bool {
-        self.slots.dirty_count() > self.granules_to_keep(true) && self.check_writable().is_ok()
+        self.slots.dirty_count() > self.granules_to_keep(true) && self.health.check_writable().is_ok()
     }
 }
 

@@ -4,7 +4,7 @@
 //! 1. There is one leader at a time, as long as anybody waits.
 //! 2. Whoever waits is answered, whatever happens to the leader.
 
-use crate::db::batch::Durability;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::operation::Operations;
 use crate::watchdog;

@@ -98,7 +98,7 @@ impl Engine {
         if self.is_closed() {
             return Err(Error::Closed);
         }
-        let (state, _) = self.view();
+        let (state, _) = self.state.view();
         let version = Arc::clone(&state.version);
         let mut check = Check {
             engine: self,
@@ -466,7 +466,7 @@ impl Drop for Keeping<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::db::engine::State;
+    use crate::current_state::State;
     use crate::log_area::maplet::KeyHash;
     use crate::log_area::{DeltaRun, Fences, LogArea, Size};
     use crate::storage::node::NodeId;
@@ -586,9 +586,9 @@ mod tests {
             version.logs.push(block, run, Size { bytes: len, fresh: 0 }, &hashes);
         }
         let version = Arc::new(version);
-        engine.state.rcu(|state| State { version: Arc::clone(&version), ..State::clone(state) });
+        engine.state.replace(|state| State { version: Arc::clone(&version), ..State::clone(state) });
         let found = db.check();
-        engine.state.rcu(|state| State { version: Arc::clone(&before), ..State::clone(state) });
+        engine.state.replace(|state| State { version: Arc::clone(&before), ..State::clone(state) });
         match found {
             Ok(_) => String::new(),
             Err(Error::Damaged { damage }) => {
@@ -638,7 +638,7 @@ mod tests {
         assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
         volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
         engine.sync_log_below(low()).unwrap();
-        engine.check_writable().unwrap();
+        engine.health.check_writable().unwrap();
         volume.clear_faults();
         kept.verify(&mut |_| Ok(())).unwrap();
         drop(keeping);
@@ -650,15 +650,15 @@ mod tests {
     fn wrong_hashes_and_fences_of_a_log_area_are_damage() {
         let db = logged();
         assert_eq!(with_runs(&db, |_, _| ()), "");
-        let event = with_runs(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
-        assert!(event.contains("hashes"), "{event}");
+        let told = with_runs(&db, |hashes, _| hashes[0] = KeyHash::of(b"a stranger"));
+        assert!(told.contains("hashes"), "{told}");
         // Fences lie between two keys: a little more is above one, a little less below the other.
         for (by, is_sound) in [(0u8, true), (255, false), (1, false)] {
-            let event = with_runs(&db, |_, fences| {
+            let told = with_runs(&db, |_, fences| {
                 let last = fences.last_mut().expect("a fence");
                 *last = last.wrapping_add(by.wrapping_mul(45));
             });
-            assert!(event.is_empty() == is_sound && (is_sound || event.contains("fences")), "{by}: {event}");
+            assert!(told.is_empty() == is_sound && (is_sound || told.contains("fences")), "{by}: {told}");
         }
     }
 }

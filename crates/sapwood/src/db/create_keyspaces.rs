@@ -48,7 +48,7 @@ impl Creation {
         if let Some(found) = self.find(names) {
             return Ok(found);
         }
-        if !engine.read_only {
+        if !engine.health.is_read_only() {
             self.wanted.lock().extend(names.iter().cloned());
         }
         let _turn = self.turn.lock();
@@ -60,7 +60,7 @@ impl Creation {
         if let Some(found) = self.find(names) {
             return Ok(found);
         }
-        if engine.read_only {
+        if engine.health.is_read_only() {
             let version = Arc::clone(&engine.state.load().version);
             let mut existing: Vec<_> = version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
             existing.sort_unstable();

@@ -7,9 +7,10 @@ use crate::db::create_keyspaces::Creation;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
+use crate::db::options::Builder;
 use crate::db::snapshot::Snapshot;
 use crate::error::{Error, Result};
-use crate::options::Builder;
+use crate::iter::Host;
 use crate::stats::Stats;
 use parking_lot::Mutex;
 use psync::{Lock, Volume};
@@ -77,7 +78,7 @@ impl Database {
             lock: Mutex::new(Some(lock)),
             creation: Creation::default(),
         });
-        if handle.engine.flush.in_background() && !handle.engine.read_only {
+        if handle.engine.flush.in_background() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
             let thread = std::thread::Builder::new()
                 .name("sapwood-flush".into())
@@ -127,7 +128,7 @@ impl Database {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Keyspace>> {
-        self.handle.engine.process.check()?;
+        self.handle.engine.health.check_process()?;
         let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
         let found = self.handle.creation.find_or_create(&self.handle.engine, &names)?;
         let keyspaces = found.into_iter().map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name));
@@ -294,7 +295,7 @@ impl Database {
     /// # Errors
     /// [`Error::Damaged`], which lists the damage found; I/O errors.
     pub fn check(&self) -> Result<Checked> {
-        self.handle.engine.process.check()?;
+        self.handle.engine.health.check_process()?;
         self.handle.engine.check()
     }
 
@@ -322,7 +323,7 @@ impl Database {
 
 impl Handle {
     fn close(&self) -> Result<()> {
-        self.engine.process.check()?;
+        self.engine.health.check_process()?;
         // Held until the end: of two that close at the same time, the second must not let others open the
         // database while the first still gives space back that they would take.
         let mut lock = self.lock.lock();
@@ -335,7 +336,7 @@ impl Handle {
         // if any.
         let _ = self.engine.sync();
         // If this fails, the log has it all the same.
-        if self.engine.check_writable().is_ok() && self.engine.waits_for_space() {
+        if self.engine.health.check_writable().is_ok() && self.engine.waits_for_space() {
             let _ = self.engine.flush_inline();
         }
         // Give back all space that can be spared: nobody does so later.
@@ -346,9 +347,19 @@ impl Handle {
     }
 }
 
+impl Host for Handle {
+    fn memory(&self) -> u64 {
+        self.engine.shares.memory
+    }
+
+    fn note_held(&self) {
+        self.engine.memory.note_held();
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.engine.process.is_forked() {
+        if self.engine.health.is_forked() {
             // Threads, rings and locks are the parent's.
             std::mem::forget((
                 Arc::clone(&self.engine),
@@ -358,14 +369,14 @@ impl Drop for Handle {
             return;
         }
         if let Err(error) = self.close() {
-            tracing::error!(%error, path = %self.engine.path, "closing the database failed; call close() to handle this");
+            tracing::error!(%error, path = %self.engine.health.path(), "closing the database failed; call close() to handle this");
         }
     }
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Database({})", self.handle.engine.path)
+        write!(f, "Database({})", self.handle.engine.health.path())
     }
 }
 

@@ -38,7 +38,7 @@ impl Engine {
         self.flush_all()?;
         let mut guard = self.writer(self.shares.work(u64::MAX, u64::MAX))?;
         let writer = guard.get()?;
-        self.check_writable()?;
+        self.health.check_writable()?;
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);

@@ -146,7 +146,8 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         check_key(key)?;
-        self.handle.engine.get(self.id, key)
+        self.handle.engine.health.check_process()?;
+        self.handle.engine.state.get(self.id, key)
     }
 
     /// Whether `key` has a value.

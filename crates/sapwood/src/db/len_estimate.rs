@@ -7,7 +7,7 @@
 //! 2. The estimate is exact where all waiting changes are in the samples.
 
 use crate::cache::pager::{Pager, ReadMode};
-use crate::db::engine::State;
+use crate::current_state::State;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
 use crate::operation::KeyspaceId;

@@ -20,11 +20,11 @@ use crate::cache::pager::{Pager, PagerMemory};
 use crate::commit::Log;
 use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, EngineInit};
+use crate::db::options::Builder;
 use crate::db::publish::PublishContext;
 use crate::db::replay::{Overflow, Replay, replay};
 use crate::db::reserve;
 use crate::error::{Error, Result};
-use crate::options::Builder;
 use crate::spawn::beside;
 use crate::storage::data_file::DataFile;
 use crate::storage::segment::{GRANULE, Slots, granules};
@@ -80,7 +80,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine
     };
     let replayed = manifest::replay(&*volume, &current, data_len, &slots)?;
     let engine = start(&volume, current, replayed, slots, options, path)?;
-    engine.balance_memory();
+    engine.memory.balance_memory();
     Ok((engine, lock))
 }
 
@@ -316,7 +316,7 @@ fn start(
         match engine.flush_inline() {
             // It can wait.
             Err(error) if error.is_refusal() => {
-                tracing::warn!(%error, path = %engine.path, "the log was not shortened");
+                tracing::warn!(%error, path = %engine.health.path(), "the log was not shortened");
             }
             flushed => flushed?,
         }
@@ -388,7 +388,7 @@ fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Resu
 /// Installs the log writer, and notes its generation in the manifest.
 fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
-    *engine.log.lock() = Some(Log::new(wal, engine.visible() + 1));
+    *engine.log.lock() = Some(Log::new(wal, engine.state.visible() + 1));
     if engine.state.load().version.wal_high != generation {
         with_space(engine, || {
             engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
@@ -437,13 +437,13 @@ impl Engine {
         *self.manifest.lock() = None;
         self.reserve.close();
         self.pager.reader.close();
-        self.poison(&Error::Closed);
-        self.give_back_spare(Duration::ZERO);
+        self.health.poison(&Error::Closed);
+        self.memory.give_back_spare(Duration::ZERO);
         result
     }
 
     fn close_log(&self) -> Result<()> {
-        if self.read_only || self.log.lock().is_none() {
+        if self.health.is_read_only() || self.log.lock().is_none() {
             return Ok(());
         }
         self.sync()?;

@@ -1,7 +1,9 @@
 //! Publishing: makes an edit durable, and then visible to all readers in one step.
 
-use crate::db::engine::{Engine, Panicked, State};
+use crate::current_state::State;
+use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::health::Panicked;
 use crate::spawn::Wait;
 use crate::storage::segment::Segment;
 use crate::version::Version;
@@ -68,7 +70,7 @@ impl Engine {
         let sync = || {
             self.volume.sync(self.data).map_err(|error| {
                 let error = Error::undecided(error);
-                self.poison(&error);
+                self.health.poison(&error);
                 error
             })
         };
@@ -96,12 +98,14 @@ impl Engine {
         with: PublishContext<'_>,
         next: Wait<'_, NextVersion>,
     ) -> Result<()> {
-        self.check_writable()?;
-        let undecided =
-            Undecided { begun: with.begun, _panicked: Panicked::watch(self, "a thread that was publishing") };
+        self.health.check_writable()?;
+        let undecided = Undecided {
+            begun: with.begun,
+            _panicked: Panicked::watch(&self.health, "a thread that was publishing"),
+        };
         let result = next().and_then(|next| self.publish_inner(edit, with, next));
         match &result {
-            Err(error) if !error.is_refusal() => self.poison(error),
+            Err(error) if !error.is_refusal() => self.health.poison(error),
             _ => undecided.decided(),
         }
         result
@@ -134,7 +138,7 @@ impl Engine {
         let version = Arc::new(version);
         let mut number = 0;
         let mut show = || {
-            _ = self.state.rcu(|state| {
+            self.state.replace(|state| {
                 number = state.number + u64::from(trees != TreesChange::Same);
                 State {
                     number,
@@ -146,7 +150,7 @@ impl Engine {
             });
         };
         match trees {
-            TreesChange::Grown => self.empty_ranges.forget_while(show),
+            TreesChange::Grown => self.state.empty_ranges.forget_while(show),
             _ => show(),
         }
         if trees != TreesChange::Same {

@@ -18,9 +18,9 @@
 
 use crate::database_id::DatabaseId;
 use crate::db::engine::Engine;
+use crate::db::options::REPLAYED_MAX;
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
-use crate::options::REPLAYED_MAX;
 use crate::version::Version;
 use crate::wal;
 use crate::wal::{Record, Tail};
@@ -68,7 +68,7 @@ pub(crate) fn replay(
         let is_beside = engine.flush.in_background() && overflow == Overflow::Left;
         let mut feed = Feed {
             version: &version,
-            from: engine.visible(),
+            from: engine.state.visible(),
             has_begun: false,
             gathered: Gathered::default(),
             way: Delivery::Here(queues),
@@ -129,21 +129,21 @@ impl Queues<'_> {
         let engine = self.engine;
         let state = engine.state.load_full();
         let (fill, is_behind_another) = (state.active.fill(), state.frozen.is_some());
-        if engine.read_only && fill as u64 >= REPLAYED_MAX {
+        if engine.health.is_read_only() && fill as u64 >= REPLAYED_MAX {
             let range = format!(
                 "the log holds more than {REPLAYED_MAX} bytes that are not in the trees; open the database for writing once, which takes \
                  them there"
             );
             return Err(Error::BadOption { option: "read_only", value: 1, range });
         }
-        let most = engine.queue_max(&state);
+        let most = engine.memory.queue_max(&state);
         // Memory is taken in portions here, so a queue that was just full when it was frozen may now be full a
         // little earlier.
         let is_full = fill >= most + most / 8;
         let is_over = portion.generation != self.generation && !is_behind_another && fill >= most / 2;
         // Otherwise a queue that is flushed would count as held by a reader.
         drop(state);
-        if !engine.read_only && (is_full || is_over) {
+        if !engine.health.is_read_only() && (is_full || is_over) {
             if is_behind_another {
                 if self.overflow == Overflow::Left {
                     return Ok(false);
@@ -158,7 +158,7 @@ impl Queues<'_> {
             Operations::new(&portion.body).map_while(|operation| operation.ok()),
             portion.first_seq,
         );
-        engine.set_visible(portion.first_seq + portion.count - 1);
+        engine.state.set_visible(portion.first_seq + portion.count - 1);
         Ok(true)
     }
 

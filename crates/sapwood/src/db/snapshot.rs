@@ -5,13 +5,13 @@
 //! state is loaded first: everything in it was visible before the number was read. Changes added to its active
 //! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
 
+use crate::current_state::State;
 use crate::db::batch::check_key;
 use crate::db::database::Handle;
-use crate::db::engine::State;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::error::{Error, Result};
-use crate::iter::Range;
+use crate::iter::{Host, Range};
 use crate::operation::SeqNo;
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
@@ -47,12 +47,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        let (state, seq) = handle.engine.view();
+        let (state, seq) = handle.engine.state.view();
         Self { handle, state, seq }
     }
 
     fn check(&self, keyspace: &Keyspace) -> Result<()> {
-        self.handle.engine.process.check()?;
+        self.handle.engine.health.check_process()?;
         if Arc::ptr_eq(keyspace.handle(), &self.handle) {
             Ok(())
         } else {
@@ -196,7 +196,8 @@ impl Snapshot {
     fn between(&self, keyspace: &Keyspace, low: Bound<Bytes>, high: Bound<Bytes>) -> Range {
         let refused = self.check(keyspace).err();
         Range::new(
-            Arc::clone(&self.handle),
+            Arc::clone(&self.handle) as Arc<dyn Host>,
+            Arc::clone(&self.handle.engine.state),
             Arc::clone(&self.state),
             self.seq,
             keyspace.id(),

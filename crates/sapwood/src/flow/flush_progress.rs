@@ -20,8 +20,6 @@
 //! flush ([`crate::background::flush`]). The active queue is then the next but one. It is a whole queue ahead, and has as
 //! much time per byte as a flush takes per byte of a queue.
 
-use crate::db::engine::Engine;
-use crate::error::{Error, Result};
 use crate::flow::flush_estimate::FlushEstimate;
 use crate::flow::write_throttle::WriteThrottle;
 use parking_lot::Mutex;
@@ -143,7 +141,7 @@ impl FlushProgress {
 
     /// The time in nanoseconds that a writer of `bytes` takes from other writers, when the active queue holds
     /// `used` of `capacity` bytes.
-    fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
+    pub fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
         let (share, lead) = ((used as u64 * 1000) / capacity.max(1) as u64, self.lead.load(Relaxed));
         let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
@@ -180,53 +178,10 @@ impl FlushProgress {
     }
 }
 
-impl Engine {
-    /// Freezes the active queue if it is still full and no queue is frozen. The commit that filled it could
-    /// not.
-    fn freeze_full(&self) -> Result<()> {
-        let mut guard = self.log_at_rest();
-        self.check_writable()?;
-        let state = self.state.load();
-        let (used, capacity) = self.fill(&state);
-        if state.frozen.is_some() || used < capacity {
-            return Ok(());
-        }
-        drop(state);
-        self.freeze(guard.as_mut().ok_or(Error::Closed)?)
-    }
-
-    /// Delays a writer of `bytes` to match the flush, and stops it while there is no room at all. Returns an
-    /// error if there is no disk space for the log that a new queue needs.
-    pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
-        let state = self.state.load();
-        let (used, capacity) = self.fill(&state);
-        let is_frozen = state.frozen.is_some();
-        drop(state);
-        if used >= capacity && is_frozen {
-            let began = Instant::now();
-            let result = self.wait_for_a_queue();
-            self.progress.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
-            return result;
-        }
-        if used >= capacity {
-            return self.freeze_full();
-        }
-        let owed = self.progress.owed(bytes, used, capacity, is_frozen);
-        if owed > 0 {
-            self.progress.throttle.wait_for_turn(bytes, owed);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Database;
-    use crate::db::engine::State;
-    use crate::flow::memory::Need;
-    use crate::operation::OperationRef;
-    use crate::opq::Opq;
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
     use std::sync::Arc;
 
@@ -285,7 +240,7 @@ mod tests {
         progress.learn((1000, 1000), (0, 0), Duration::ZERO);
         assert!(
             (900_000..1_200_000).contains(&progress.before_ns.load(Relaxed)),
-            "a millisecond for each KiB that was estimate"
+            "a millisecond for each KiB that was estimated"
         );
         progress.begin(1000 << 10);
         let owed = |progress: &FlushProgress| progress.owed(1000, 500_000, 1_000_000, true);
@@ -333,7 +288,7 @@ mod tests {
         assert!((95..130).contains(&flush(10 << 20, 10 << 20, 90 << 20, 10_000)));
         assert!(
             (95..130).contains(&flush(1000, 1000, 0, 5)),
-            "though as much was estimate as had been copied before"
+            "though as much was estimated as had been copied before"
         );
         assert!(
             (95..130).contains(&flush(10 << 20, 10 << 20, 0, 1000)),
@@ -360,56 +315,6 @@ mod tests {
         progress.learn((0, 1000), (0, 100), Duration::ZERO);
         assert_eq!(progress.lead.load(Relaxed), 0, "nobody was slowed");
         assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
-    }
-
-    /// Another has frozen the full queue before he who waited for the flush of the one before had his turn, and there is room.
-    #[test]
-    fn who_waits_for_a_full_queue_goes_on_though_the_next_one_is_frozen() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
-        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        // The flushing thread waits for the writer.
-        let guard = engine.writer(Need::default()).unwrap();
-        keyspace.insert("key", "value").unwrap();
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-        let value = vec![1; engine.shares.queue];
-        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.visible() + 1);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| engine.wait_for_room(100));
-            // The flushing thread, and this one.
-            while engine.flush.waiting_for_test() < 2 {
-                std::thread::yield_now();
-            }
-            engine
-                .state
-                .rcu(|state| State { active: Arc::new(Opq::new(&engine.spare)), ..(**state).clone() });
-            engine.flush.notify();
-            let began = Instant::now();
-            while !waits.is_finished() && began.elapsed() < Duration::from_secs(10) {
-                std::thread::yield_now();
-            }
-            let is_through = waits.is_finished();
-            drop(guard);
-            assert!(is_through, "there is room, and a queue is frozen");
-        });
-    }
-
-    #[test]
-    fn a_full_queue_is_not_frozen_after_writes_are_refused() {
-        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
-        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
-        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        keyspace.insert("key", "value").unwrap();
-        let value = vec![1; engine.shares.queue];
-        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
-        engine.state.load().active.insert_all([change], engine.visible() + 1);
-        let generation = || engine.log.lock().as_ref().unwrap().wal.generation();
-        let before = generation();
-        engine.poison(&Error::Poisoned { cause: "a sync failed".into() });
-        assert!(matches!(engine.freeze_full(), Err(Error::Poisoned { .. })));
-        assert_eq!(generation(), before);
-        assert!(engine.state.load().frozen.is_none());
     }
 
     /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the lead of 400 thousandths

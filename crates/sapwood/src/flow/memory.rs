@@ -37,16 +37,17 @@
 #[cfg(test)]
 mod tests;
 
-use crate::commit::Log;
-use crate::db::engine::{Engine, State};
+use crate::current_state::{CurrentState, State};
+use crate::flow::opq_tuning::OpqTuning;
+use crate::flow::shares::Shares;
 use crate::opq::Opq;
-use crate::options::Shares;
+use crate::opq::map::FreeList;
 use crate::storage::write_behind::BUFFERS;
 use crate::version::Version;
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Memory that work needs, in bytes.
@@ -125,9 +126,14 @@ impl Shares {
     }
 }
 
-/// Users of the budget other than the current state's queues and version.
-#[derive(Default)]
+/// The budget of an open database, and who uses it other than the current state's queues and version.
 pub(crate) struct MemoryBudget {
+    pub shares: Shares,
+    state: Arc<CurrentState>,
+    /// Memory of freed queues, for the next queue.
+    pub spare: Arc<FreeList>,
+    is_spare_kept: bool,
+    pub opq_tuning: OpqTuning,
     taken: Mutex<Taken>,
     /// Bytes of old queues, as of the last count.
     old: AtomicUsize,
@@ -149,7 +155,7 @@ struct Taken {
 
 /// The memory of a flush, a cleansing or an ingestion. Returned on drop.
 pub(crate) struct Reservation<'a> {
-    engine: &'a Engine,
+    budget: &'a MemoryBudget,
     need: Cell<Need>,
 }
 
@@ -165,21 +171,21 @@ impl Reservation<'_> {
         let has = self.need.get();
         let grown = has.each(need, u64::max);
         if grown != has {
-            let mut taken = self.engine.budget.taken.lock();
+            let mut taken = self.budget.taken.lock();
             taken.need = taken.need.each(grown, |all, grown| all + grown).each(has, |all, had| all - had);
             self.need.set(grown);
-            self.engine.balance(&mut taken);
+            self.budget.balance(&mut taken);
         }
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut taken = self.engine.budget.taken.lock();
+        let mut taken = self.budget.taken.lock();
         taken.works -= 1;
         taken.need = taken.need.each(self.need.get(), |all, had| all - had);
         if self.need.get() != Need::default() {
-            self.engine.balance(&mut taken);
+            self.budget.balance(&mut taken);
         }
     }
 }
@@ -194,41 +200,55 @@ const HELD_UNCOUNTED: usize = 64;
 /// after the first commit if it could have no more than one.
 const QUEUE_MIN: usize = 512 << 10;
 
-impl Engine {
+impl MemoryBudget {
+    /// The budget of a database that is being opened. `is_spare_kept`: whether a freed queue leaves its memory to the next.
+    pub fn new(shares: Shares, state: Arc<CurrentState>, spare: Arc<FreeList>, is_spare_kept: bool) -> Self {
+        Self {
+            shares,
+            state,
+            spare,
+            is_spare_kept,
+            opq_tuning: OpqTuning::default(),
+            taken: Mutex::default(),
+            old: AtomicUsize::new(0),
+            log: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+        }
+    }
+
     /// Gives the cache what queues, tables and work currently leave of the budget. Called whenever a queue has
-    /// taken or returned memory; see also [`Engine::work`].
+    /// taken or returned memory; see also [`MemoryBudget::work`].
     pub fn balance_memory(&self) {
-        self.balance(&mut self.budget.taken.lock());
+        self.balance(&mut self.taken.lock());
     }
 
     /// Like `balance_memory`, but skips if another thread is rebalancing, which may take long.
     pub fn try_balance_memory(&self) {
-        if let Some(mut taken) = self.budget.taken.try_lock() {
+        if let Some(mut taken) = self.taken.try_lock() {
             self.balance(&mut taken);
         }
     }
 
-    /// Records how much of the log is in memory. The cache gives up what it grew with the next rebalance; if it
+    /// Records that `now` bytes of the log are in memory. The cache gives up what it grew with the next rebalance; if it
     /// shrank by much, the cache gets that back at once.
-    pub fn note_log(&self, log: &Log) {
-        let now = log.wal.unsynced_bytes();
-        if self.budget.log.swap(now, Relaxed) > now + MUCH {
+    pub fn note_log(&self, now: u64) {
+        if self.log.swap(now, Relaxed) > now + MUCH {
             self.try_balance_memory();
         }
     }
 
     /// Iterators hold another number of bytes. The cache gives up what is more than is held uncounted.
     pub fn note_held(&self) {
-        let (now, before) = (self.pager.held(), self.budget.held.load(Relaxed));
+        let (now, before) = (self.state.pager.held(), self.held.load(Relaxed));
         if now.abs_diff(before) as u64 > MUCH.max(self.shares.memory / 64) {
             self.try_balance_memory();
         }
     }
 
-    /// Like [`Engine::balance_memory`], for a queue that has just come to the trees and may still be held by
+    /// Like [`MemoryBudget::balance_memory`], for a queue that has just come to the trees and may still be held by
     /// others.
     pub fn balance_without(&self, queue: Weak<Opq>) {
-        let mut taken = self.budget.taken.lock();
+        let mut taken = self.taken.lock();
         taken.old.push(queue);
         self.balance(&mut taken);
     }
@@ -237,23 +257,26 @@ impl Engine {
         let state = self.state.load();
         taken.old.retain(|queue| queue.strong_count() > 0);
         let old = taken.old.iter().filter_map(Weak::upgrade).map(|queue| queue.memory()).sum();
-        self.budget.old.store(old, Relaxed);
-        let log = self.budget.log.load(Relaxed) as usize;
+        self.old.store(old, Relaxed);
+        let log = self.log.load(Relaxed) as usize;
         let now = state.queues().map(|queue| queue.memory()).sum::<usize>();
-        let held = self.pager.held();
-        self.budget.held.store(held, Relaxed);
+        let held = self.state.pager.held();
+        self.held.store(held, Relaxed);
         let held = held.saturating_sub(self.shares.memory as usize / HELD_UNCOUNTED);
         self.spare.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
         let queues = old + log + now + self.spare.bytes() + held;
         let work = taken.need.each(self.shares.work_max(), u64::min);
-        self.pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
+        self.state
+            .pager
+            .cache
+            .set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
     }
 
     /// Called when a queue is frozen: its memory will be left to the next queue. Not without a flush thread,
     /// which gives the memory back if there is no next queue.
     pub fn keep_spare(&self) {
-        if self.flush.in_background() {
+        if self.is_spare_kept {
             self.spare.open(self.queue_share(&self.state.load().version));
         }
     }
@@ -274,7 +297,7 @@ impl Engine {
 
     /// Bytes of queues that are in the trees but were still held at the last count.
     pub fn old_queues(&self) -> usize {
-        self.budget.old.load(Relaxed)
+        self.old.load(Relaxed)
     }
 
     /// The size at which a queue is full, for this version, if there are no old queues.
@@ -310,15 +333,15 @@ impl Engine {
 
     /// Reserves memory from the cache until the result is dropped.
     pub fn work(&self, need: Need) -> Reservation<'_> {
-        self.budget.taken.lock().works += 1;
-        let work = Reservation { engine: self, need: Cell::default() };
+        self.taken.lock().works += 1;
+        let work = Reservation { budget: self, need: Cell::default() };
         work.needs(need);
         work
     }
 
     /// Whether a flush, a cleansing or an ingestion is running.
     pub fn works(&self) -> bool {
-        self.budget.taken.lock().works > 0
+        self.taken.lock().works > 0
     }
 
     /// The current maximum size of the writer's buffers in bytes.

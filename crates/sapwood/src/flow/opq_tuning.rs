@@ -18,8 +18,8 @@
 //! that was full: what others tell is not what their length costs.
 
 use crate::cache::A_WINDOW;
+use crate::flow::shares::Shares;
 use crate::log_area::read_cost::{BYTES_A_PIECE, BYTES_A_REQUEST};
-use crate::options::Shares;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

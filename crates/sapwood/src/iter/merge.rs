@@ -12,7 +12,7 @@
 
 use super::queued::Queued;
 use crate::cache::pager::Holding;
-use crate::db::engine::{Engine, State};
+use crate::current_state::{CurrentState, State};
 use crate::error::Result;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::Change;
@@ -81,27 +81,27 @@ struct RemovedRun {
 
 impl MergeSpec {
     /// The bounds without the known empty range that they begin with; `None` if that is all.
-    fn narrowed(&self, engine: &Engine) -> Option<(Bound<Bytes>, Bound<Bytes>)> {
+    fn narrowed(&self, current: &CurrentState) -> Option<(Bound<Bytes>, Bound<Bytes>)> {
         let (low, high) = &self.bounds;
-        if engine.empty_ranges.is_empty() {
+        if current.empty_ranges.is_empty() {
             return Some((low.clone(), high.clone()));
         }
         match self.direction {
             Direction::Up => {
-                let low = self.behind(engine, &first_at(low)).unwrap_or_else(|| Some(low.clone()))?;
+                let low = self.behind(current, &first_at(low)).unwrap_or_else(|| Some(low.clone()))?;
                 Some((low, high.clone()))
             }
             Direction::Down => {
                 let high =
-                    self.beneath(engine, end_at(high).as_deref()).unwrap_or_else(|| Some(high.clone()))?;
+                    self.beneath(current, end_at(high).as_deref()).unwrap_or_else(|| Some(high.clone()))?;
                 Some((low.clone(), high))
             }
         }
     }
 
     /// Where to go on upwards if the key lies in a known empty range: at this bound, or (`None`) nowhere.
-    fn behind(&self, engine: &Engine, key: &[u8]) -> Option<Option<Bound<Bytes>>> {
-        let end = engine.empty_ranges.above(self.keyspace, key, self.seq)?;
+    fn behind(&self, current: &CurrentState, key: &[u8]) -> Option<Option<Bound<Bytes>>> {
+        let end = current.empty_ranges.above(self.keyspace, key, self.seq)?;
         let is_within = |end: &Bytes| match &self.bounds.1 {
             Bound::Unbounded => true,
             Bound::Included(high) => end <= high,
@@ -111,8 +111,8 @@ impl MergeSpec {
     }
 
     /// Where to go on downwards if what lies right below the key does so in a known empty range.
-    fn beneath(&self, engine: &Engine, key: Option<&[u8]>) -> Option<Option<Bound<Bytes>>> {
-        let low = engine.empty_ranges.below(self.keyspace, key, self.seq)?;
+    fn beneath(&self, current: &CurrentState, key: Option<&[u8]>) -> Option<Option<Bound<Bytes>>> {
+        let low = current.empty_ranges.below(self.keyspace, key, self.seq)?;
         let is_within = match &self.bounds.0 {
             Bound::Unbounded => !low.is_empty(),
             Bound::Included(bound) | Bound::Excluded(bound) => low > *bound,
@@ -128,8 +128,8 @@ impl MergeSpec {
         queued.collect()
     }
 
-    fn leaves(&self, engine: &Engine, bounds: (Bound<Bytes>, Bound<Bytes>)) -> Leaves {
-        let (pager, version) = (Arc::clone(&engine.pager), Arc::clone(&self.state.version));
+    fn leaves(&self, current: &CurrentState, bounds: (Bound<Bytes>, Bound<Bytes>)) -> Leaves {
+        let (pager, version) = (Arc::clone(&current.pager), Arc::clone(&self.state.version));
         Leaves::new(pager, version, self.keyspace, bounds, self.direction)
     }
 }
@@ -154,15 +154,15 @@ fn end_at(high: &Bound<Bytes>) -> Option<Bytes> {
 
 impl Merge {
     /// `None` if there is nothing to merge.
-    pub fn new(engine: &Engine, course: MergeSpec) -> Option<Self> {
-        let bounds = course.narrowed(engine)?;
+    pub fn new(current: &CurrentState, course: MergeSpec) -> Option<Self> {
+        let bounds = course.narrowed(current)?;
         Some(Self {
             queues: course.queues(&bounds),
             queued: None,
             is_peeked: false,
             free: 0,
-            leaves: course.leaves(engine, bounds),
-            held: Holding::new(Arc::clone(&engine.pager)),
+            leaves: course.leaves(current, bounds),
+            held: Holding::new(Arc::clone(&current.pager)),
             leaf_next: None,
             is_leaf_taken: false,
             last: LastKey::Nothing,
@@ -232,7 +232,7 @@ impl Merge {
         true
     }
 
-    pub fn next(&mut self, engine: &Engine) -> Result<Option<(Bytes, Bytes)>> {
+    pub fn next(&mut self, current: &CurrentState) -> Result<Option<(Bytes, Bytes)>> {
         let mut run = RemovedRun { len: 0, look_at: 1, pass_at: self.patience };
         let record = loop {
             if !self.is_peeked {
@@ -254,7 +254,7 @@ impl Merge {
                     Step::Record(key, value) => Some((key, value)),
                     Step::End => None,
                     Step::Passed(count, key) => {
-                        if self.passed(engine, &mut run, count, &key) {
+                        if self.passed(current, &mut run, count, &key) {
                             break None;
                         }
                         continue;
@@ -272,7 +272,7 @@ impl Merge {
                 self.is_leaf_taken = false;
                 let Some((key, value)) = self.leaf_next.take() else { break None };
                 if self.is_passing && self.queues.iter().any(|queue| queue.hides(&key)) {
-                    if self.passed(engine, &mut run, 1, &key) {
+                    if self.passed(current, &mut run, 1, &key) {
                         break None;
                     }
                     continue;
@@ -285,11 +285,11 @@ impl Merge {
             }
             match self.pop_queued() {
                 Some((key, Some(value))) => break Some((key.clone(), value, LastKey::Key(key))),
-                Some((key, None)) if self.passed(engine, &mut run, 1, &key) => break None,
+                Some((key, None)) if self.passed(current, &mut run, 1, &key) => break None,
                 _ => {}
             }
         };
-        self.note(engine, &run, record.as_ref().map(|(key, _, _)| key));
+        self.note(current, &run, record.as_ref().map(|(key, _, _)| key));
         let Some((key, value, last)) = record else {
             return Ok(None);
         };
@@ -302,19 +302,19 @@ impl Merge {
 
     /// Takes note of removed records; the last one had this key. Where there are many, goes around them. Returns whether
     /// nothing comes behind them.
-    fn passed(&mut self, engine: &Engine, run: &mut RemovedRun, count: usize, key: &Bytes) -> bool {
+    fn passed(&mut self, current: &CurrentState, run: &mut RemovedRun, count: usize, key: &Bytes) -> bool {
         run.len += count;
         if run.len >= run.look_at {
             run.look_at = run.len + run.len.min(NOTED);
             let direction = self.course.direction;
             let onward = match direction {
-                Direction::Up => self.course.behind(engine, key),
-                Direction::Down => self.course.beneath(engine, Some(key)),
+                Direction::Up => self.course.behind(current, key),
+                Direction::Down => self.course.beneath(current, Some(key)),
             };
             if let Some(onward) = onward {
                 run.len += NOTED;
                 let Some(bound) = onward else { return true };
-                self.go_on_at(engine, bound);
+                self.go_on_at(current, bound);
                 return false;
             }
         }
@@ -341,20 +341,20 @@ impl Merge {
     }
 
     /// Goes on at this bound; what lies before it is known to be empty.
-    fn go_on_at(&mut self, engine: &Engine, bound: Bound<Bytes>) {
+    fn go_on_at(&mut self, current: &CurrentState, bound: Bound<Bytes>) {
         self.hold_last();
         let bounds = match self.course.direction {
             Direction::Up => (bound, self.course.bounds.1.clone()),
             Direction::Down => (self.course.bounds.0.clone(), bound),
         };
         self.queues = self.course.queues(&bounds);
-        self.leaves = self.course.leaves(engine, bounds);
+        self.leaves = self.course.leaves(current, bounds);
         (self.queued, self.is_peeked, self.free) = (None, false, 0);
         (self.leaf_next, self.is_leaf_taken, self.is_passing) = (None, false, false);
     }
 
     /// Notes a long run, which ended at this record or at the end.
-    fn note(&self, engine: &Engine, run: &RemovedRun, next: Option<&Bytes>) {
+    fn note(&self, current: &CurrentState, run: &RemovedRun, next: Option<&Bytes>) {
         let last = self.last_key();
         if run.len < if last.is_none() { NOTED_AT_FIRST } else { NOTED } {
             return;
@@ -371,7 +371,7 @@ impl Merge {
                 to = last.map(Bytes::copy_from_slice).or_else(|| end_at(high));
             }
         }
-        engine.note_empty(*keyspace, (&from, to.as_deref()), state, *seq);
+        current.note_empty(*keyspace, (&from, to.as_deref()), state, *seq);
     }
 
     /// A record was found among tombstones that were passed over, after so many removed ones. Behind it queues list them

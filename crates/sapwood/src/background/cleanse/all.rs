@@ -24,7 +24,7 @@ impl Engine {
 
     /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
     pub fn cleanse_all(&self) -> Result<()> {
-        let _work = self.work(self.cleansing_max());
+        let _work = self.memory.work(self.cleansing_max());
         let keyspaces: Vec<_> = self.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());

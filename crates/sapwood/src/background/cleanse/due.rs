@@ -103,13 +103,13 @@ impl Engine {
         let mut limit = most;
         // So many are cleansed one by one.
         let mut alone = 0;
-        let seen = || (self.pager.waited_for(), self.visible());
+        let seen = || (self.pager.waited_for(), self.state.visible());
         let mut before = seen();
         while !due.is_empty()
             && !self.flush.stops()
             && (self.state.load().frozen.is_none() || !comes_first(writer, due))
         {
-            self.check_writable()?;
+            self.health.check_writable()?;
             let began = Instant::now();
             let undone = *due;
             let tried = if alone > 0 { &undone[..1] } else { undone };
@@ -123,12 +123,12 @@ impl Engine {
                 }
                 // All but the block that cannot be read.
                 Err(error) if error.is_of_reading() && alone == 0 => {
-                    tracing::error!(%error, path = %self.path, "blocks are cleansed one by one");
+                    tracing::error!(%error, path = %self.health.path(), "blocks are cleansed one by one");
                     alone = ALONE;
                     continue;
                 }
                 Err(error) if error.is_of_reading() => {
-                    tracing::error!(%error, path = %self.path, "a block is not cleansed");
+                    tracing::error!(%error, path = %self.health.path(), "a block is not cleansed");
                     &undone[1..]
                 }
                 done => &undone[done?..],

@@ -93,7 +93,7 @@ impl Engine {
         drop(version);
         let mut left = &due[..];
         if !due.is_empty() {
-            work.get_or_insert_with(|| self.work(self.cleansing_max()));
+            work.get_or_insert_with(|| self.memory.work(self.cleansing_max()));
             let waits = Instant::now();
             let mut guard = self.writer(Need::default())?;
             waited = waits.elapsed();

@@ -21,9 +21,11 @@
 //!    its queue publishes it.
 //! 2. Only one queue is appended ahead at a time, and only one of which nothing is in the trees yet.
 
-use crate::db::engine::{Engine, Frozen, Panicked};
+use crate::current_state::Frozen;
+use crate::db::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::Reservation;
+use crate::health::Panicked;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
 use crate::storage::writer::Writer;
@@ -83,7 +85,7 @@ impl Engine {
         if self.flush.in_portions.load(Relaxed) {
             return Ok(None);
         }
-        let _panicked = Panicked::watch(self, "who appends ahead");
+        let _panicked = Panicked::watch(&self.health, "who appends ahead");
         let before = cursor.place();
         self.begin_cursor(cursor, &frozen);
         let place = cursor.place();
@@ -114,7 +116,7 @@ impl Engine {
             deferred.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
         // Nothing is held back for leaves, so no memory is needed for that.
-        let work = self.work(self.shares.work(0, 10 * frozen.queue.bytes()));
+        let work = self.memory.work(self.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
         let mut builder = VersionBuilder::begin(base, &self.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
@@ -122,7 +124,7 @@ impl Engine {
         let goes_on = |_: &OperationRef<'_>| {
             seen += 1;
             let looks = seen % LOOKS == 0;
-            is_given_up.set(looks && (self.flush.stops() || self.check_writable().is_err()));
+            is_given_up.set(looks && (self.flush.stops() || self.health.check_writable().is_err()));
             !is_given_up.get()
         };
         let mut rest = frozen.queue.newest(None).take_while(goes_on).peekable();

@@ -34,7 +34,7 @@ impl Engine {
         let needed = self.state.load().version.wal_low..wal_low;
         for old in unsynced.into_iter().filter(|old| needed.contains(&old.generation())) {
             // Poison, whatever happens to the flush: no later sync would report this failure again.
-            old.sync().inspect_err(|error| self.poison(error))?;
+            old.sync().inspect_err(|error| self.health.poison(error))?;
             if let Some(log) = self.log.lock().as_mut() {
                 log.wal.mark_synced(old.generation());
             }
@@ -55,7 +55,7 @@ impl Engine {
         let unsynced_header = log.wal.unsynced_header(generation);
         drop(guard);
         let Some(unsynced_header) = unsynced_header else { return Ok(()) };
-        unsynced_header.sync().inspect_err(|error| self.poison(error))?;
+        unsynced_header.sync().inspect_err(|error| self.health.poison(error))?;
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.mark_begun(generation);
         }
@@ -69,11 +69,11 @@ impl Engine {
         let (left, result) = old.remove(&*self.volume);
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);
-            self.note_log(log);
+            self.memory.note_log(log.wal.unsynced_bytes());
             self.reserve.note_log(log.wal.longest());
             self.reserve.note_flushed(low);
         }
-        self.try_balance_memory();
+        self.memory.try_balance_memory();
         if let Err(error) = result {
             tracing::warn!(%error, "an old part of the log was not removed; the next open does it");
         }

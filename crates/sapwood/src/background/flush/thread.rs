@@ -6,8 +6,9 @@ use super::carry_over::CarryOver;
 use super::control::Control;
 use crate::background::idle::Idle;
 use crate::commit::Log;
-use crate::db::engine::{Engine, Panicked};
+use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::health::Panicked;
 use crate::watchdog;
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
@@ -15,13 +16,14 @@ use std::time::{Duration, Instant};
 impl Engine {
     /// The main loop of the flush thread. Returns when told to stop.
     pub fn flush_loop(&self) {
-        let _panicked = Panicked::watch(self, "the flushing thread");
+        let _panicked = Panicked::watch(&self.health, "the flushing thread");
         let mut idle = Idle::default();
         let mut carry_over = CarryOver::default();
         loop {
             {
                 let mut control = self.flush.inner.lock();
-                while !control.stop && (self.state.load().frozen.is_none() || self.check_writable().is_err())
+                while !control.stop
+                    && (self.state.load().frozen.is_none() || self.health.check_writable().is_err())
                 {
                     if carry_over.is_some() {
                         MutexGuard::unlocked(&mut control, || carry_over = CarryOver::default());
@@ -43,11 +45,11 @@ impl Engine {
                 carry_over = CarryOver::default();
                 if error.is_disk_full() {
                     // There may be no next queue until there is space.
-                    self.give_back_spare(Duration::ZERO);
+                    self.memory.give_back_spare(Duration::ZERO);
                     self.pause_for_space();
                 }
             }
-            idle.flushed(self.visible());
+            idle.flushed(self.state.visible());
         }
     }
 
@@ -65,7 +67,7 @@ impl Engine {
     pub fn wait_for_a_queue(&self) -> Result<()> {
         self.wait_until(|_| {
             let state = self.state.load();
-            state.frozen.is_none() || state.active.fill() < self.queue_max(&state)
+            state.frozen.is_none() || state.active.fill() < self.memory.queue_max(&state)
         })
     }
 
@@ -86,7 +88,7 @@ impl Engine {
             if is_done(&control) {
                 return Ok(());
             }
-            self.check_writable()?;
+            self.health.check_writable()?;
             if control.stop {
                 return Err(Error::Closed);
             }
@@ -110,7 +112,7 @@ impl Engine {
 
     /// Applies all commits so far to the trees.
     pub fn flush_all(&self) -> Result<()> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         loop {
             let before = self.flush.ask();
             self.wait_after(before, |_| self.state.load().frozen.is_none())?;

@@ -52,7 +52,7 @@ fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
         let volume = Simulated::new(1);
         let (db, keyspace) = keeping_space(&volume);
         let engine = &db.handle.engine;
-        let (used, visible) = (volume.used(), engine.visible());
+        let (used, visible) = (volume.used(), engine.state.visible());
         assert!(engine.keeps_space());
         if writes {
             keyspace.insert([1], [1]).unwrap();
@@ -73,7 +73,7 @@ fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
     let (db, _) = keeping_space(&volume);
     let (engine, used) = (&db.handle.engine, volume.used());
     assert!(engine.keeps_space());
-    engine.poison(&crate::Error::Closed);
+    engine.health.poison(&crate::Error::Closed);
     assert!(!engine.keeps_space());
     engine.reclaim(0);
     assert_eq!(volume.used(), used);
@@ -96,7 +96,7 @@ fn what_flushes_left_is_collected_when_nobody_writes() {
     for writes in [true, false] {
         let db = cleansed(80_000);
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+        let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
@@ -113,7 +113,7 @@ fn what_has_grown_is_cleansed_when_nobody_writes() {
         let engine = &db.handle.engine;
         let fresh = || engine.state.load().version.logs.totals().fresh;
         let before = fresh();
-        let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+        let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
@@ -135,7 +135,7 @@ fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
             engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
         }
         let mut growth = Growth::default();
-        engine.cleanse_what_grew(&mut growth, engine.visible()).unwrap();
+        engine.cleanse_what_grew(&mut growth, engine.state.visible()).unwrap();
         assert!(!growth.is_begun());
     }
 }
@@ -172,9 +172,9 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
     let portions = || engine.flush.counters.portions.load(Relaxed);
     let before = portions();
     std::thread::scope(|scope| {
-        let walk = scope.spawn(|| engine.cleanse_what_grew(&mut Growth::default(), engine.visible()));
+        let walk = scope.spawn(|| engine.cleanse_what_grew(&mut Growth::default(), engine.state.visible()));
         let reads = || engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-        while portions() == before || engine.works() {
+        while portions() == before || engine.memory.works() {
             reads();
             assert!(!walk.is_finished(), "it does not rest, or not without memory");
             std::thread::yield_now();
@@ -183,7 +183,7 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
             reads();
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(!walk.is_finished() && !engine.works(), "it rests");
+        assert!(!walk.is_finished() && !engine.memory.works(), "it rests");
         engine.flush.stop();
         walk.join().unwrap().unwrap();
     });
@@ -194,13 +194,13 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
 fn a_walk_keeps_its_memory_only_until_somebody_reads() {
     let (db, _) = with_long_areas(true);
     let engine = &db.handle.engine;
-    let mut work = Some(engine.work(engine.cleansing_max()));
+    let mut work = Some(engine.memory.work(engine.cleansing_max()));
     let read = engine.pager.waited_for();
-    engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
+    engine.rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work).unwrap();
     assert!(work.is_some(), "nobody reads: it goes on");
     engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-    engine.rest_from_a_walk(Instant::now(), read, engine.visible(), &mut work).unwrap();
-    assert!(work.is_none() && !engine.works());
+    engine.rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work).unwrap();
+    assert!(work.is_none() && !engine.memory.works());
 }
 
 /// A walk may go on for hours beside readers.
@@ -212,7 +212,12 @@ fn kept_space_goes_back_while_a_walk_rests() {
     let read = engine.pager.waited_for();
     engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
     engine
-        .rest_from_a_walk(Instant::now(), read, engine.visible(), &mut Some(engine.work(Need::default())))
+        .rest_from_a_walk(
+            Instant::now(),
+            read,
+            engine.state.visible(),
+            &mut Some(engine.memory.work(Need::default())),
+        )
         .unwrap();
     assert!(!engine.keeps_space());
 }
@@ -226,7 +231,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
         let (began, read) = (Instant::now(), engine.pager.waited_for());
         // As if somebody had read beside the portion.
         engine.pager.counters.mine().waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
-        engine.rest_from_a_walk(began + time, read, engine.visible(), &mut None).unwrap();
+        engine.rest_from_a_walk(began + time, read, engine.state.visible(), &mut None).unwrap();
         began.elapsed()
     };
     assert!(rests(Duration::ZERO) < LONG / 2);
@@ -341,12 +346,12 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
 fn what_a_queue_has_left_goes_back_while_scans_pay() {
     let (db, _) = keeping_space(&Simulated::new(1));
     let engine = &db.handle.engine;
-    engine.spare.open(engine.shares.queue);
+    engine.memory.spare.open(engine.shares.queue);
     std::thread::sleep(STILL);
     // A portion of which nothing is left to be done.
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.cleanse_for_scans().unwrap();
-    assert!(!engine.spare.is_open() && !engine.pager.read_costs.has_listed());
+    assert!(!engine.memory.spare.is_open() && !engine.pager.read_costs.has_listed());
 }
 
 #[test]
@@ -356,7 +361,7 @@ fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
     let engine = &db.handle.engine;
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.flush.stop();
-    let mut idle = Idle { looked: ago(PAUSE), visible: engine.visible(), ..Idle::default() };
+    let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
     engine.idle(&mut idle);
     assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
     assert!(engine.pager.read_costs.has_listed(), "what is not done is not forgotten");

@@ -1,9 +1,9 @@
 //! What opens after what was killed, failed or was damaged, and what is then there.
 
 use crate::cache::pager;
+use crate::db::options::Builder;
 use crate::error::Error;
 use crate::operation::put_insert;
-use crate::options::Builder;
 use crate::version::current;
 use crate::version::current::Current;
 use crate::{Database, Durability, wal};
@@ -62,12 +62,12 @@ fn killed_with_two_queues(memory: u64, durability: Durability) -> (Simulated, u3
 }
 
 /// How many records there are, from the first on; and there is none behind a gap.
-fn buffered(db: &Database, most: u32) -> u32 {
+fn held(db: &Database, most: u32) -> u32 {
     let keyspace = db.keyspace("main").unwrap();
     let is_there = |number: &u32| keyspace.get(name(*number)).unwrap().is_some();
-    let buffered = (0..most).find(|number| !is_there(number)).unwrap_or(most);
-    assert!(!(buffered..most).any(|number| is_there(&number)), "a gap at {buffered} of {most}");
-    buffered
+    let held = (0..most).find(|number| !is_there(number)).unwrap_or(most);
+    assert!(!(held..most).any(|number| is_there(&number)), "a gap at {held} of {most}");
+    held
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_ki
     let frozen = state.frozen.clone().expect("the first queue is as it was");
     assert_eq!((frozen.wal_low, state.version.flushed_seq), (generation, 0));
     assert!(!state.active.is_empty());
-    assert_eq!((buffered(&db, count), db.stats().writes.data_bytes), (count, 0));
+    assert_eq!((held(&db, count), db.stats().writes.data_bytes), (count, 0));
     // What was read is durable.
     for seed in 0..5 {
         let lost = options(8 << 20, 0).open_on(Arc::new(volume.power_loss(seed))).unwrap();
-        assert_eq!(buffered(&lost, count), count);
+        assert_eq!(held(&lost, count), count);
     }
     // It is flushed as always, and its log goes; the other queue's does not.
     db.handle.engine.flush_now().unwrap();
@@ -94,11 +94,11 @@ fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_ki
     assert_eq!(oldest, Some(generation));
     for seed in 0..5 {
         let lost = options(8 << 20, 1).open_on(Arc::new(volume.power_loss(seed))).unwrap();
-        assert_eq!(buffered(&lost, count), count);
+        assert_eq!(held(&lost, count), count);
     }
     let db = options(8 << 20, 1).open_on(Arc::new(found.crash())).unwrap();
     db.flush().unwrap();
-    assert_eq!((buffered(&db, count), db.stats().writes.changes_queued), (count, 0));
+    assert_eq!((held(&db, count), db.stats().writes.changes_queued), (count, 0));
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn a_log_that_has_no_room_in_two_queues_is_flushed_when_all_of_it_is_found_sound
     for background in [0, 1] {
         let volume = found.crash();
         let db = options(4 << 20, background).open_on(Arc::new(volume.clone())).unwrap();
-        assert_eq!(buffered(&db, count), count);
+        assert_eq!(held(&db, count), count);
         assert!(db.stats().memory.queues <= 2 << 20, "{}", db.stats().memory.queues);
         for seed in 0..3 {
             let lost = options(4 << 20, 0).open_on(Arc::new(volume.power_loss(seed))).unwrap();
-            assert_eq!(buffered(&lost, count), count);
+            assert_eq!(held(&lost, count), count);
         }
     }
 }
@@ -150,9 +150,8 @@ fn whatever_fails_while_a_killed_database_is_opened_it_opens_again() {
             volume.clear_faults();
             for seed in 0..3 {
                 let db = options(4 << 20, 1).open_on(Arc::new(volume.power_loss(seed)));
-                let buffered =
-                    buffered(&db.unwrap_or_else(|error| panic!("{fault:?} at {nth}: {error}")), count);
-                assert!(!is_open || buffered == count, "{buffered} of {count}: {fault:?} at {nth}");
+                let held = held(&db.unwrap_or_else(|error| panic!("{fault:?} at {nth}: {error}")), count);
+                assert!(!is_open || held == count, "{held} of {count}: {fault:?} at {nth}");
             }
         }
         if fired == 0 || nth > 40 {
@@ -196,9 +195,8 @@ fn the_next_log_vouches_for_nothing_before_the_manifest_is_durable() {
             let is_open = options(4 << 20, 1).open_on(Arc::new(volume.clone())).is_ok();
             for loss in 0..6 {
                 let db = options(4 << 20, 0).open_on(Arc::new(volume.power_loss(loss)));
-                let buffered =
-                    buffered(&db.unwrap_or_else(|error| panic!("{seed} {nth} {loss}: {error}")), count);
-                assert!(!is_open || buffered == count, "{buffered} of {count}: {seed} {nth} {loss}");
+                let held = held(&db.unwrap_or_else(|error| panic!("{seed} {nth} {loss}: {error}")), count);
+                assert!(!is_open || held == count, "{held} of {count}: {seed} {nth} {loss}");
             }
             if is_open {
                 break;
@@ -250,11 +248,11 @@ fn the_next_manifest_is_no_leftover_while_it_is_written() {
         }
     }
     assert!(number(&db) > before);
-    let buffered = db.keyspace("main").unwrap().iter().count();
+    let held = db.keyspace("main").unwrap().iter().count();
     drop(db);
     let volume = volume.crash();
     let db = open(&volume);
-    assert_eq!(db.keyspace("main").unwrap().iter().count(), buffered);
+    assert_eq!(db.keyspace("main").unwrap().iter().count(), held);
     db.check().unwrap();
 }
 

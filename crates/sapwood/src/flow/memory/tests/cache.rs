@@ -63,8 +63,8 @@ fn work_takes_from_the_cache_what_it_needs_and_keeps_as_frames_what_is_nodes() {
     fill(engine);
     let ((before, _), (nodes_before, records_before)) = (engine.pager.reader.frames().pages(), cache());
     let need = engine.shares.work_max();
-    let work = engine.work(Need { rest: 0, ..need });
-    let others = engine.work(Need { nodes: 0, ..need });
+    let work = engine.memory.work(Need { rest: 0, ..need });
+    let others = engine.memory.work(Need { nodes: 0, ..need });
     work.needs(Need { nodes: 0, ..need });
     let (nodes, records) = cache();
     // Never more than one needs, and each has its part.
@@ -78,9 +78,9 @@ fn work_takes_from_the_cache_what_it_needs_and_keeps_as_frames_what_is_nodes() {
     assert!(evicted > most + nodes / 25, "{evicted} of nodes");
     assert!((need.nodes..=most + nodes / 25).contains(&idle), "{idle} of {need:?}");
     drop(work);
-    assert_eq!(engine.budget.taken.lock().need, Need { nodes: 0, ..need });
+    assert_eq!(engine.memory.taken.lock().need, Need { nodes: 0, ..need });
     drop(others);
-    assert_eq!(engine.budget.taken.lock().need, Need::default());
+    assert_eq!(engine.memory.taken.lock().need, Need::default());
     fill(engine);
     // What comes back is for nodes until it lasts.
     let (nodes, records) = cache();

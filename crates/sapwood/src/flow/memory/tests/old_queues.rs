@@ -22,19 +22,22 @@ fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
         (0..12).for_each(|_| write());
         let reader = engine.state.load_full();
         db.flush().unwrap();
-        assert!(engine.old_queues() > 2 << 20);
+        assert!(engine.memory.old_queues() > 2 << 20);
         reader
     };
     // As it is at the end of a flush beside which the next queue has become nearly full.
     let reader = held_while_it_comes_to_the_trees(&mut write);
-    engine.budget.taken.lock().old.clear();
+    engine.memory.taken.lock().old.clear();
     let (share, flushes) = (engine.shares.queue, db.stats().writes.flushes);
     while engine.state.load().active.fill() < share - (768 << 10) {
         write();
     }
-    engine.balance_without(Arc::downgrade(&reader.active));
+    engine.memory.balance_without(Arc::downgrade(&reader.active));
     let state = engine.state.load_full();
-    assert!(state.active.fill() > engine.queue_max(&state), "it is full as long as somebody holds the other");
+    assert!(
+        state.active.fill() > engine.memory.queue_max(&state),
+        "it is full as long as somebody holds the other"
+    );
     drop((reader, state));
     keyspace.insert("one", "more").unwrap();
     assert_eq!(db.stats().writes.flushes, flushes, "it was frozen for the sake of nobody");
@@ -44,7 +47,7 @@ fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
     assert_eq!(db.stats().memory.queues, queues);
     drop(held_while_it_comes_to_the_trees(&mut write));
     engine.idle(&mut crate::background::idle::Idle::default());
-    assert_eq!(engine.old_queues(), 0);
+    assert_eq!(engine.memory.old_queues(), 0);
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
     let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
     let share = engine.shares.queue;
-    let queue_max = || engine.queue_max(&engine.state.load());
+    let queue_max = || engine.memory.queue_max(&engine.state.load());
     let capacity = || engine.pager.cache.capacity() as usize;
     let (whole, mut number) = (capacity(), 0u64);
     let mut write = |records: usize| {

@@ -26,7 +26,7 @@ fn queues_are_short_while_records_that_are_read_again_need_the_memory() {
     let mut rng = StdRng::seed_from_u64(1);
     let engine = &db.handle.engine;
     let most = engine.shares.queue;
-    let length = || engine.opq_tuning.most(&engine.shares);
+    let length = || engine.memory.opq_tuning.most(&engine.shares);
     assert_eq!((length(), db.stats().memory.queue_max), (most, most as u64));
     let until = Instant::now() + Duration::from_secs(60);
     while length() > most / 10 * 8 {
@@ -55,16 +55,16 @@ fn short_queues_do_not_become_shorter_beside_one_that_somebody_holds() {
     let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
     (0..4).for_each(|round| write(&db, &keyspace, &mut StdRng::seed_from_u64(round)));
-    let queue_max = || engine.queue_max(&engine.state.load());
+    let queue_max = || engine.memory.queue_max(&engine.state.load());
     for flush in 1..20 {
         let seen = WorkloadCounts { runs: 0, missed: flush << 50 };
-        engine.opq_tuning.flushed(Some(queue_max()), seen, &engine.shares);
+        engine.memory.opq_tuning.flushed(Some(queue_max()), seen, &engine.shares);
     }
     let short = queue_max();
     assert!(short < engine.shares.queue / 3);
     let snapshot = db.snapshot();
     db.flush().unwrap();
-    assert!(engine.old_queues() > 0);
+    assert!(engine.memory.old_queues() > 0);
     assert_eq!(queue_max(), short);
     drop(snapshot);
 }

@@ -4,7 +4,7 @@
 use crate::db::database::Database;
 use crate::error::{Error, Result};
 use crate::flow::address_space;
-use crate::tree::bupdate::NodeLen;
+use crate::flow::shares::{QUEUE_MAX, Shares};
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,10 +38,6 @@ pub struct Builder {
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 const MEMORY_MIN: u64 = 4 << 20;
-/// The most bytes at which a queue counts as full. If no two entries share anything (`opq/map/memory.rs`, 64
-/// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice
-/// as many bytes, which is half of that.
-const QUEUE_MAX: u64 = 2 << 30;
 /// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which
 /// never flushes. Smaller in tests.
 pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE_MAX };
@@ -388,51 +384,6 @@ impl Builder {
     }
 
     pub(crate) fn shares(&self, span: u64) -> Shares {
-        let memory = self.memory;
-        let queue = (memory / 6).min(QUEUE_MAX);
-        let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
-        let entry = crate::KEY_LEN_MAX + 64;
-        Shares {
-            memory,
-            queue: queue as usize,
-            queue_min: queue as usize / 4,
-            writer: (memory / 128).clamp(256 << 10, 2 << 20) as usize,
-            read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
-            hold: (memory / 32).clamp(256 << 10, 16 << 20),
-            prefetch: (memory / 32).clamp(256 << 10, 16 << 20),
-            batch,
-            value: (16 << 20).min(span as usize / 4).min(batch - entry),
-            node_len: NodeLen {
-                leaf: self.leaf_len,
-                block: (2 << 10).min(4 * self.leaf_len),
-                inner: (8 << 10).min(4 * self.leaf_len),
-            },
-        }
+        Shares::of(self.memory, span, self.leaf_len)
     }
-}
-
-/// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::flow::memory`] describes
-/// the parts that are rebalanced at run time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shares {
-    pub memory: u64,
-    /// The maximum for each of the two operation queues, and the least that it is reduced to. The cache uses
-    /// what the queues do not.
-    pub queue: usize,
-    pub queue_min: usize,
-    /// The sequential writer's buffer.
-    pub writer: usize,
-    /// Idle read buffers to keep, in bytes. Buffers of the read-ahead stage come on top while there is such a
-    /// stage.
-    pub read_buffers: usize,
-    /// Keys and values that a flush collects for the leaves before it writes them, or lists of references to
-    /// those that stay in the queue.
-    pub hold: u64,
-    /// Nodes that are read ahead of the flush.
-    pub prefetch: u64,
-    /// The maximum size of a batch.
-    pub batch: usize,
-    /// The maximum size of a value.
-    pub value: usize,
-    pub node_len: NodeLen,
 }

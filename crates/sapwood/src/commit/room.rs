@@ -1,0 +1,112 @@
+//! Room in the active queue: a writer is delayed while a flush lags behind ([`crate::flow::flush_progress`]), and stopped
+//! while the active queue is full and the frozen one is not in the trees yet.
+//!
+//! Invariant: a thread that waits here holds no lock and no part of the log.
+
+use crate::db::engine::Engine;
+use crate::error::{Error, Result};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+impl Engine {
+    /// Freezes the active queue if it is still full and no queue is frozen. The commit that filled it could
+    /// not.
+    fn freeze_full(&self) -> Result<()> {
+        let mut guard = self.log_at_rest();
+        self.health.check_writable()?;
+        let state = self.state.load();
+        let (used, capacity) = self.memory.fill(&state);
+        if state.frozen.is_some() || used < capacity {
+            return Ok(());
+        }
+        drop(state);
+        self.freeze(guard.as_mut().ok_or(Error::Closed)?)
+    }
+
+    /// Delays a writer of `bytes` to match the flush, and stops it while there is no room at all. Returns an
+    /// error if there is no disk space for the log that a new queue needs.
+    pub fn wait_for_room(&self, bytes: usize) -> Result<()> {
+        let state = self.state.load();
+        let (used, capacity) = self.memory.fill(&state);
+        let is_frozen = state.frozen.is_some();
+        drop(state);
+        if used >= capacity && is_frozen {
+            let began = Instant::now();
+            let result = self.wait_for_a_queue();
+            self.progress.stopped_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+            return result;
+        }
+        if used >= capacity {
+            return self.freeze_full();
+        }
+        let owed = self.progress.owed(bytes, used, capacity, is_frozen);
+        if owed > 0 {
+            self.progress.throttle.wait_for_turn(bytes, owed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::current_state::State;
+    use crate::flow::memory::Need;
+    use crate::operation::OperationRef;
+    use crate::opq::Opq;
+    use psync::{Simulated, Volume};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Another has frozen the full queue before he who waited for the flush of the one before had his turn, and there is room.
+    #[test]
+    fn who_waits_for_a_full_queue_goes_on_though_the_next_one_is_frozen() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        // The flushing thread waits for the writer.
+        let guard = engine.writer(Need::default()).unwrap();
+        keyspace.insert("key", "value").unwrap();
+        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        engine.state.load().active.insert_all([change], engine.state.visible() + 1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| engine.wait_for_room(100));
+            // The flushing thread, and this one.
+            while engine.flush.waiting_for_test() < 2 {
+                std::thread::yield_now();
+            }
+            engine.state.replace(|state| State {
+                active: Arc::new(Opq::new(&engine.memory.spare)),
+                ..(**state).clone()
+            });
+            engine.flush.notify();
+            let began = Instant::now();
+            while !waits.is_finished() && began.elapsed() < Duration::from_secs(10) {
+                std::thread::yield_now();
+            }
+            let is_through = waits.is_finished();
+            drop(guard);
+            assert!(is_through, "there is room, and a queue is frozen");
+        });
+    }
+
+    #[test]
+    fn a_full_queue_is_not_frozen_after_writes_are_refused() {
+        let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+        let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("key", "value").unwrap();
+        let value = vec![1; engine.shares.queue];
+        let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
+        engine.state.load().active.insert_all([change], engine.state.visible() + 1);
+        let generation = || engine.log.lock().as_ref().unwrap().wal.generation();
+        let before = generation();
+        engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
+        assert!(matches!(engine.freeze_full(), Err(Error::Poisoned { .. })));
+        assert_eq!(generation(), before);
+        assert!(engine.state.load().frozen.is_none());
+    }
+}

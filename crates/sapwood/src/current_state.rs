@@ -1,0 +1,153 @@
+//! What readers see: the operation queues and a version, as one state that is replaced as a whole, and up to which
+//! operation they may see it.
+//!
+//! Invariants:
+//! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
+//! 2. A state is immutable, except that its active queue grows.
+//! 3. `visible` never exceeds what the queues and trees of the current state contain.
+//! 4. Readers take no lock here.
+
+use crate::cache::pager::Pager;
+use crate::error::Result;
+use crate::operation::{KeyspaceId, SeqNo};
+use crate::opq::empty_ranges::{EmptyRanges, Keys};
+use crate::opq::{Change, Opq};
+use crate::tree::cleansing_cursor::Lengths;
+use crate::tree::lookup;
+use crate::tree::view::TreeView;
+use crate::value::Value;
+use crate::version::Version;
+use arc_swap::{ArcSwap, Guard};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What readers see. Loaded as a whole.
+#[derive(Clone)]
+pub(crate) struct State {
+    /// Incremented when a queue is frozen, when it is in the trees, and when records are ingested. All states
+    /// with the same number give a reader that has already searched the queues the same answers from the trees
+    /// ([`crate::cache::records`]).
+    pub number: u64,
+    /// Incremented when records are ingested.
+    pub ingested: u64,
+    pub active: Arc<Opq>,
+    pub frozen: Option<Arc<Frozen>>,
+    pub version: Arc<Version>,
+}
+
+/// A frozen queue, which a flush applies to the trees.
+pub(crate) struct Frozen {
+    pub queue: Arc<Opq>,
+    /// The oldest log generation that is still needed once the queue is in the trees.
+    pub wal_low: u64,
+    /// The sequence number of the newest operation in the queue.
+    pub last_seq: SeqNo,
+    /// Whether it was frozen because it was full.
+    pub is_full: bool,
+    /// Where an interrupted flush resumes: everything below is already in the trees.
+    pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
+    /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no
+    /// other flush.
+    pub lengths: OnceLock<Lengths>,
+}
+
+impl State {
+    /// The queues, newest first.
+    pub fn queues(&self) -> impl Iterator<Item = &Arc<Opq>> {
+        std::iter::once(&self.active).chain(self.frozen.iter().map(|frozen| &frozen.queue))
+    }
+
+    /// What the queues know about a key.
+    pub fn queued(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
+        self.queues().find_map(|queue| queue.get(keyspace, key, seq))
+    }
+
+    pub fn get(&self, pager: &Pager, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        if let Some(change) = self.queued(keyspace, key, seq) {
+            return Ok(change.map(Value));
+        }
+        if let Some(value) = pager.record(self.number, keyspace, key) {
+            return Ok(Some(Value(value)));
+        }
+        let view = TreeView { pager, version: &self.version, keyspace };
+        Ok(lookup::get(view, Some(self.number), key)?.map(Value))
+    }
+}
+
+/// The current state of an open database.
+pub(crate) struct CurrentState {
+    state: ArcSwap<State>,
+    visible: AtomicU64,
+    pub pager: Arc<Pager>,
+    /// Where scans need not look.
+    pub empty_ranges: EmptyRanges,
+}
+
+impl CurrentState {
+    /// The state of a database that has just been opened, before its log is replayed.
+    pub fn new(pager: Arc<Pager>, active: Arc<Opq>, version: Arc<Version>, visible: SeqNo) -> Self {
+        let state = State { number: 0, ingested: 0, active, frozen: None, version };
+        Self {
+            state: ArcSwap::from_pointee(state),
+            visible: AtomicU64::new(visible),
+            pager,
+            empty_ranges: EmptyRanges::default(),
+        }
+    }
+
+    /// The current state, for a moment.
+    pub fn load(&self) -> Guard<Arc<State>> {
+        self.state.load()
+    }
+
+    /// The current state, for as long as the caller likes.
+    pub fn load_full(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    /// Replaces the state by what `next` makes of it. `next` is called again if another thread has replaced it meanwhile.
+    pub fn replace(&self, next: impl FnMut(&Arc<State>) -> State) {
+        _ = self.state.rcu(next);
+    }
+
+    /// The newest operation that readers may see.
+    pub fn visible(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    pub fn set_visible(&self, seq: SeqNo) {
+        self.visible.store(seq, Ordering::Release);
+    }
+
+    /// The view of a reader that begins now. The order of the two loads matters: see [`crate::db::snapshot`].
+    pub fn view(&self) -> (Arc<State>, SeqNo) {
+        let state = self.load_full();
+        let seq = self.visible();
+        (state, seq)
+    }
+
+    /// The newest value of a key.
+    pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<Value>> {
+        let state = self.load();
+        let seq = self.visible();
+        state.get(&self.pager, keyspace, key, seq)
+    }
+
+    /// Notes that a reader of this state found no record between these keys.
+    pub fn note_empty(&self, keyspace: KeyspaceId, keys: Keys<'_>, state: &State, seq: SeqNo) {
+        self.empty_ranges.note(keyspace, keys, seq, || {
+            let now = self.load();
+            let may_have_newer = |queue: &Opq| queue.may_have_newer(keyspace, keys, seq);
+            // What has come since is in the queue that was active, and in the one that is. If that queue is in the trees
+            // already, this cannot be told any more.
+            let is_there = now.queues().any(|queue| Arc::ptr_eq(queue, &state.active));
+            let is_one = Arc::ptr_eq(&now.active, &state.active);
+            now.ingested == state.ingested
+                && is_there
+                && !may_have_newer(&state.active)
+                && (is_one || !may_have_newer(&now.active))
+        });
+    }
+}

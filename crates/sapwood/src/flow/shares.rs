@@ -1,0 +1,62 @@
+//! How the memory budget is divided.
+//!
+//! Invariant: the shares follow from the budget and the lengths of segments and leaves alone, so that a database opened again
+//! with the same options has the same.
+
+use crate::tree::bupdate::NodeLen;
+
+/// The most bytes at which a queue counts as full. If no two entries share anything (`opq/map/memory.rs`, 64
+/// KiB), that is a quarter of what its positions can address. No group of batches is added to a queue of twice
+/// as many bytes, which is half of that.
+pub(crate) const QUEUE_MAX: u64 = 2 << 30;
+
+/// How the memory budget is divided, in bytes, and the limits that follow from it. [`crate::flow::memory`] describes
+/// the parts that are rebalanced at run time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    pub memory: u64,
+    /// The maximum for each of the two operation queues, and the least that it is reduced to. The cache uses
+    /// what the queues do not.
+    pub queue: usize,
+    pub queue_min: usize,
+    /// The sequential writer's buffer.
+    pub writer: usize,
+    /// Idle read buffers to keep, in bytes. Buffers of the read-ahead stage come on top while there is such a
+    /// stage.
+    pub read_buffers: usize,
+    /// Keys and values that a flush collects for the leaves before it writes them, or lists of references to
+    /// those that stay in the queue.
+    pub hold: u64,
+    /// Nodes that are read ahead of the flush.
+    pub prefetch: u64,
+    /// The maximum size of a batch.
+    pub batch: usize,
+    /// The maximum size of a value.
+    pub value: usize,
+    pub node_len: NodeLen,
+}
+
+impl Shares {
+    /// The shares of a budget of `memory` bytes, where a segment has `span` bytes and a leaf `leaf_len`.
+    pub fn of(memory: u64, span: u64, leaf_len: usize) -> Self {
+        let queue = (memory / 6).min(QUEUE_MAX);
+        let batch = (memory / 16).clamp(1 << 20, 60 << 20) as usize;
+        let entry = crate::KEY_LEN_MAX + 64;
+        Self {
+            memory,
+            queue: queue as usize,
+            queue_min: queue as usize / 4,
+            writer: (memory / 128).clamp(256 << 10, 2 << 20) as usize,
+            read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
+            hold: (memory / 32).clamp(256 << 10, 16 << 20),
+            prefetch: (memory / 32).clamp(256 << 10, 16 << 20),
+            batch,
+            value: (16 << 20).min(span as usize / 4).min(batch - entry),
+            node_len: NodeLen {
+                leaf: leaf_len,
+                block: (2 << 10).min(4 * leaf_len),
+                inner: (8 << 10).min(4 * leaf_len),
+            },
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether an open database accepts writes, and if not, why.
+//!
+//! Invariants:
+//! 1. Once writes are refused, they are refused until the database is opened again, and the first cause is what callers
+//!    are told.
+//! 2. Whoever waits for something that will not come any more is woken when writes begin to be refused.
+
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use psync::Process;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See the module.
+pub(crate) struct Health {
+    /// The database's location, for messages.
+    path: String,
+    /// The process that opened it, whose threads these are.
+    process: Process,
+    is_read_only: bool,
+    /// Why writes are refused, if they are.
+    cause: Mutex<Option<Error>>,
+    /// Whether `cause` is set. Each commit checks this twice.
+    is_poisoned: AtomicBool,
+    /// Called when `cause` was set.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Health {
+    /// A database that this process opens. `wake` wakes the threads that wait for others' work on it.
+    pub fn new(path: String, is_read_only: bool, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            path,
+            process: Process::this(),
+            is_read_only,
+            cause: Mutex::default(),
+            is_poisoned: AtomicBool::new(false),
+            wake: Box::new(wake),
+        }
+    }
+
+    /// The database's location, for messages.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Whether this is another process than the one that opened the database.
+    pub fn is_forked(&self) -> bool {
+        self.process.is_forked()
+    }
+
+    /// Returns an error in another process than the one that opened the database.
+    pub fn check_process(&self) -> Result<()> {
+        Ok(self.process.check()?)
+    }
+
+    /// Returns an error if writes are refused.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_process()?;
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
+        if !self.is_poisoned.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.cause.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Refuses all writes from now on, since it is unknown what the failed one left behind.
+    pub fn poison(&self, cause: &Error) {
+        let mut first = self.cause.lock();
+        if first.is_none() {
+            tracing::error!(%cause, path = %self.path, "writes are refused from now on");
+            *first = Some(match cause {
+                Error::Poisoned { .. } | Error::Closed | Error::Gone { .. } | Error::Forked { .. } => {
+                    cause.clone()
+                }
+                other => Error::Poisoned { cause: other.to_string() },
+            });
+            self.is_poisoned.store(true, Ordering::Release);
+        }
+        drop(first);
+        (self.wake)();
+    }
+
+    /// Whether writes are refused because the database was closed.
+    pub fn is_closed(&self) -> bool {
+        matches!(*self.cause.lock(), Some(Error::Closed))
+    }
+}
+
+/// Poisons the database if the current thread panics while this guard exists. The thread's work is half done in
+/// an unknown state, and other threads would wait forever for the rest.
+pub(crate) struct Panicked<'h> {
+    health: &'h Health,
+    who: &'static str,
+    /// Whether the thread was already panicking when the guard was created, that is, it runs a destructor.
+    before: bool,
+}
+
+impl<'h> Panicked<'h> {
+    pub fn watch(health: &'h Health, who: &'static str) -> Self {
+        Self { health, who, before: std::thread::panicking() }
+    }
+}
+
+impl Drop for Panicked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.before {
+            self.health.poison(&Error::Poisoned { cause: format!("{} panicked", self.who) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    fn health() -> (Health, Arc<AtomicUsize>) {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&woken);
+        let wake = move || _ = counter.fetch_add(1, Ordering::Relaxed);
+        (Health::new("here".into(), false, wake), woken)
+    }
+
+    #[test]
+    fn the_first_cause_is_what_callers_are_told_and_waiting_threads_are_woken() {
+        let (health, woken) = health();
+        health.check_writable().unwrap();
+        health.poison(&Error::corrupt("data", 0, "the first", "", ""));
+        health.poison(&Error::Closed);
+        let Err(Error::Poisoned { cause }) = health.check_writable() else { panic!("writes are accepted") };
+        assert!(cause.contains("the first") && !health.is_closed(), "{cause}");
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn when_a_thread_panics_writes_are_refused() {
+        let (health, woken) = health();
+        drop(Panicked::watch(&health, "a thread"));
+        health.check_writable().unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let _panicked = Panicked::watch(&health, "another thread");
+                panic!("for this test");
+            });
+            thread.join().unwrap_err();
+        });
+        assert!(matches!(health.check_writable(), Err(Error::Poisoned { .. })));
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+}
