@@ -448,7 +448,8 @@ impl Engine {
         }
         log.wal.begin().inspect_err(|error| self.health.poison(error))?;
         // With this note, recovery notices if the file is lost.
-        self.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
+        self.publisher
+            .publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
     }
 
     /// Freezes the active queue and installs a new one, without touching the log.

@@ -190,7 +190,7 @@ impl Engine {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (log_bytes, log_syncs) =
             self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
-        let manifest_bytes = self.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
+        let manifest_bytes = self.publisher.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
         // Listed from the directory, so that a read-only database can report them too. If listing fails, they
         // count as empty.
         let files = self.volume.list().unwrap_or_default();

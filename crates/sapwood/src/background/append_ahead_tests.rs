@@ -121,7 +121,7 @@ impl Story {
         let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
         let refs = changes.iter().map(|(key, value)| OperationRef { keyspace, key, value: value.as_deref() });
         bupdate(&mut builder, keyspace, &mut refs.peekable(), engine.shares.node_len).unwrap();
-        engine.commit_version(builder, TreesChange::Same).unwrap();
+        engine.publisher.commit_version(builder, TreesChange::Same).unwrap();
         let mut model = self.models[of].borrow_mut();
         for (key, value) in changes.into_iter().filter(|(key, _)| !self.queued[of].contains(key)) {
             match value {
@@ -206,7 +206,7 @@ fn what_others_only_move_still_fits() {
     let mut guard = engine.writer(Need::default()).unwrap();
     let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
     garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
-    engine.commit_version(builder, TreesChange::Same).unwrap();
+    engine.publisher.commit_version(builder, TreesChange::Same).unwrap();
     drop(guard);
     assert!(engine.state.load().version.segments.get(all[0]).is_none(), "all was moved");
     story.flush(ahead);

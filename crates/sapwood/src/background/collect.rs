@@ -109,7 +109,7 @@ impl Engine {
         let mut builder = VersionBuilder::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
         garbage_collection::evacuate(&mut builder, victims, reading)?;
         let bytes = builder.bytes();
-        self.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
+        self.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
         self.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }
@@ -208,7 +208,7 @@ mod tests {
             let mut builder = VersionBuilder::begin(version(), pager, guard.get().unwrap());
             garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
             if succeeds {
-                engine.commit_version(builder, TreesChange::Same).unwrap();
+                engine.publisher.commit_version(builder, TreesChange::Same).unwrap();
             } else {
                 drop(builder);
             }

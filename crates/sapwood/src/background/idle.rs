@@ -217,7 +217,7 @@ impl Engine {
     fn finish_manifest(&self) -> Result<()> {
         self.or_poison(|| {
             while !self.is_wanted() {
-                let mut guard = self.manifest.lock();
+                let mut guard = self.publisher.manifest.lock();
                 let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
                 manifest.go_on_with_next(&self.state.load().version)?;
             }

@@ -123,7 +123,7 @@ impl Engine {
     /// Abandons the next manifest, and returns whether there was one. Skips if the manifest is locked: the
     /// thread that is publishing will find out itself that there is no space.
     fn give_up_next_manifest(&self) -> bool {
-        let Some(mut guard) = self.manifest.try_lock() else { return false };
+        let Some(mut guard) = self.publisher.manifest.try_lock() else { return false };
         let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return false };
         manifest.give_up_for_space();
         true
@@ -333,7 +333,7 @@ mod tests {
             batch.commit().unwrap();
             if flush == 52 {
                 // When all of them are noted.
-                let manifest = engine.manifest.lock();
+                let manifest = engine.publisher.manifest.lock();
                 let manifest = manifest.as_ref().unwrap();
                 let name = manifest::file_name(manifest.current().manifest);
                 // Once more if a next one can be given up for it.

@@ -395,7 +395,7 @@ impl Check<'_> {
         let engine = self.engine;
         let volume = &*engine.volume;
         let read = {
-            let manifest = engine.manifest.lock();
+            let manifest = engine.publisher.manifest.lock();
             let on_disk = Current::read(volume);
             let content = manifest.as_ref().map(|manifest| manifest.content(volume));
             // Nobody writes to a database that is open read-only.

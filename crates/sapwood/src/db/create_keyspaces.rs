@@ -115,7 +115,7 @@ impl Creation {
             if !engine.reserve.covers(listed) {
                 engine.provide_reserve(listed)?;
             }
-            engine.publish(Edit { trees, ..Edit::default() }, PublishContext::default())?;
+            engine.publisher.publish(Edit { trees, ..Edit::default() }, PublishContext::default())?;
             self.ids.write().extend(made);
         }
         Ok(())

@@ -23,6 +23,7 @@ use crate::cache::pager::Pager;
 use crate::commit::{Commits, Log};
 use crate::current_state::CurrentState;
 use crate::db::len_estimate::len_estimate;
+use crate::db::publish::Publisher;
 use crate::db::reserve::Reserve;
 use crate::error::{Error, Result};
 use crate::flow::flush_progress::FlushProgress;
@@ -35,7 +36,6 @@ use crate::storage::data_file::DataFile;
 use crate::storage::segment::Slots;
 use crate::storage::writer::Writer;
 use crate::version::Version;
-use crate::version::build_thread::VersionThread;
 use crate::version::manifest::Manifest;
 use parking_lot::{Mutex, MutexGuard};
 use psync::{FileId, Volume};
@@ -45,7 +45,7 @@ use std::time::Instant;
 
 /// See the module documentation.
 pub(crate) struct Engine {
-    pub health: Health,
+    pub health: Arc<Health>,
     pub volume: Arc<dyn Volume>,
     pub data: FileId,
     pub shares: Shares,
@@ -60,12 +60,11 @@ pub(crate) struct Engine {
     /// Shared by `writer` and other writers that run beside it. `None` if the database is read-only.
     data_file: Option<Arc<DataFile>>,
     pub log: Mutex<Option<Log>>,
-    pub manifest: Mutex<Option<Manifest>>,
-    pub version_thread: VersionThread,
+    pub publisher: Publisher,
     pub memory: MemoryBudget,
     /// Segments that the collector leaves alone, because a node in them could not be read, and since when.
     pub unreadable: Mutex<BTreeMap<u64, Instant>>,
-    pub reserve: Reserve,
+    pub reserve: Arc<Reserve>,
 }
 
 /// The writer while a thread works with it: the lock, and the memory reserved for the work.
@@ -114,16 +113,22 @@ impl Engine {
     pub fn new(parts: EngineInit) -> Self {
         let flush = Arc::new(FlushControl::new(parts.in_background));
         let spare = Arc::default();
-        let reserve = Reserve::new(Arc::clone(&parts.volume));
+        let reserve = Arc::new(Reserve::new(Arc::clone(&parts.volume)));
         let active = Arc::new(Opq::new(&spare));
         let state = CurrentState::new(Arc::clone(&parts.pager), active, parts.version, parts.visible);
         let state = Arc::new(state);
         let memory = MemoryBudget::new(parts.shares, Arc::clone(&state), spare, parts.in_background);
+        let wake = Arc::clone(&flush);
+        let health = Arc::new(Health::new(parts.path, parts.read_only, move || wake.notify()));
+        let publisher = Publisher::new(
+            (Arc::clone(&parts.volume), parts.data),
+            Arc::clone(&state),
+            (Arc::clone(&health), Arc::clone(&reserve)),
+            parts.manifest,
+            parts.in_background,
+        );
         Self {
-            health: Health::new(parts.path, parts.read_only, {
-                let flush = Arc::clone(&flush);
-                move || flush.notify()
-            }),
+            health,
             volume: parts.volume,
             data: parts.data,
             shares: parts.shares,
@@ -136,8 +141,7 @@ impl Engine {
             data_file: parts.writer.as_ref().map(|writer| Arc::clone(writer.file())),
             writer: Mutex::new(parts.writer),
             log: Mutex::new(None),
-            manifest: Mutex::new(parts.manifest),
-            version_thread: VersionThread::default(),
+            publisher,
             memory,
             unreadable: Mutex::default(),
             reserve,

@@ -89,7 +89,7 @@ impl Engine {
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
             self.with_kept_space(|| self.reserve.grow(list as usize))?;
-            self.commit_version(builder, TreesChange::Grown)?;
+            self.publisher.commit_version(builder, TreesChange::Grown)?;
         }
         Ok(sorted.count)
     }

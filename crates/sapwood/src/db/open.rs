@@ -294,13 +294,15 @@ fn start(
     }
     engine.slots.reach(granules(data_len));
     engine.reserve.note_version(version.live_bytes(), manifest.len());
-    *engine.manifest.get_mut() = Some(manifest);
+    *engine.publisher.manifest.get_mut() = Some(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
         if newest.is_some() {
             with_space(&engine, || {
-                engine.publish(Edit { wal_high: newest, ..Edit::default() }, PublishContext::default())
+                engine
+                    .publisher
+                    .publish(Edit { wal_high: newest, ..Edit::default() }, PublishContext::default())
             })?;
         }
         let generations = [low, tail.ends_in.max(high)];
@@ -391,7 +393,9 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     *engine.log.lock() = Some(Log::new(wal, engine.state.visible() + 1));
     if engine.state.load().version.wal_high != generation {
         with_space(engine, || {
-            engine.publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
+            engine
+                .publisher
+                .publish(Edit { wal_high: Some(generation), ..Edit::default() }, PublishContext::default())
         })?;
     }
     Ok(())
@@ -400,7 +404,7 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
 /// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
-    let manifest = engine.manifest.lock();
+    let manifest = engine.publisher.manifest.lock();
     let is_needed = |number| manifest.as_ref().is_some_and(|manifest| manifest.needs(number));
     for entry in entries {
         let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
@@ -434,7 +438,7 @@ impl Engine {
         let result = self.close_log();
         *self.log_at_rest() = None;
         self.close_writer();
-        *self.manifest.lock() = None;
+        *self.publisher.manifest.lock() = None;
         self.reserve.close();
         self.pager.reader.close();
         self.health.poison(&Error::Closed);
@@ -466,7 +470,7 @@ impl Engine {
         if !log.wal.is_empty() {
             self.seal_log(log)?;
         }
-        let mut manifest = self.manifest.lock();
+        let mut manifest = self.publisher.manifest.lock();
         let version = Arc::clone(&self.state.load().version);
         manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
     }

@@ -1,14 +1,22 @@
 //! Publishing: makes an edit durable, and then visible to all readers in one step.
+//!
+//! Invariants:
+//! 1. Edits are durable and visible in the same order, that of the manifest.
+//! 2. As long as it is unknown whether an edit is durable, nothing is written where it refers to.
 
-use crate::current_state::State;
-use crate::db::engine::Engine;
+use crate::current_state::{CurrentState, State};
+use crate::db::reserve::Reserve;
 use crate::error::{Error, Result};
-use crate::health::Panicked;
+use crate::health::{Health, Panicked};
 use crate::spawn::Wait;
 use crate::storage::segment::Segment;
 use crate::version::Version;
+use crate::version::build_thread::VersionThread;
 use crate::version::builder::{Sealed, VersionBuilder};
 use crate::version::edit::Edit;
+use crate::version::manifest::Manifest;
+use parking_lot::Mutex;
+use psync::{FileId, Volume};
 use std::sync::Arc;
 
 /// How an edit changes the contents of the trees.
@@ -61,7 +69,41 @@ impl Drop for Undecided<'_> {
     }
 }
 
-impl Engine {
+/// Makes edits durable and visible, one after the other.
+pub(crate) struct Publisher {
+    volume: Arc<dyn Volume>,
+    data: FileId,
+    state: Arc<CurrentState>,
+    health: Arc<Health>,
+    reserve: Arc<Reserve>,
+    in_background: bool,
+    build_thread: VersionThread,
+    /// `None` if the database is read-only or closed.
+    pub manifest: Mutex<Option<Manifest>>,
+}
+
+impl Publisher {
+    /// The publisher of a database that is being opened.
+    pub fn new(
+        (volume, data): (Arc<dyn Volume>, FileId),
+        state: Arc<CurrentState>,
+        (health, reserve): (Arc<Health>, Arc<Reserve>),
+        manifest: Option<Manifest>,
+        in_background: bool,
+    ) -> Self {
+        let build_thread = VersionThread::default();
+        Self {
+            volume,
+            data,
+            state,
+            health,
+            reserve,
+            in_background,
+            build_thread,
+            manifest: Mutex::new(manifest),
+        }
+    }
+
     /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being synced.
     pub fn commit_version(&self, mut builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
         let Sealed { edit, begun } = builder.seal()?;
@@ -118,9 +160,9 @@ impl Engine {
         PublishContext { begun, .. }: PublishContext<'a>,
     ) -> Wait<'a, NextVersion> {
         let base = || Arc::clone(&self.state.load().version);
-        if self.flush.in_background() && edit.set.len() >= LONG {
+        if self.in_background && edit.set.len() >= LONG {
             let (base, edit, begun) = (base(), Arc::clone(edit), begun.to_vec());
-            return self.version_thread.begin(move || next_version(base, &edit, &begun));
+            return self.build_thread.begin(move || next_version(base, &edit, &begun));
         }
         Box::new(move || next_version(base(), edit, begun))
     }
@@ -154,7 +196,7 @@ impl Engine {
             _ => show(),
         }
         if trees != TreesChange::Same {
-            self.pager.cache.records().serve(number);
+            self.state.pager.cache.records().serve(number);
         }
         if let Err(error) = manifest.go_on_with_next(&version) {
             // After a refusal the old manifest remains in use. After any other error it is unknown what is on
@@ -192,8 +234,7 @@ mod tests {
     use crate::Database;
     use crate::operation::KeyspaceId;
     use crate::version::Tree;
-    use parking_lot::Mutex;
-    use psync::{FileId, PassThrough, Simulated, Volume};
+    use psync::{PassThrough, Simulated};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     /// The next version is made before anybody else is kept from publishing.
@@ -209,8 +250,8 @@ mod tests {
         };
         let slow = Arc::new(edit(7));
         let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
-        engine.publish(edit(8), PublishContext::default()).unwrap();
-        engine.publish_inner(&slow, PublishContext::default(), next).unwrap();
+        engine.publisher.publish(edit(8), PublishContext::default()).unwrap();
+        engine.publisher.publish_inner(&slow, PublishContext::default(), next).unwrap();
         let version = Arc::clone(&engine.state.load().version);
         assert!([7, 8].iter().all(|id| version.trees.contains(&KeyspaceId(*id))));
         db.check().unwrap();

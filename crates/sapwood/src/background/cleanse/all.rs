@@ -70,7 +70,7 @@ impl Engine {
         let (blocks, next) = candidates::next(view, from, budget)?;
         if !blocks.is_empty() {
             to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
-            self.commit_version(builder, TreesChange::Same)?;
+            self.publisher.commit_version(builder, TreesChange::Same)?;
             drop(base);
             self.tidy_up(writer, GcUrgency::AtRest)?;
         }

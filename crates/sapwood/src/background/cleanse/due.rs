@@ -187,7 +187,7 @@ impl Engine {
         let tell = |bytes| self.progress.wrote(bytes);
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
         to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
-        self.commit_version(builder, TreesChange::Same)?;
+        self.publisher.commit_version(builder, TreesChange::Same)?;
         self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
         self.flush.counters.cleansed_for_scans(&self.pager.read_costs, &paid);
         self.flush.counters.portions.fetch_add(1, Relaxed);

@@ -49,7 +49,7 @@ impl Engine {
             merged.extend(of_tree.paid);
         }
         if !paid.is_empty() || !merged.is_empty() {
-            self.commit_version(builder, TreesChange::Same)?;
+            self.publisher.commit_version(builder, TreesChange::Same)?;
             let counters = &self.flush.counters;
             counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
             counters.cleansed_for_scans(&self.pager.read_costs, &paid);

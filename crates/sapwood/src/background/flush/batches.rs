@@ -146,7 +146,7 @@ impl Engine {
                 SyncLog::Done => {}
             }
             let trees = if next.is_none() { TreesChange::Flushed } else { TreesChange::Same };
-            match self.commit_version(builder, trees) {
+            match self.publisher.commit_version(builder, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
                     self.try_smaller_portion(cursor, place);
                     continue;

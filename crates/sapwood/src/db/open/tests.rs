@@ -220,8 +220,9 @@ fn the_next_manifest_is_no_leftover_while_it_is_written() {
             .for_each(|number| _ = batch.insert(&keyspace, name(number + round % 7), [7; 20]));
         batch.commit().unwrap();
     };
-    let has_next = |db: &Database| db.handle.engine.manifest.lock().as_ref().unwrap().has_next();
-    let number = |db: &Database| db.handle.engine.manifest.lock().as_ref().unwrap().current().manifest;
+    let has_next = |db: &Database| db.handle.engine.publisher.manifest.lock().as_ref().unwrap().has_next();
+    let number =
+        |db: &Database| db.handle.engine.publisher.manifest.lock().as_ref().unwrap().current().manifest;
     let db = open(&volume);
     db.keyspace("main").unwrap().ingest((0..60_000).map(|number| (name(number), [7; 60]))).unwrap();
     let mut rounds = 0..1000;
