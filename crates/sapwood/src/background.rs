@@ -5,8 +5,6 @@
 //! 1. All of it leaves the records as they are: each piece of work is an edit that readers do not notice.
 //! 2. One thread flushes at a time, and cleansing and collection run on that thread.
 
-#[cfg(test)]
-pub(crate) mod append_ahead_tests;
 pub(crate) mod cleanse;
 pub(crate) mod collect;
 pub(crate) mod flush;

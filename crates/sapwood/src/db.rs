@@ -1,6 +1,5 @@
-//! A database as its users hold it: handles, batches, snapshots and iteration begin here. [`open`] builds the
-//! [`engine`], which joins the parts of all folders below, and [`publish`] makes each change of the trees durable and then
-//! visible.
+//! A database as its users hold it: handles, batches and snapshots, and what their calls lead to: ingestion, checks,
+//! the creation of keyspaces. [`open`] builds the [`engine`](crate::engine).
 //!
 //! Invariants:
 //! 1. A user's call that returns `Ok` has done what its documentation says; what is refused has changed nothing.
@@ -10,14 +9,11 @@ pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod create_keyspaces;
 pub(crate) mod database;
-pub(crate) mod engine;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;
 pub(crate) mod len_estimate;
 pub(crate) mod open;
 pub(crate) mod options;
-pub(crate) mod publish;
 pub(crate) mod replay;
-pub(crate) mod reserve;
 pub(crate) mod snapshot;

@@ -202,6 +202,7 @@ mod current_state;
 mod database_id;
 mod db;
 mod durability;
+mod engine;
 mod error;
 mod even_sample;
 mod flow;

@@ -1,7 +1,7 @@
 //! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
-use crate::db::engine::Engine;
-use crate::db::reserve;
+use crate::engine::Engine;
+use crate::engine::reserve;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
 use crate::wal;

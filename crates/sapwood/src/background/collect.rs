@@ -13,8 +13,8 @@
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
 use crate::background::space::{PORTION, portion};
-use crate::db::engine::Engine;
-use crate::db::publish::TreesChange;
+use crate::engine::Engine;
+use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::flow::memory::Need;
 use crate::storage::writer::Writer;

@@ -17,9 +17,7 @@
 mod append_ahead;
 mod batches;
 mod carry_over;
-mod control;
 mod event;
-mod low_space;
 mod queue_log;
 mod thread;
 
@@ -28,12 +26,11 @@ pub(crate) use append_ahead::Ahead;
 #[cfg(test)]
 pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use carry_over::CarryOver;
-pub(crate) use control::FlushControl;
 
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::prefetch_memory::WITH_LOG;
 use crate::current_state::Frozen;
-use crate::db::engine::{Engine, WriterAtWork};
+use crate::engine::{Engine, WriterAtWork};
 use crate::error::{Error, Result};
 use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;

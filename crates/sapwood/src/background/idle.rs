@@ -21,7 +21,7 @@ mod tests;
 use crate::background::cleanse::Growth;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::space::GRANULES;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::operation::SeqNo;

@@ -4,7 +4,7 @@
 //! Invariant: a frozen queue ends a rest at once, and so does closing the database.
 
 use crate::background::idle::STILL;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use std::time::{Duration, Instant};
 
 /// The longest rest between two portions of work that readers pay for, however long a portion took.

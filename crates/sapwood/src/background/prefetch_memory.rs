@@ -7,7 +7,7 @@
 //!    larger idle buffer counts with that buffer's size.)
 //! 2. There is one instance at a time; it belongs to the thread that has the writer, or had it last.
 
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::flow::memory::Reservation;
 
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area

@@ -5,7 +5,7 @@
 //! How much that is, is known without reading a leaf: the node above a long record says how long it is, and short records
 //! are taken for as long as those of their keyspace are on the average.
 
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::Opq;
 use crate::tree::view::TreeView;

@@ -1,8 +1,8 @@
 //! Disk space: how much a portion of work may take before the old copies die, and giving free space back to the file
 //! system. ([`crate::background::collect`] keeps space within its target.)
 
-use crate::db::engine::Engine;
-use crate::db::reserve::Work;
+use crate::engine::Engine;
+use crate::engine::reserve::Work;
 use crate::error::{Error, Result};
 use crate::storage::segment::{Extent, granules};
 use crate::storage::writer::segment_capacity;

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a thread that waits here holds no lock and no part of the log.
 
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;

@@ -5,8 +5,8 @@
 //! The check works on one version, so it can run while other threads write.
 
 use crate::cache::pager::{FILE, ReadMode};
-use crate::db::engine::Engine;
 use crate::db::replay::check_record;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::node::{Node, NodeId, PIECE};

@@ -5,8 +5,8 @@
 //! 1. A name that is found was durable before.
 //! 2. Of several threads that create the same name, one does, and all get the same keyspace.
 
-use crate::db::engine::Engine;
-use crate::db::publish::PublishContext;
+use crate::engine::Engine;
+use crate::engine::publish::PublishContext;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::version::edit::{Edit, NAME_LEN_MAX};

@@ -4,11 +4,11 @@
 use crate::db::batch::Batch;
 use crate::db::check::Checked;
 use crate::db::create_keyspaces::Creation;
-use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::snapshot::Snapshot;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::iter::Host;
 use crate::stats::Stats;

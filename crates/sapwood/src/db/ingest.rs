@@ -7,8 +7,8 @@
 //! 2. Memory: one run of leaves in the packer, and the list of new leaves (100 to 300 bytes each).
 
 use crate::db::batch::check_key;
-use crate::db::engine::Engine;
-use crate::db::publish::TreesChange;
+use crate::engine::Engine;
+use crate::engine::publish::TreesChange;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::writer::Writer;

@@ -3,6 +3,7 @@
 use crate::db::batch::{Batch, check_key};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
+use crate::db::len_estimate::len_estimate;
 use crate::db::snapshot::Snapshot;
 use crate::error::Result;
 use crate::iter::Range;
@@ -307,7 +308,13 @@ impl Keyspace {
     /// # Ok(()) }
     /// ```
     pub fn len_estimate(&self) -> u64 {
-        self.handle.engine.len_estimate(self.id)
+        let engine = &self.handle.engine;
+        let state = engine.state.load();
+        len_estimate(&engine.pager, &state, self.id).unwrap_or_else(|error| {
+            let path = engine.health.path();
+            tracing::warn!(%error, path, "records were counted without changes on their way to the leaves");
+            state.version.trees.get(&self.id).map_or(0, |tree| tree.len)
+        })
     }
 }
 

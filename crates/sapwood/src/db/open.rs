@@ -17,13 +17,13 @@ mod tests;
 
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
-use crate::commit::Log;
 use crate::database_id::DatabaseId;
-use crate::db::engine::{Engine, EngineInit};
 use crate::db::options::Builder;
-use crate::db::publish::PublishContext;
 use crate::db::replay::{Overflow, Replay, replay};
-use crate::db::reserve;
+use crate::engine::log::Log;
+use crate::engine::publish::PublishContext;
+use crate::engine::reserve;
+use crate::engine::{Engine, EngineInit};
 use crate::error::{Error, Result};
 use crate::spawn::beside;
 use crate::storage::data_file::DataFile;

@@ -17,8 +17,8 @@
 //!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
 
 use crate::database_id::DatabaseId;
-use crate::db::engine::Engine;
 use crate::db::options::REPLAYED_MAX;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
 use crate::version::Version;

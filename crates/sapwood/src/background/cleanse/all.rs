@@ -2,8 +2,8 @@
 //! at the start of an ingestion.
 
 use crate::background::garbage_collection::GcUrgency;
-use crate::db::engine::Engine;
-use crate::db::publish::TreesChange;
+use crate::engine::Engine;
+use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;

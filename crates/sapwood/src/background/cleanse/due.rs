@@ -12,8 +12,8 @@
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::prefetch_memory::PrefetchMemory;
 use crate::background::space::{DUE_MAX, PORTION};
-use crate::db::engine::Engine;
-use crate::db::publish::TreesChange;
+use crate::engine::Engine;
+use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::log_area::read_cost::price;
 use crate::storage::writer::Writer;

@@ -12,7 +12,7 @@
 //! Invariant: a frozen queue, and closing, wait for at most one portion.
 
 use crate::cache::prefetch_buffer::KeyPosition;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::tree::candidates;

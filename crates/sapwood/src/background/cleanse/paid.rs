@@ -2,8 +2,8 @@
 //! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is paid.
 
 use crate::background::garbage_collection::GcUrgency;
-use crate::db::engine::Engine;
-use crate::db::publish::TreesChange;
+use crate::engine::Engine;
+use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;

@@ -21,8 +21,11 @@
 //!    its queue publishes it.
 //! 2. Only one queue is appended ahead at a time, and only one of which nothing is in the trees yet.
 
+#[cfg(test)]
+mod tests;
+
 use crate::current_state::Frozen;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::Reservation;
 use crate::health::Panicked;

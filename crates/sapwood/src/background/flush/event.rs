@@ -7,7 +7,7 @@
 //! ```
 //! Invariant: if nobody listens, the only cost is checking whether somebody does.
 
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use crate::tree::cleansing_cursor::Lengths;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

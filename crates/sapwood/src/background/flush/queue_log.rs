@@ -4,8 +4,8 @@
 //!
 //! Invariant: after a failed sync, writes are refused, whatever happens to the flush.
 
-use crate::commit::Log;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
+use crate::engine::log::Log;
 use crate::error::{Error, Result};
 use crate::spawn::Wait;
 use std::sync::atomic::Ordering::Relaxed;

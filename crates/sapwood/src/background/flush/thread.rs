@@ -3,10 +3,10 @@
 //! Invariant: without a background thread, the thread that waits runs the flush itself.
 
 use super::carry_over::CarryOver;
-use super::control::Control;
 use crate::background::idle::Idle;
-use crate::commit::Log;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
+use crate::engine::flush_control::Control;
+use crate::engine::log::Log;
 use crate::error::{Error, Result};
 use crate::health::Panicked;
 use crate::watchdog;

@@ -6,7 +6,7 @@ mod share;
 mod spare;
 
 use crate::Database;
-use crate::db::engine::Engine;
+use crate::engine::Engine;
 use psync::{Simulated, Volume};
 use std::sync::Arc;
 

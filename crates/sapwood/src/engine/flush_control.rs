@@ -17,16 +17,16 @@ use std::time::Duration;
 /// Wakes the flush thread, and the threads that wait for it.
 pub(crate) struct FlushControl {
     in_background: bool,
-    pub(super) inner: Mutex<Control>,
-    pub(super) changed: Condvar,
+    pub(crate) inner: Mutex<Control>,
+    pub(crate) changed: Condvar,
     /// Which blocks are cleansed next, and when.
-    pub(super) cursor: Mutex<CleansingCursor>,
-    pub(super) tuning: Mutex<LogAreaTuning>,
+    pub(crate) cursor: Mutex<CleansingCursor>,
+    pub(crate) tuning: Mutex<LogAreaTuning>,
     /// Whether the last flush had several portions. Then the next one is expected to as well.
-    pub(super) in_portions: AtomicBool,
+    pub(crate) in_portions: AtomicBool,
     /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
     /// each key.
-    pub(super) newest: AtomicU64,
+    pub(crate) newest: AtomicU64,
     /// Number of threads that wait for the flush to end, or to write nodes themselves.
     waiting: AtomicUsize,
     /// Total nanoseconds that working threads have rested.
@@ -45,7 +45,7 @@ impl Drop for Waits<'_> {
 }
 
 #[derive(Default)]
-pub(super) struct Control {
+pub(crate) struct Control {
     pub stop: bool,
     /// A flush was requested, and must not wait for a pause to end.
     pub asked: bool,
@@ -192,7 +192,7 @@ impl FlushControl {
 
     /// Requests a flush, which ends a pause. Returns how many attempts began before: what they found, such as a
     /// disk that was full then, is no answer to this request.
-    pub(super) fn ask(&self) -> u64 {
+    pub(crate) fn ask(&self) -> u64 {
         let mut control = self.inner.lock();
         control.asked = true;
         self.changed.notify_all();
@@ -200,14 +200,14 @@ impl FlushControl {
     }
 
     /// A flush begins.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let mut control = self.inner.lock();
         control.at_work = true;
         control.asked = false;
     }
 
     /// The flush has ended, or has failed.
-    pub(super) fn end(&self, failure: Option<&Error>) {
+    pub(crate) fn end(&self, failure: Option<&Error>) {
         let mut control = self.inner.lock();
         control.at_work = false;
         control.over += 1;
@@ -217,7 +217,7 @@ impl FlushControl {
     }
 
     /// How many attempts are over, and how many have begun.
-    pub(super) fn progress(&self) -> (u64, u64) {
+    pub(crate) fn progress(&self) -> (u64, u64) {
         let control = self.inner.lock();
         (control.over, control.begun())
     }

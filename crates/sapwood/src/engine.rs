@@ -1,36 +1,43 @@
 //! The engine: the parts of an open database, and how they work together.
 //!
 //! ```text
-//!            commit ──▶ wal ──▶ active OPQ ──freeze──▶ frozen OPQ ──bupdate──▶ trees in the store
+//!            commit ──▶ wal ──▶ active OPQ ──freeze──▶ frozen OPQ ──bupdate──▶ trees
 //!                                   │                     │                         │ publish
 //!   readers ◀── State { active, frozen, version } ◀───────┴─────────────────────────┘
 //! ```
 //!
 //! Locks, in the order in which they may be taken: `writer` (one flush at a time), `log` (one group of commits
-//! at a time), `manifest` (one edit at a time), `budget` (one change of the cache's capacity at a time),
+//! at a time), `manifest` (one edit at a time), `memory` (one change of the cache's capacity at a time),
 //! `spare` (memory of freed queues). Readers take none of these: they load the state. One exception: the thread
 //! that drops the last reference to a queue briefly takes `spare`. The caches, the frames and the pools of
 //! buffers and rings have locks of their own, the innermost ones, which readers take for moments. So have the ranges
 //! known to be empty.
 //!
-//! Invariants:
-//! 1. Newest wins: active OPQ, then frozen OPQ, then tree.
-//! 2. A state is immutable, except that its active queue grows.
-//! 3. `visible` never exceeds what the queues and trees of the current state contain.
+//! The parts that have their own state and locks are [`publish`], [`reserve`], [`log`] with its [`commit_queue`],
+//! [`flush_control`] with [`low_space`], and, of other folders, [`CurrentState`], [`MemoryBudget`] and [`Health`]. What
+//! commits do with them lies in [`crate::commit`], what the flush thread does in [`crate::background`].
+//!
+//! Invariant: a change is made in the order log, queue, visible; or data, manifest, state.
 
-use crate::background::flush::FlushControl;
+pub(crate) mod commit_queue;
+pub(crate) mod flush_control;
+pub(crate) mod log;
+pub(crate) mod low_space;
+pub(crate) mod publish;
+pub(crate) mod reserve;
+
 use crate::cache::pager::Pager;
-use crate::commit::{Commits, Log};
 use crate::current_state::CurrentState;
-use crate::db::len_estimate::len_estimate;
-use crate::db::publish::Publisher;
-use crate::db::reserve::Reserve;
+use crate::engine::flush_control::FlushControl;
+use crate::engine::log::{Commits, Log};
+use crate::engine::publish::Publisher;
+use crate::engine::reserve::Reserve;
 use crate::error::{Error, Result};
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::{MemoryBudget, Need, Reservation};
 use crate::flow::shares::Shares;
 use crate::health::Health;
-use crate::operation::{KeyspaceId, SeqNo};
+use crate::operation::SeqNo;
 use crate::opq::Opq;
 use crate::storage::data_file::DataFile;
 use crate::storage::segment::Slots;
@@ -146,14 +153,6 @@ impl Engine {
             unreadable: Mutex::default(),
             reserve,
         }
-    }
-
-    pub fn len_estimate(&self, keyspace: KeyspaceId) -> u64 {
-        let state = self.state.load();
-        len_estimate(&self.pager, &state, keyspace).unwrap_or_else(|error| {
-            tracing::warn!(%error, path = %self.health.path(), "records were counted without changes on their way to the leaves");
-            state.version.trees.get(&keyspace).map_or(0, |tree| tree.len)
-        })
     }
 
     /// Locks the writer for exclusive work, and reserves the memory `need` for it, taken from the cache.

@@ -4,7 +4,7 @@ use crate::background::cleanse::tests::{all_due, with_due};
 use crate::background::flush::{Ahead, CarryOver, goes_elsewhere};
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::Reading;
-use crate::db::publish::TreesChange;
+use crate::engine::publish::TreesChange;
 use crate::flow::memory::Need;
 use crate::operation::OperationRef;
 use crate::tree::bupdate::bupdate;

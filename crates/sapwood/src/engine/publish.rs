@@ -5,7 +5,7 @@
 //! 2. As long as it is unknown whether an edit is durable, nothing is written where it refers to.
 
 use crate::current_state::{CurrentState, State};
-use crate::db::reserve::Reserve;
+use crate::engine::reserve::Reserve;
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
 use crate::spawn::Wait;
