@@ -39,6 +39,26 @@ fn what_fitted_is_in_and_counted() {
     assert!(told.parse::<u64>().unwrap() > 1000, "{said:?}");
 }
 
+/// Nothing could be removed from a disk that was full to the last block.
+#[test]
+fn a_full_disk_can_be_emptied() {
+    let place = Place::new();
+    let value = "v".repeat(300);
+    let text: String = (0..60_000u64).map(|index| format!("{index:08}\t{value}\n")).collect();
+    place.file("ships.tsv", text);
+    let script = format!(
+        "{PROGRAM} load full/x.db ships.tsv --memory 8M; {PROGRAM} put full/x.db more {value} && \
+         {{ i=0; while {PROGRAM} put full/x.db more$i {value}{value}{value}; do i=$((i + 1)); done; }}; \
+         cat /dev/zero > full/another; \
+         {PROGRAM} scan full/x.db | cut -f1 | xargs -n 1000 {PROGRAM} del full/x.db || exit 11; \
+         {PROGRAM} compact full/x.db || exit 12; rm full/another; \
+         {PROGRAM} put full/x.db again 1 || exit 13; {PROGRAM} scan full/x.db --count && {PROGRAM} check full/x.db >&2"
+    );
+    let Some(said) = on_a_small_disk(&place, &script) else { return };
+    assert_eq!((said.code, said.out.lines().last()), (Some(0), Some("1")), "{said:?}");
+    assert!(said.err.contains("removing records and compacting has space set aside"), "{said:?}");
+}
+
 /// It said that the lock of LOCK failed.
 #[test]
 fn a_file_system_that_is_read_only_is_named() {
