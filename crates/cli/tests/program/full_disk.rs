@@ -34,7 +34,8 @@ fn what_fitted_is_in_and_counted() {
     assert_eq!(lines.len(), 2, "{said:?}");
     assert_eq!(lines[0], "3", "{said:?}");
     let words: Vec<_> = said.err.split_whitespace().collect();
-    let told = words.windows(2).find(|pair| pair[1] == "records").unwrap()[0];
+    let told =
+        words.windows(2).find(|pair| pair[1] == "records" && pair[0].parse::<u64>().is_ok()).unwrap()[0];
     assert_eq!(lines[1], told, "{said:?}");
     assert!(told.parse::<u64>().unwrap() > 1000, "{said:?}");
 }
@@ -50,7 +51,7 @@ fn a_full_disk_can_be_emptied() {
         "{PROGRAM} load full/x.db ships.tsv --memory 8M; {PROGRAM} put full/x.db more {value} && \
          {{ i=0; while {PROGRAM} put full/x.db more$i {value}{value}{value}; do i=$((i + 1)); done; }}; \
          cat /dev/zero > full/another; \
-         {PROGRAM} scan full/x.db | cut -f1 | xargs -n 1000 {PROGRAM} del full/x.db || exit 11; \
+         {PROGRAM} scan full/x.db | cut -f1 >keys; xargs -n 1000 {PROGRAM} del full/x.db <keys || exit 11; \
          {PROGRAM} compact full/x.db || exit 12; rm full/another; \
          {PROGRAM} put full/x.db again 1 || exit 13; {PROGRAM} scan full/x.db --count && {PROGRAM} check full/x.db >&2"
     );

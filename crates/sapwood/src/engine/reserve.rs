@@ -267,7 +267,8 @@ impl Reserve {
     /// Extends it so that it is enough for `bytes` more in the log.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], also while some work has given it up. After any other failure there is none.
+    /// [`Error::DiskFull`], also while some work has given it up; then it has grown as far as there was space. After any other
+    /// failure there is none.
     pub fn grow(&self, bytes: usize) -> Result<()> {
         let mut file = self.file.lock();
         let needed = self.needed_for(bytes);
@@ -293,12 +294,30 @@ impl Reserve {
             None => Ok(()),
         });
         match grown {
-            Err(error) if error.is_full() => Err(error.into()),
+            Err(error) if error.is_full() => {
+                self.take_what_there_is(&file, needed);
+                Err(error.into())
+            }
             // Perhaps the next time.
             Err(psync::Error::Exhausted { .. }) | Ok(()) => Ok(()),
             Err(error) => {
                 self.do_without(&mut file, &error.into());
                 Ok(())
+            }
+        }
+    }
+
+    /// There is not enough space for `needed` bytes: takes nearly all that there is, before something else does. Removals and
+    /// flushes may do with less than puts ask for.
+    fn take_what_there_is(&self, file: &File, needed: u64) {
+        let File::Open(open) = *file else { return };
+        let (mut has, mut lacks) = (self.len(), needed);
+        while lacks.saturating_sub(has) > STEP {
+            let middle = has.midpoint(lacks).next_multiple_of(BLOCK);
+            match self.extend(open, middle) {
+                Ok(()) => has = middle,
+                Err(error) if error.is_full() => lacks = middle,
+                Err(_) => return,
             }
         }
     }
