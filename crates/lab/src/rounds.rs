@@ -74,6 +74,22 @@ pub(crate) fn whole_rounds(
     }
 }
 
+/// Whether a simulated drive's collector had next to nothing to do, wherever rows tell. A drive that fills while points are
+/// measured makes the later ones slower, whatever they are of.
+pub(crate) fn check_collector<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) {
+    let copies = |row: &Row<C>| Some(row.counts.get("flash_copies")? / row.requests as f64);
+    let most = rows.0.iter().filter_map(copies).fold(f64::NAN, f64::max);
+    if !most.is_nan() {
+        judgement.invariant(
+            "collector",
+            "the drive's collector hardly works meanwhile: pages that it copies for an operation, at most 0.1",
+            "drives of ten times the index",
+            format!("{most:.3}"),
+            most <= 0.1,
+        );
+    }
+}
+
 /// Whether all that was timed is matched by what came to the tree meanwhile, wherever rows tell.
 pub(crate) fn check_matched<C: Clock>(judgement: &mut Judgement, rows: &Rows<C>) {
     let share = |row: &Row<C>| Some(row.counts.get(BROUGHT)? / row.counts.get(UPDATES)?);
@@ -126,6 +142,20 @@ pub(crate) mod tests {
             let wanted = if bcnt == 90 { 1500..2200 } else { 900..2000 };
             assert!(wanted.contains(&rounds.done), "bcnt {bcnt}: {rounds:?}");
         }
+    }
+
+    #[test]
+    fn a_collector_that_works_is_noticed_and_rows_that_do_not_tell_are_not_asked() {
+        let outcome = |copies: Option<f64>| {
+            let mut row = row::<Simulated>("a", 0.0, 0, 1.0);
+            row.counts.extend(copies.map(|copies| ("flash_copies".to_owned(), copies)));
+            let mut judgement = Judgement::default();
+            check_collector(&mut judgement, &Rows(vec![row]));
+            judgement.outcome("collector")
+        };
+        assert_eq!(outcome(None), None);
+        assert_eq!(outcome(Some(100.0)), Some(Outcome::Holds));
+        assert_eq!(outcome(Some(101.0)), Some(Outcome::Fails));
     }
 
     #[test]

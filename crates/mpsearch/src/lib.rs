@@ -8,7 +8,7 @@
 //!   lie so close together that one request brings them all.
 //!
 //! Sources: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State
-//! Drives", VLDB 2011, section 3.1; Roh, Park and Lee, "MPSearch: Multi-Path Search for Tree-based Indexes to
+//! Drives", VLDB 2011, section 3.1.1; Roh, Park, Shin and Lee, "MPSearch: Multi-Path Search for Tree-based Indexes to
 //! Exploit Internal Parallelism of Flash SSDs", IEEE Data Engineering Bulletin 2014.
 
 mod mpsearch;

@@ -1,5 +1,5 @@
 //! prange, the parallel range search: how far to read ahead, and what to read with one request. (VLDB 2011, section
-//! 3.1.3; the growing window is ours: a short scan must not pay for a long one.)
+//! 3.1.2; the growing window is ours: a short scan must not pay for a long one.)
 
 use std::ops::Range;
 

@@ -19,7 +19,7 @@ static CARD: Card = Card {
     number: 10,
     name: "mpsearch",
     title: "MPSearch: five keys with two psync calls",
-    source: "Roh et al., PVLDB 5(4), 2011, figure 6; Roh, Park and Lee, IEEE Data Eng. Bull. 2014, figures 4 and 5",
+    source: "Roh et al., PVLDB 5(4), 2011, figure 6; Roh, Park, Shin and Lee, IEEE Data Eng. Bull. 2014, figures 4 and 5",
     question: "MPSearch goes down a tree with many keys at a time, one psync for all nodes that it needs of a level. In a tree of \
                three levels whose root is in memory, do five keys come with two calls, from exactly the leaves that five searches \
                would read? And what if no more than PioMax nodes may be read at a time?",

@@ -17,7 +17,7 @@ static CARD: Card = Card {
     number: 12,
     name: "range",
     title: "Range search: leaf by leaf against prange",
-    source: "Roh et al., PVLDB 5(4), 2011, figure 10; Roh, Park and Lee, IEEE Data Eng. Bull. 2014, figure 7",
+    source: "Roh et al., PVLDB 5(4), 2011, figure 10; Roh, Park, Shin and Lee, IEEE Data Eng. Bull. 2014, figure 7",
     question: "A B+-tree walks from leaf to leaf, one read at a time. prange knows the leaves of a range from the level above \
                and reads 64 of them at once. How much faster is that, by the width of the range?",
     reported: "prange is faster at every width on every drive: 5 times from 64 K records on (Iodrive), 4.5 and 3.5 times from \

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::judgement::{Judgement, first_fall};
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Quantity, Simulated, Wall};
-use crate::rounds::{check_matched, settle, whole_rounds};
+use crate::rounds::{check_collector, check_matched, settle, whole_rounds};
 use crate::row::{Missing, Row, Rows};
 use crate::tree_choice::{self, BUFFERS};
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
@@ -18,7 +18,7 @@ static CARD: Card = Card {
     number: 13,
     name: "opq-size",
     title: "Insert and search by the pages of the operation queue",
-    source: "Roh et al., PVLDB 5(4), 2011, figure 11; Roh, Park and Lee, IEEE Data Eng. Bull. 2014, figure 8",
+    source: "Roh et al., PVLDB 5(4), 2011, figure 11; Roh, Park, Shin and Lee, IEEE Data Eng. Bull. 2014, figure 8",
     question: "A PIO B-tree divides its memory between the operation queue, which makes insertion cheaper, and the buffer, \
                which makes searches cheaper. What does each page of the queue buy, and what does it cost?",
     reported: "One page of queue makes insertion 4.3 to 8.2 times as fast as a B+-tree's with all of the memory as buffer; nearly \
@@ -266,17 +266,7 @@ impl Study for OpqSize {
             let claim = format!("with a buffer that holds the upper levels, by pages of queue: {what}");
             judgement.report(key, &claim, "measured with LRU", told);
         }
-        let copies = |row: &Row<C>| Some(row.counts.get("flash_copies")? / row.requests as f64);
-        let most = rows.0.iter().filter_map(copies).fold(f64::NAN, f64::max);
-        if !most.is_nan() {
-            judgement.invariant(
-                "collector",
-                "the drive's collector hardly works meanwhile: pages that it copies for an operation, at most 0.1",
-                "drives of ten times the index",
-                number(most),
-                most <= 0.1,
-            );
-        }
+        check_collector(&mut judgement, rows);
         check_matched(&mut judgement, rows);
         for (name, key) in [(UPDATE, "update"), (DELETE, "delete")] {
             let eviction = if lru { Eviction::Lru } else { Eviction::LowestLevel };

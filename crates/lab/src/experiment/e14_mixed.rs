@@ -24,7 +24,7 @@ static CARD: Card = Card {
     number: 14,
     name: "mixed",
     title: "Mixed workloads on four indexes, each tuned for each",
-    source: "Roh et al., PVLDB 5(4), 2011, section 4.1.4 and figure 12; Roh, Park and Lee, IEEE Data Eng. Bull. 2014, figure 9",
+    source: "Roh et al., PVLDB 5(4), 2011, section 4.1.4 and figure 12; Roh, Park, Shin and Lee, IEEE Data Eng. Bull. 2014, figure 9",
     question: "Insertions and searches in five proportions. The B+-tree, BFTL (which made writes cheap for raw flash), the FD-tree \
                (which makes them sequential) and the PIO B-tree get the same memory, and each the parameters that suit it best. How \
                much faster is the PIO B-tree?",

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::judgement::Judgement;
 use crate::laboratory::Laboratory;
 use crate::quantity::{Clock, Lapse, Quantity, Simulated, Wall};
-use crate::rounds::{settle, whole_rounds};
+use crate::rounds::{check_collector, settle, whole_rounds};
 use crate::row::{Missing, Row, Rows};
 use crate::tree_choice::{self, BUFFERS};
 use crate::tree_ground::{TreeGround, TreeSize, UniformKeys};
@@ -171,7 +171,7 @@ fn measure<C: Clock>(
     for shapes in plan.chunks(together) {
         let mut grown = Vec::new();
         for shape in shapes {
-            let place = ground(0)?;
+            let place = ground(0)?.with_accounts();
             let (page_len, segments) = (shape.page_len, shape.segments);
             let options = PioOptions { page_len, segments, log: LogMode::Off, ..PioOptions::default() };
             let tree: PioTree = place.grow(&options, size.records)?;
@@ -286,7 +286,10 @@ impl Study for Tuning {
     }
 
     fn on_ssdsim(&self, laboratory: &Laboratory) -> Result<Rows<Simulated>> {
-        measure(laboratory, runs(Device::Ssdsim), &BUFFERS, TreeGround::on_ssdsim)
+        // Room for what all points of a shape write, so that the collector has nothing to do.
+        let times = laboratory.scale.pick(1, 2, 8);
+        let ground = |run| TreeGround::on_larger_ssdsim(run, times);
+        measure(laboratory, runs(Device::Ssdsim), &BUFFERS, ground)
     }
 
     fn judge<C: Clock>(&self, rows: &Rows<C>, _: Device) -> std::result::Result<Judgement, Missing> {
@@ -302,6 +305,7 @@ impl Study for Tuning {
         for buffer in buffers {
             judge_buffer(rows, buffer, &mut judgement)?;
         }
+        check_collector(&mut judgement, rows);
         Ok(judgement)
     }
 

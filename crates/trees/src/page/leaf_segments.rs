@@ -1,4 +1,4 @@
-//! The append-only leaf of the PIO B-tree (VLDB 2011, section 3.3): L pages, the *leaf segments*, which fill up one after the
+//! The append-only leaf of the PIO B-tree (VLDB 2011, section 3.2.2): L pages, the *leaf segments*, which fill up one after the
 //! other with operations in the order of their arrival.
 //!
 //! ```text

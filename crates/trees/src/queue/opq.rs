@@ -1,4 +1,4 @@
-//! OPQ, the operation queue (PIO B-tree, VLDB 2011, section 3.2): updates wait here until a batch update takes them to the tree.
+//! OPQ, the operation queue (PIO B-tree, VLDB 2011, section 3.1.3): updates wait here until a batch update takes them to the tree.
 //!
 //! ```text
 //!  2i 5i 10i 15d 21i 45i 74i 86i 94i | 31i 25u 49d 59i

@@ -1,4 +1,4 @@
-//! Many keys at once, by MPSearch: level by level, at most PioMax nodes in one psync. (PIO B-tree, VLDB 2011, section 3.1,
+//! Many keys at once, by MPSearch: level by level, at most PioMax nodes in one psync. (PIO B-tree, VLDB 2011, section 3.1.1,
 //! Algorithm 1.)
 
 use crate::page::node::Node;

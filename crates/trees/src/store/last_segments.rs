@@ -1,4 +1,4 @@
-//! LSMap (PIO B-tree, VLDB 2011, section 3.3.2): which segment of each leaf is the last, in a few bits a leaf, so that an
+//! LSMap (PIO B-tree, VLDB 2011, section 3.2.2): which segment of each leaf is the last, in a few bits a leaf, so that an
 //! append reads one page instead of the leaf.
 //!
 //! Since leaves are at least half full, a code tells how far the last segment lies behind the middle: for L = 4, `00` is the

@@ -1,4 +1,4 @@
-//! The PIO B-tree (Roh, Kim, Park, VLDB 5(4), 2011; MPSearch, IEEE Data Engineering Bulletin 2014).
+//! The PIO B-tree (Roh, Park, Kim, Shin and Lee, VLDB 5(4), 2011; MPSearch, IEEE Data Engineering Bulletin 2014).
 //!
 //! ```text
 //! insert, update, delete ─▶ OPQ ──full──▶ bupdate ─▶ inner nodes in place, append-only leaves

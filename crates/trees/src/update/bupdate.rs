@@ -1,4 +1,4 @@
-//! bupdate, the batch update (PIO B-tree, VLDB 2011, sections 3.2 and 3.3, Algorithm 2): a sorted batch goes down the tree as
+//! bupdate, the batch update (PIO B-tree, VLDB 2011, sections 3.1.3 and 3.3, Algorithms 2 and 3): a sorted batch goes down the tree as
 //! MPSearch does, groups of leaves take what is theirs by appending, and what becomes too full or too empty is divided or
 //! joined in groups too. Every group is read with one psync and written with one psync.
 //!

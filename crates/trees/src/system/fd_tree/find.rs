@@ -1,6 +1,6 @@
 //! How an FD-tree is read: the head tree, then one page of every run, to which the fence in the page above leads.
 //!
-//! `search_many` goes down all runs with MPSearch, as its authors suggest for trees like this (Roh, Park and Lee, IEEE Data
+//! `search_many` goes down all runs with MPSearch, as its authors suggest for trees like this (Roh, Park, Shin and Lee, IEEE Data
 //! Engineering Bulletin 2014, section 3).
 
 use super::FdTree;

@@ -1,4 +1,4 @@
-//! The concurrent PIO B-tree, with the paper's simple locks (VLDB 2011, section 3.4): searches run side by side; a batch update has the
+//! The concurrent PIO B-tree, with the paper's simple locks (VLDB 2011, section 4): searches run side by side; a batch update has the
 //! whole tree to itself; an arrival takes the queue for a moment.
 //!
 //! Invariants:

@@ -1,4 +1,4 @@
-//! prange, the parallel range search (VLDB 2011, section 3.1): the nodes whose range overlaps the one asked for are read level by
+//! prange, the parallel range search (VLDB 2011, section 3.1.2): the nodes whose range overlaps the one asked for are read level by
 //! level, at most PioMax of them in one psync.
 
 use super::PioTree;
