@@ -51,7 +51,7 @@ fn fd_cost(times: &DeviceTimes, load: &Load, options: &FdTreeOptions) -> (f64, f
 pub(crate) enum Division {
     /// All of it is head.
     Head,
-    /// A part is head, the rest is an LRU pool for pages of the runs, as the cost model has it: what the released code does, whose
+    /// A part is head, the rest is an LRU pool for pages of the runs, as the cost model has it: what the released code is said to do, whose
     /// head is small.
     HeadAndPool,
 }

@@ -61,7 +61,7 @@ const OF_FD_TREE: RangeInclusive<f64> = 1.23..=1.47;
 
 const BTREE: &str = "B+-tree, LRU";
 const BFTL: &str = "BFTL";
-/// A small head, and an LRU pool for the runs, as the released code has them; how much is which, its cost model says.
+/// A small head, and an LRU pool for the runs, as the released code is said to have them; how much is which, its cost model says.
 const FD_TREE: &str = "FD-tree, small head and LRU";
 const PIO: &str = "PIO B-tree, LRU";
 /// What the figure compares.
