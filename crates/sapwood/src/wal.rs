@@ -13,8 +13,8 @@
 //!
 //! While commits are small, or durable one by one, the file of the newest generation is longer than its
 //! content. Zeros are written ahead of the commits, because a sync is cheaper if the file does not grow
-//! ([`reservation`]). The written part can also be mapped, so that small commits are stored without a system
-//! call ([`stored`]).
+//! ([`zeroing`]). The written part can also be mapped, so that small commits are stored without a system
+//! call ([`mmap_appender`]).
 //!
 //! Invariants:
 //! 1. A generation's header and file name are durable before anything in it is promised to be durable, before

@@ -15,7 +15,7 @@
 //! 1. The cursor is never beyond the block that the flush works on, so each block is considered once a round.
 //!    Exceptions are the blocks that an append ahead of the flush passes by: most of them are due already or
 //!    go to their leaves at once, and the last block of a tree is cleansed when its log has become long.
-//! 2. CleansingTask blocks are in key order, each once.
+//! 2. Due blocks are in key order, each once.
 
 use crate::cache::prefetch_buffer::KeyPosition;
 use crate::operation::KeyspaceId;
@@ -119,7 +119,7 @@ pub(crate) struct CleansingCursor {
     /// the cursor reaches its end.
     used: [u64; 2],
     due: Vec<CleansingTask>,
-    /// CleansingTask blocks that the last flush has not cleansed.
+    /// Due blocks that the last flush has not cleansed.
     left: Vec<CleansingTask>,
 }
 
@@ -184,7 +184,7 @@ impl Cursor {
     }
 }
 
-/// CleansingTask blocks in key order, each once.
+/// Due blocks in key order, each once.
 fn each_once(mut due: Vec<CleansingTask>) -> Vec<CleansingTask> {
     due.sort_by(|a, b| a.place().cmp(&b.place()));
     due.dedup_by(|again, first| {

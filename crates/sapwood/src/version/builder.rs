@@ -1,4 +1,4 @@
-//! A version builder to bring the store from one version to the next: it writes new nodes, and its edit says what
+//! A version builder brings the store from one version to the next: it writes new nodes, and its edit says what
 //! they replace. It succeeds as a whole, when the edit is committed, or leaves no trace.
 //!
 //! ```text

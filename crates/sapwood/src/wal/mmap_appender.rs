@@ -25,7 +25,7 @@
 //! - *The power goes.* The kernel writes pages back whenever it likes, in any order, as for writes.
 //! - *I/O errors* are reported by the next sync of the file, as for buffered writes; the writer then refuses to
 //!   go on.
-//! - *A full disk* is noticed while zeros are written ahead ([`reservation`](super::zeroing)). This file
+//! - *A full disk* is noticed while zeros are written ahead ([`zeroing`](super::zeroing)). This file
 //!   then does without window and zeros: its records are written, and a full disk is reported as always. A
 //!   store never needs space; psync's `mapping.rs` explains why, and on which file systems. Other file systems
 //!   have no windows, and everything is written.

@@ -1,5 +1,5 @@
-//! Room ahead of the log's end: zeros written ahead of commits ([`reservation`](super::zeroing)), and a
-//! window over them ([`stored`](super::mmap_appender)).
+//! Room ahead of the log's end: zeros written ahead of commits ([`zeroing`](super::zeroing)), and a
+//! window over them ([`mmap_appender`](super::mmap_appender)).
 //!
 //! Invariant: if there is no space for it, the log does without. A full disk is never reported from here.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 impl WalWriter {
     /// Reserves room for the pending records and for more to come, if they are to be synced: see
-    /// [`reservation`](super::zeroing). If there is no space for it, the log does without.
+    /// [`zeroing`](super::zeroing). If there is no space for it, the log does without.
     ///
     /// # Errors
     /// As [`WalWriter::write`], but never [`DiskFull`](crate::error::Error::DiskFull).

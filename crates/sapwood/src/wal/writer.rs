@@ -1,6 +1,6 @@
 //! The log writer. Records gather in memory ([`pending`](super::pending)), reach the page cache by one write or
-//! through a window ([`stored`](super::mmap_appender)), and are durable after a sync. [`ahead`](super::tail_space) makes
-//! room for them beforehand; [`succession`](super::rotation) decides which file they go to.
+//! through a window ([`mmap_appender`](super::mmap_appender)), and are durable after a sync. [`tail_space`](super::tail_space) makes
+//! room for them beforehand; [`rotation`](super::rotation) decides which file they go to.
 //!
 //! Invariants (with those of [`super`]):
 //! 1. Between calls, the current generation's file is valid up to `current.len`, and the next write begins
@@ -9,7 +9,7 @@
 //!    generation was removed, since the manifest durably says that it is not needed.
 //! 3. `write` and `store` are all or nothing: if there is no space, everything stays pending and the file is as
 //!    it was.
-//! 4. Whatever lies behind `current.len` in its file is reserved (see [`reservation`](super::zeroing)):
+//! 4. Whatever lies behind `current.len` in its file is reserved (see [`zeroing`](super::zeroing)):
 //!    zeros that nobody needs.
 //! 5. A sync is trusted only if it succeeded. A sync that failed for lack of space is a failed sync, not
 //!    [`Error::DiskFull`], since its pages may be lost.
@@ -175,7 +175,7 @@ impl WalWriter {
         self.pending.retract(n);
     }
 
-    /// Brings the pending records to the page cache: through a window ([`stored`](super::mmap_appender)) if they are
+    /// Brings the pending records to the page cache: through a window ([`mmap_appender`](super::mmap_appender)) if they are
     /// small and there is one, otherwise by a write.
     ///
     /// # Errors
