@@ -21,6 +21,7 @@ use crate::opq::empty_ranges::Keys;
 use crate::opq::map::{Entry, FreeList, Map, Passed};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -61,6 +62,17 @@ pub(crate) struct Sampled {
     pub is_value: bool,
     /// How many changes it stands for.
     pub weight: f64,
+}
+
+/// Keyspace and key of the first entry behind what lies below `from` in a keyspace; `None` if nothing can lie there.
+fn end_of(keyspace: KeyspaceId, from: Bound<&[u8]>) -> Option<(KeyspaceId, Cow<'_, [u8]>)> {
+    match from {
+        Bound::Unbounded => {
+            keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), Cow::Borrowed(&[][..])))
+        }
+        Bound::Included(key) => Some((keyspace, Cow::Owned([key, &[0]].concat()))),
+        Bound::Excluded(key) => Some((keyspace, Cow::Borrowed(key))),
+    }
 }
 
 /// The operation queue.
@@ -210,17 +222,8 @@ impl Opq {
         out: &mut Vec<(Bytes, Change)>,
     ) -> bool {
         // Within a key, the oldest version comes last.
-        let successor;
-        let before = match from {
-            Bound::Unbounded => {
-                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
-            }
-            Bound::Included(key) => {
-                successor = [key, &[0]].concat();
-                Some((keyspace, &successor[..], SeqNo::MAX))
-            }
-            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
-        };
+        let end = end_of(keyspace, from);
+        let before = end.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
         let (limit, mut bytes) = (out.len() + max, 0);
         let mut entries = self.entries.back_from(before).peekable();
         while let Some(oldest) = entries.next() {
@@ -266,17 +269,8 @@ impl Opq {
 
     /// The same downwards.
     pub fn past_tombstones_back(&self, keyspace: KeyspaceId, from: Bound<&[u8]>, seq: SeqNo) -> EmptyUntil {
-        let successor;
-        let before = match from {
-            Bound::Unbounded => {
-                keyspace.0.checked_add(1).map(|above| (KeyspaceId(above), &[][..], SeqNo::MAX))
-            }
-            Bound::Included(key) => {
-                successor = [key, &[0]].concat();
-                Some((keyspace, &successor[..], SeqNo::MAX))
-            }
-            Bound::Excluded(key) => Some((keyspace, key, SeqNo::MAX)),
-        };
+        let end = end_of(keyspace, from);
+        let before = end.as_ref().map(|(keyspace, key)| (*keyspace, &key[..], SeqNo::MAX));
         onward(self.entries.past_tombstones_back(before, seq), keyspace)
     }
 

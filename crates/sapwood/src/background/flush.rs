@@ -53,7 +53,7 @@ impl Engine {
         self.flush_and_hand_on(&mut CarryOver::default())
     }
 
-    /// Like `flush_now`, but uses what the previous flush has `carry_over`, if it is still valid, and leaves
+    /// Like `flush_now`, but uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
     /// there what the next flush can use.
     pub fn flush_and_hand_on<'e>(&'e self, carry_over: &mut CarryOver<'e>) -> Result<()> {
         let mut guard = self.writer(Need::default())?;

@@ -30,14 +30,25 @@ struct WaitingChange {
     weight: f64,
 }
 
-/// The number of records that the changes add to those beneath them; `exist` tells for which keys there are some.
-fn added(waiting: &[WaitingChange], exist: &[bool]) -> f64 {
+/// Is called with the index of each key that was found, and its value.
+type Found<'f> = &'f mut dyn FnMut(usize, Bytes);
+
+/// The number of records that the changes add to those beneath them, which `look_up` finds for keys in order.
+fn added(
+    mut waiting: Vec<WaitingChange>,
+    look_up: impl FnOnce(&[&Bytes], Found<'_>) -> Result<()>,
+) -> Result<f64> {
+    waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    waiting.dedup_by(|a, b| a.key == b.key);
+    let mut exist = vec![false; waiting.len()];
+    let keys: Vec<_> = waiting.iter().map(|change| &change.key).collect();
+    look_up(&keys, &mut |index, _| exist[index] = true)?;
     let effect = |(change, exists): (&WaitingChange, &bool)| match (change.is_value, *exists) {
         (true, false) => change.weight,
         (false, true) => -change.weight,
         _ => 0.0,
     };
-    waiting.iter().zip(exist).map(effect).sum()
+    Ok(waiting.iter().zip(&exist).map(effect).sum())
 }
 
 /// The estimated number of records in `keyspace`.
@@ -52,33 +63,28 @@ fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
     let newest = |key: &[u8]| state.queues().find_map(|queue| queue.newest_seq(view.keyspace, key));
     let sampled = state.queues().flat_map(|queue| queue.sample(view.keyspace));
     // A key's older changes count for nothing: each change is in the sample with the same probability.
-    let mut waiting: Vec<_> = sampled
+    let waiting = sampled
         .filter(|change| newest(&change.key) == Some(change.seq))
         .map(|change| WaitingChange { key: change.key, is_value: change.is_value, weight: change.weight })
         .collect();
-    waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    let mut exist = vec![false; waiting.len()];
-    let keys: Vec<_> = waiting.iter().map(|change| &change.key).collect();
-    multi_get(view, None, &keys, &mut |index, _| exist[index] = true)?;
-    Ok(added(&waiting, &exist))
+    added(waiting, |keys, found| multi_get(view, None, keys, found))
 }
 
 fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
     let mut sample = EvenSample::<_, PIECES>::default();
-    for (block, area) in view.version.logs.iter() {
-        area.pieces().for_each(|piece| sample.see(|| (block, piece)));
+    for (_, area) in view.version.logs.iter() {
+        area.pieces().for_each(|piece| sample.see(|| (area, piece)));
     }
     let address = |id| view.version.table.address(id).map(|address| (id, address));
-    let wanted: Vec<_> = sample.kept().iter().filter_map(|(_, piece)| address(*piece)).collect();
+    let (areas, wanted): (Vec<_>, Vec<_>) =
+        sample.kept().iter().filter_map(|(area, piece)| Some((*area, address(*piece)?))).unzip();
     // Nothing tells which keyspace a log area belongs to before a piece of it is read.
     let pieces = view.pager.fetch(&view.version.segments, &wanted, ReadMode::Runs)?;
     let mut waiting = Vec::new();
-    for (block, id, piece) in sample.kept().iter().zip(&pieces).map(|((block, id), piece)| (block, id, piece))
-    {
+    for ((area, (id, _)), piece) in areas.into_iter().zip(&wanted).zip(&pieces) {
         if piece.name().keyspace != view.keyspace || piece.level() != PIECE {
             continue;
         }
-        let Some(area) = view.log(*block) else { continue };
         let mut changes = EvenSample::<usize, OF_A_PIECE>::default();
         (0..piece.count()).for_each(|index| changes.see(|| index));
         let weight = sample.weight() * changes.weight();
@@ -90,10 +96,5 @@ fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
             weight,
         }));
     }
-    waiting.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    waiting.dedup_by(|a, b| a.key == b.key);
-    let mut exist = vec![false; waiting.len()];
-    let keys: Vec<_> = waiting.iter().map(|change| &change.key).collect();
-    multi_get_in_leaves(view, &keys, &mut |index, _| exist[index] = true)?;
-    Ok(added(&waiting, &exist))
+    added(waiting, |keys, found| multi_get_in_leaves(view, keys, found))
 }
