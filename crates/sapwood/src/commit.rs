@@ -41,6 +41,7 @@ use crate::health::Panicked;
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
 use crate::version::edit::Edit;
+use crate::wal;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -66,9 +67,9 @@ impl Drop for AtDevice<'_> {
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
-/// How often a batch of removals is tried on a full disk: as it is, and after a flush, between which others may take
-/// the space that it freed.
-const REMOVAL_TRIES: usize = 4;
+/// How often a batch is tried on a full disk. Removals: as it is, and after a flush, between which others may take the
+/// space that it freed. Puts: again if work took from the reserve after they were admitted.
+const TRIES: usize = 4;
 /// The maximum bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
@@ -76,7 +77,7 @@ impl Engine {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.health.check_writable()?;
-        let result = self.commit_with_space(PendingBatch { body, count, durability });
+        let result = self.commit_with_space(PendingBatch::new(body, count, durability));
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -93,16 +94,23 @@ impl Engine {
     /// Commits a batch for which there is room in memory and disk space. Removals that find the disk full flush: that
     /// has the reserve, and frees space for them.
     fn commit_with_space(&self, mut pending: PendingBatch) -> Result<()> {
-        for left in (0..REMOVAL_TRIES).rev() {
-            let (result, refused) = match self.admit(&pending) {
+        for left in (0..TRIES).rev() {
+            let refusals = self.reserve.refusals();
+            let (result, refused) = match self.admit(&mut pending) {
                 Ok(()) => self.commit_in_turn(pending),
+                Err(error) if pending.adds() => return Err(error),
                 refused => (refused, Some(pending)),
             };
             match (result, refused) {
-                (Err(error), Some(again)) if left > 0 && error.is_disk_full() && !again.adds() => {
-                    match self.flush_all() {
-                        Err(error) if !error.is_disk_full() => return Err(error),
-                        _ => pending = again,
+                (Err(error), Some(again)) if left > 0 && error.is_disk_full() => {
+                    pending = again;
+                    if !pending.adds() {
+                        match self.flush_all() {
+                            Err(error) if !error.is_disk_full() => return Err(error),
+                            _ => {}
+                        }
+                    } else if self.reserve.refusals() == refusals {
+                        return Err(error);
                     }
                 }
                 (result, _) => return result,
@@ -112,10 +120,18 @@ impl Engine {
     }
 
     /// Waits for room in the queue. Puts are admitted only if the reserve is enough for the log that results.
-    fn admit(&self, pending: &PendingBatch) -> Result<()> {
+    fn admit(&self, pending: &mut PendingBatch) -> Result<()> {
         let len = pending.body.len();
         self.wait_for_room(len)?;
-        if self.reserve.covers(len) || !pending.adds() { Ok(()) } else { self.provide_reserve(len) }
+        pending.admitted = 0;
+        if pending.adds() {
+            let bytes = wal::record_len(len);
+            while !self.reserve.admit(bytes) {
+                self.provide_reserve(bytes)?;
+            }
+            pending.admitted = bytes;
+        }
+        Ok(())
     }
 
     /// Commits a batch. Returns it if the disk was full.
@@ -170,6 +186,7 @@ impl Engine {
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a PendingBatch> + Clone) -> Result<()> {
+        let admitted = self.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
@@ -192,6 +209,7 @@ impl Engine {
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
         let panicked = Panicked::watch(&self.health, "a commit");
         self.log_group(log, group.clone())?;
+        drop(admitted);
         if !group.clone().any(PendingBatch::is_durable) {
             return self.show_group(log, queue, group);
         }
@@ -224,6 +242,7 @@ impl Engine {
         log: &mut Log,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) -> Result<()> {
+        self.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())?;
         let mut seq = log.next_seq;
         let durability = group.clone().map(|pending| pending.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
@@ -396,8 +415,7 @@ impl Engine {
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
         self.health.check_process()?;
-        self.commit_in_turn(PendingBatch { body: Vec::new(), count: 0, durability: Durability::Immediate })
-            .0?;
+        self.commit_in_turn(PendingBatch::new(Vec::new(), 0, Durability::Immediate)).0?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }
@@ -455,7 +473,7 @@ mod tests {
         for number in 0..20u8 {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
-            let pending = PendingBatch { body, count: 1, durability: Durability::Buffered };
+            let pending = PendingBatch::new(body, 1, Durability::Buffered);
             engine.commit_group(std::iter::once(&pending)).unwrap();
             let fill = engine.state.load().active.fill();
             assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
@@ -519,7 +537,7 @@ mod tests {
         let commit = |key: &[u8], durability| {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), key, b"1");
-            let pending = PendingBatch { body, count: 1, durability };
+            let pending = PendingBatch::new(body, 1, durability);
             engine.commit_group(std::iter::once(&pending)).unwrap();
         };
         commit(b"buffered", Durability::Buffered);

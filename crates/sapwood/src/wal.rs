@@ -70,6 +70,11 @@ pub(crate) use writer::WalWriter;
 
 use crate::operation::SeqNo;
 
+/// Bytes in the log of a record with a body of `body` bytes.
+pub(crate) fn record_len(body: usize) -> u64 {
+    (record::HEAD_LEN + body) as u64
+}
+
 /// A record of the log: appended as a unit, and present completely or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {

@@ -206,7 +206,7 @@ impl Engine {
 
     /// Extends the reserve for a put of `bytes`, or for what there is. Where there is no space for as much reserve as the
     /// log needs, a flush makes the log short.
-    pub fn provide_reserve(&self, bytes: usize) -> Result<()> {
+    pub fn provide_reserve(&self, bytes: u64) -> Result<()> {
         if self.reserve.is_in_use() && self.flush.in_background() {
             // It may be whole again when the flush ends.
             let _ = self.wait_for_running_attempt();

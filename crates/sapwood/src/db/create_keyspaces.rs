@@ -111,7 +111,8 @@ impl Creation {
         }
         if !trees.is_empty() {
             // Opening copies the manifest, with these names in it.
-            let listed = trees.iter().map(|(_, tree): &(_, Tree)| tree.name.len() + TREE_LISTED).sum();
+            let listed =
+                trees.iter().map(|(_, tree): &(_, Tree)| (tree.name.len() + TREE_LISTED) as u64).sum();
             if !engine.reserve.covers(listed) {
                 engine.provide_reserve(listed)?;
             }

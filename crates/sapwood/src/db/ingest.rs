@@ -88,7 +88,7 @@ impl Engine {
         }
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
-            self.with_kept_space(|| self.reserve.grow(list as usize))?;
+            self.with_kept_space(|| self.reserve.grow(list))?;
             self.publisher.commit_version(builder, TreesChange::Grown)?;
         }
         Ok(sorted.count)

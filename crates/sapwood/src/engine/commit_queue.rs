@@ -24,9 +24,15 @@ pub(crate) struct PendingBatch {
     pub body: Vec<u8>,
     pub count: u32,
     pub durability: Durability,
+    /// Bytes that its puts count for in the reserve.
+    pub admitted: u64,
 }
 
 impl PendingBatch {
+    pub fn new(body: Vec<u8>, count: u32, durability: Durability) -> Self {
+        Self { body, count, durability, admitted: 0 }
+    }
+
     pub fn is_durable(&self) -> bool {
         self.durability == Durability::Immediate
     }

@@ -12,8 +12,9 @@
 //! deleted at any time, and a file of this name that is not ours is left alone.
 //!
 //! Invariants:
-//! 1. Apart from [`Work`], nothing takes from the reserve. No put is admitted to the log unless the reserve can flush
-//!    the queue that results, and copy its log.
+//! 1. Apart from [`Work`], nothing takes from the reserve. No put is appended to the log unless the reserve can flush
+//!    the queue that results, and copy its log. A writer is admitted with its bytes counted ([`Reserve::admit`]), and its
+//!    group asks again with the log locked ([`Reserve::check_group`]), since work may have taken from the reserve meanwhile.
 //! 2. A failure to allocate it, other than for want of space, never fails any other call.
 
 use crate::error::{Error, Result};
@@ -96,6 +97,13 @@ enum File {
     Absent,
 }
 
+/// The refusal of puts while work has taken from the reserve.
+fn in_use() -> Error {
+    let why = "it is in use until there is space again";
+    let full = std::io::Error::new(std::io::ErrorKind::StorageFull, why);
+    psync::Error::from_io("allocate", FILE, None, full).into()
+}
+
 /// See the module documentation.
 pub(crate) struct Reserve {
     volume: Arc<dyn Volume>,
@@ -104,6 +112,8 @@ pub(crate) struct Reserve {
     len: AtomicU64,
     /// Whether there can be none: then the database does without.
     is_absent: AtomicBool,
+    /// Whether there was no descriptor or memory to extend it when that was last tried.
+    is_excused: AtomicBool,
     /// How often some of it was given up.
     given: AtomicU64,
     /// Works that have given it up and are not done.
@@ -115,6 +125,23 @@ pub(crate) struct Reserve {
     /// Bytes of the log that was there at opening, until they are in the trees; and the first generation after them.
     replayed: AtomicU64,
     first: AtomicU64,
+    /// Bytes of puts that were admitted and are not in the log yet.
+    admitted: AtomicU64,
+    /// How many groups were refused with the log locked.
+    refusals: AtomicU64,
+}
+
+/// Puts whose bytes are counted until they are in the log, or are refused.
+pub(crate) struct Admitted<'r> {
+    reserve: &'r Reserve,
+    bytes: u64,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        let left = |admitted: u64| Some(admitted.saturating_sub(self.bytes));
+        let _ = self.reserve.admitted.fetch_update(SeqCst, SeqCst, left);
+    }
 }
 
 /// Work that may give up the whole reserve. Until it ends, nobody takes the space for another reserve.
@@ -152,6 +179,7 @@ impl Reserve {
             file: Mutex::new(File::Closed),
             len: AtomicU64::new(0),
             is_absent: AtomicBool::new(false),
+            is_excused: AtomicBool::new(false),
             given: AtomicU64::new(0),
             users: AtomicUsize::new(0),
             live: AtomicU64::new(0),
@@ -159,6 +187,8 @@ impl Reserve {
             log: AtomicU64::new(0),
             replayed: AtomicU64::new(0),
             first: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
         }
     }
 
@@ -241,14 +271,58 @@ impl Reserve {
         }
     }
 
-    /// Whether it is enough for `bytes` more in the log.
-    pub fn covers(&self, bytes: usize) -> bool {
+    /// Whether it is enough for `bytes` more in the log, beside all that was admitted.
+    pub fn covers(&self, bytes: u64) -> bool {
         self.len() >= self.needed_for(bytes) && !self.is_in_use()
     }
 
-    fn needed_for(&self, bytes: usize) -> u64 {
+    fn needed_for(&self, bytes: u64) -> u64 {
+        self.needed_beside(self.admitted.load(SeqCst).saturating_add(bytes))
+    }
+
+    fn needed_beside(&self, bytes: u64) -> u64 {
         let needs = self.needs();
-        Needs { log: needs.log.saturating_add(bytes as u64), ..needs }.whole()
+        Needs { log: needs.log.saturating_add(bytes), ..needs }.whole()
+    }
+
+    /// Admits puts of `bytes` if it is enough for them. They count until [`Reserve::leaves`].
+    pub fn admit(&self, bytes: u64) -> bool {
+        // Not to be in the way of others.
+        if !self.covers(bytes) && self.can_grow() {
+            return false;
+        }
+        let before = self.admitted.fetch_add(bytes, SeqCst);
+        let is_enough = self.len() >= self.needed_beside(before.saturating_add(bytes)) || !self.can_grow();
+        if !is_enough {
+            drop(self.leaves(bytes));
+        }
+        is_enough
+    }
+
+    /// The admitted `bytes` come to the log, or are refused, before the result is dropped.
+    pub fn leaves(&self, bytes: u64) -> Admitted<'_> {
+        Admitted { reserve: self, bytes }
+    }
+
+    /// Whether it is enough for a group with so many `bytes` of puts, which the holder of the log is about to append.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: work has taken from it after they were admitted.
+    pub fn check_group(&self, bytes: u64) -> Result<()> {
+        if bytes == 0 || !self.can_grow() || (self.len() >= self.needed_beside(bytes) && !self.is_in_use()) {
+            return Ok(());
+        }
+        self.refusals.fetch_add(1, SeqCst);
+        Err(in_use())
+    }
+
+    /// How many groups were refused so.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(SeqCst)
+    }
+
+    fn can_grow(&self) -> bool {
+        !self.is_absent.load(Relaxed) && !self.is_excused.load(Relaxed)
     }
 
     pub fn is_whole(&self) -> bool {
@@ -269,7 +343,7 @@ impl Reserve {
     /// # Errors
     /// [`Error::DiskFull`], also while some work has given it up; then it has grown as far as there was space. After any other
     /// failure there is none.
-    pub fn grow(&self, bytes: usize) -> Result<()> {
+    pub fn grow(&self, bytes: u64) -> Result<()> {
         let mut file = self.file.lock();
         let needed = self.needed_for(bytes);
         if self.len() >= needed && !self.is_in_use() {
@@ -279,9 +353,7 @@ impl Reserve {
             return Ok(());
         }
         if self.is_in_use() {
-            let why = "it is in use until there is space again";
-            let full = std::io::Error::new(std::io::ErrorKind::StorageFull, why);
-            return Err(psync::Error::from_io("allocate", FILE, None, full).into());
+            return Err(in_use());
         }
         let grown = self.opened(&mut file).and_then(|open| match open {
             Some(open) => {
@@ -293,6 +365,7 @@ impl Reserve {
             }
             None => Ok(()),
         });
+        self.is_excused.store(matches!(grown, Err(psync::Error::Exhausted { .. })), SeqCst);
         match grown {
             Err(error) if error.is_full() => {
                 self.take_what_there_is(&file, needed);
@@ -393,125 +466,4 @@ impl Reserve {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Database;
-    use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Write};
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn a_small_database_has_a_small_reserve_and_a_large_one_no_huge_one() {
-        let whole = |live, manifest, log| Needs { live, manifest, log }.whole();
-        assert_eq!(whole(0, 0, 0), BASE);
-        assert_eq!(whole(20_000, 400, 6_000), 160 << 10, "a few records");
-        assert_eq!(whole(MIB, 0, 0), BASE + MIB + MIB / 8);
-        assert_eq!(whole(1 << 40, 8 << 30, 0), BASE + BLOCK_MAX + PORTIONS_MAX + (8 << 30));
-        assert_eq!(whole(0, 0, 40 * MIB), BASE + 50 * MIB, "a queue in the log, and as much in the trees");
-    }
-
-    #[test]
-    fn removals_leave_what_the_flush_after_them_needs() {
-        let needs = Needs { live: 8 * MIB, manifest: MIB, log: 4 * MIB };
-        let whole = needs.whole();
-        for work in [Work::Frees, Work::NextLog] {
-            assert_eq!(may_take(work, whole, needs), whole);
-        }
-        let part = may_take(Work::Removals, whole, needs);
-        assert!(part >= 2 * MIB && whole - part >= 5 * MIB + BLOCK_MAX / 2, "{part} of {whole}");
-        // Each removal makes the log longer.
-        let left = |len, log| may_take(Work::Removals, len, Needs { log, ..needs });
-        let (mut len, mut log, mut taken) = (whole, needs.log, 0);
-        while left(len, log) >= STEP {
-            (len, log, taken) = (len - STEP, log + STEP, taken + STEP);
-        }
-        assert!(taken >= MIB && len >= Needs { log, ..needs }.of_log() + BASE / 2, "{taken}");
-        assert_eq!(may_take(Work::Removals, 0, needs), 0);
-    }
-
-    fn open(volume: &Simulated) -> Database {
-        let builder = Database::builder().memory(4 << 20).background_threads(0);
-        builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
-    }
-
-    #[test]
-    fn it_grows_before_the_log_and_shrinks_when_the_log_is_gone() {
-        let volume = Simulated::new(1);
-        let db = open(&volume);
-        let (reserve, keyspace) = (&db.handle.engine.reserve, db.keyspace("main").unwrap());
-        assert_eq!(db.stats().space.reserve, reserve.len());
-        assert!((BASE..=2 * BASE + STEP).contains(&reserve.len()), "{}", reserve.len());
-        for number in 0..300u32 {
-            keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
-            let log = db.handle.engine.log.lock().as_ref().unwrap().wal.longest();
-            assert!(reserve.len() >= Needs { log, ..Needs::default() }.whole());
-        }
-        for number in 0..300u32 {
-            keyspace.remove(number.to_be_bytes()).unwrap();
-        }
-        db.compact().unwrap();
-        assert!(reserve.len() < 3 * BASE, "{}", reserve.len());
-        let len = reserve.len();
-        drop((keyspace, db));
-        assert_eq!(volume.read_file(FILE).unwrap(), vec![0; len as usize]);
-    }
-
-    #[test]
-    fn without_the_file_or_with_another_one_the_database_opens_and_writes() {
-        let volume = Simulated::new(1);
-        drop(open(&volume));
-        for is_foreign in [false, true] {
-            volume.remove_file(FILE).unwrap();
-            if is_foreign {
-                let access = Access { write: true, create: true, ..Access::default() };
-                let file = Volume::open(&volume, FILE, access).unwrap();
-                volume.write(&[Write { file, offset: 0, data: b"keep me" }]).unwrap();
-                Volume::close(&volume, file).unwrap();
-            }
-            let db = open(&volume);
-            let keyspace = db.keyspace("main").unwrap();
-            (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
-            db.flush().unwrap();
-            assert_eq!(db.handle.engine.reserve.is_absent.load(SeqCst), is_foreign);
-            drop((keyspace, db));
-            let content = volume.read_file(FILE).unwrap();
-            assert_eq!(content == b"keep me", is_foreign);
-        }
-    }
-
-    #[test]
-    fn a_failure_to_allocate_it_fails_nothing_else() {
-        for fault in [Fault::Error, Fault::Exhausted] {
-            for kind in
-                [OperationKind::Open, OperationKind::Allocate, OperationKind::Len, OperationKind::Resize]
-            {
-                let volume = Simulated::new(1);
-                volume.fail_nth(Filter::kinds([kind]).file(FILE), 1, fault, Repeat::Sticky);
-                let db = open(&volume);
-                let keyspace = db.keyspace("main").unwrap();
-                (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
-                db.compact().unwrap();
-                db.close().unwrap();
-            }
-        }
-    }
-
-    /// Puts would be refused, though there is space.
-    #[test]
-    fn it_is_whole_again_as_soon_as_there_is_space() {
-        let volume = Simulated::new(1);
-        let db = open(&volume);
-        let keyspace = db.keyspace("main").unwrap();
-        keyspace.insert("first", [1; 1000]).unwrap();
-        let engine = &db.handle.engine;
-        volume.set_capacity(volume.used());
-        assert!(engine.reserve.give(Work::Frees, u64::MAX) && !engine.reserve.is_whole());
-        volume.set_capacity(volume.used());
-        let refused = keyspace.insert("second", [1; 1000]).unwrap_err();
-        assert!(refused.is_disk_full() && refused.to_string().contains("removing records"), "{refused}");
-        keyspace.get("first").unwrap().unwrap();
-        volume.set_capacity(u64::MAX);
-        keyspace.insert("second", [1; 1000]).unwrap();
-        assert!(engine.reserve.is_whole());
-    }
-}
+mod tests;

@@ -1,0 +1,212 @@
+use super::*;
+use crate::{Database, Durability};
+use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Write};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_small_database_has_a_small_reserve_and_a_large_one_no_huge_one() {
+    let whole = |live, manifest, log| Needs { live, manifest, log }.whole();
+    assert_eq!(whole(0, 0, 0), BASE);
+    assert_eq!(whole(20_000, 400, 6_000), 160 << 10, "a few records");
+    assert_eq!(whole(MIB, 0, 0), BASE + MIB + MIB / 8);
+    assert_eq!(whole(1 << 40, 8 << 30, 0), BASE + BLOCK_MAX + PORTIONS_MAX + (8 << 30));
+    assert_eq!(whole(0, 0, 40 * MIB), BASE + 50 * MIB, "a queue in the log, and as much in the trees");
+}
+
+#[test]
+fn removals_leave_what_the_flush_after_them_needs() {
+    let needs = Needs { live: 8 * MIB, manifest: MIB, log: 4 * MIB };
+    let whole = needs.whole();
+    for work in [Work::Frees, Work::NextLog] {
+        assert_eq!(may_take(work, whole, needs), whole);
+    }
+    let part = may_take(Work::Removals, whole, needs);
+    assert!(part >= 2 * MIB && whole - part >= 5 * MIB + BLOCK_MAX / 2, "{part} of {whole}");
+    // Each removal makes the log longer.
+    let left = |len, log| may_take(Work::Removals, len, Needs { log, ..needs });
+    let (mut len, mut log, mut taken) = (whole, needs.log, 0);
+    while left(len, log) >= STEP {
+        (len, log, taken) = (len - STEP, log + STEP, taken + STEP);
+    }
+    assert!(taken >= MIB && len >= Needs { log, ..needs }.of_log() + BASE / 2, "{taken}");
+    assert_eq!(may_take(Work::Removals, 0, needs), 0);
+}
+
+fn open(volume: &Simulated) -> Database {
+    let builder = Database::builder().memory(4 << 20).background_threads(0);
+    builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap()
+}
+
+#[test]
+fn it_grows_before_the_log_and_shrinks_when_the_log_is_gone() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let (reserve, keyspace) = (&db.handle.engine.reserve, db.keyspace("main").unwrap());
+    assert_eq!(db.stats().space.reserve, reserve.len());
+    assert!((BASE..=2 * BASE + STEP).contains(&reserve.len()), "{}", reserve.len());
+    for number in 0..300u32 {
+        keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
+        let log = db.handle.engine.log.lock().as_ref().unwrap().wal.longest();
+        assert!(reserve.len() >= Needs { log, ..Needs::default() }.whole());
+    }
+    for number in 0..300u32 {
+        keyspace.remove(number.to_be_bytes()).unwrap();
+    }
+    db.compact().unwrap();
+    assert!(reserve.len() < 3 * BASE, "{}", reserve.len());
+    let len = reserve.len();
+    drop((keyspace, db));
+    assert_eq!(volume.read_file(FILE).unwrap(), vec![0; len as usize]);
+}
+
+#[test]
+fn without_the_file_or_with_another_one_the_database_opens_and_writes() {
+    let volume = Simulated::new(1);
+    drop(open(&volume));
+    for is_foreign in [false, true] {
+        volume.remove_file(FILE).unwrap();
+        if is_foreign {
+            let access = Access { write: true, create: true, ..Access::default() };
+            let file = Volume::open(&volume, FILE, access).unwrap();
+            volume.write(&[Write { file, offset: 0, data: b"keep me" }]).unwrap();
+            Volume::close(&volume, file).unwrap();
+        }
+        let db = open(&volume);
+        let keyspace = db.keyspace("main").unwrap();
+        (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
+        db.flush().unwrap();
+        assert_eq!(db.handle.engine.reserve.is_absent.load(SeqCst), is_foreign);
+        drop((keyspace, db));
+        let content = volume.read_file(FILE).unwrap();
+        assert_eq!(content == b"keep me", is_foreign);
+    }
+}
+
+#[test]
+fn a_failure_to_allocate_it_fails_nothing_else() {
+    for fault in [Fault::Error, Fault::Exhausted] {
+        for kind in [OperationKind::Open, OperationKind::Allocate, OperationKind::Len, OperationKind::Resize]
+        {
+            let volume = Simulated::new(1);
+            volume.fail_nth(Filter::kinds([kind]).file(FILE), 1, fault, Repeat::Sticky);
+            let db = open(&volume);
+            let keyspace = db.keyspace("main").unwrap();
+            (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
+            db.compact().unwrap();
+            db.close().unwrap();
+        }
+    }
+}
+
+/// Puts would be refused, though there is space.
+#[test]
+fn it_is_whole_again_as_soon_as_there_is_space() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let keyspace = db.keyspace("main").unwrap();
+    keyspace.insert("first", [1; 1000]).unwrap();
+    let engine = &db.handle.engine;
+    volume.set_capacity(volume.used());
+    assert!(engine.reserve.give(Work::Frees, u64::MAX) && !engine.reserve.is_whole());
+    volume.set_capacity(volume.used());
+    let refused = keyspace.insert("second", [1; 1000]).unwrap_err();
+    assert!(refused.is_disk_full() && refused.to_string().contains("removing records"), "{refused}");
+    keyspace.get("first").unwrap().unwrap();
+    volume.set_capacity(u64::MAX);
+    keyspace.insert("second", [1; 1000]).unwrap();
+    assert!(engine.reserve.is_whole());
+}
+
+/// Each found the reserve long enough, and together they made a log that it was not enough for.
+#[test]
+fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
+    const WRITERS: usize = 32;
+    for durability in [Durability::Buffered, Durability::Immediate] {
+        let volume = Simulated::new(1);
+        let db = open(&volume);
+        let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+        keyspace.insert("first", [1; 1000]).unwrap();
+        // There is space for the log, but not for a longer reserve.
+        volume.fail_nth(
+            Filter::kinds([OperationKind::Allocate]).file(FILE),
+            1,
+            Fault::NoSpace,
+            Repeat::Sticky,
+        );
+        volume.set_capacity(u64::MAX);
+        let put = |number: usize| {
+            let mut batch = db.batch();
+            batch.insert(&keyspace, number.to_be_bytes(), vec![7; 20_000]);
+            batch.durability(durability).commit()
+        };
+        let log = engine.log.lock();
+        let done = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|number| {
+                    scope.spawn({
+                        let put = &put;
+                        move || put(number)
+                    })
+                })
+                .collect();
+            // Until each has been refused, or waits for the log or for the leader.
+            let mut waiting = 0;
+            while waiting < WRITERS {
+                let queue = match durability {
+                    Durability::Immediate => engine.commits.durable.inner.lock(),
+                    _ => engine.commits.others.inner.lock(),
+                };
+                waiting = queue.waiters.len() + usize::from(queue.has_leader);
+                waiting += writers.iter().filter(|writer| writer.is_finished()).count();
+            }
+            drop(log);
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+        });
+        let accepted = done.iter().filter(|result| result.is_ok()).count();
+        assert!(done.iter().all(|result| result.as_ref().err().is_none_or(Error::is_disk_full)));
+        assert!((1..WRITERS).contains(&accepted), "{accepted} were accepted");
+        assert!(reserve_is_enough(engine), "{} bytes after {accepted} puts", engine.reserve.len());
+        for (number, result) in done.iter().enumerate() {
+            assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().is_some(), result.is_ok());
+        }
+    }
+}
+
+/// Work gave it up between a put's admission and the log.
+#[test]
+fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_up() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+    keyspace.insert("first", [1; 1000]).unwrap();
+    let log = engine.log.lock();
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| keyspace.insert("second", [7; 20_000]));
+        while !engine.commits.durable.inner.lock().has_leader {
+            std::thread::yield_now();
+        }
+        volume.set_capacity(volume.used() + (1 << 20));
+        assert!(engine.reserve.give(Work::Frees, u64::MAX));
+        volume.fail_nth(
+            Filter::kinds([OperationKind::Allocate]).file(FILE),
+            1,
+            Fault::NoSpace,
+            Repeat::Sticky,
+        );
+        drop(log);
+        assert!(put.join().unwrap().unwrap_err().is_disk_full());
+    });
+    assert!(keyspace.get("second").unwrap().is_none());
+    // Other puts are as before when there is space.
+    volume.clear_faults();
+    volume.set_capacity(u64::MAX);
+    keyspace.insert("second", [7; 20_000]).unwrap();
+    assert!(reserve_is_enough(engine));
+}
+
+fn reserve_is_enough(engine: &crate::engine::Engine) -> bool {
+    let log = engine.log.lock().as_ref().unwrap().wal.longest();
+    let needs = Needs { log, ..engine.reserve.needs() };
+    engine.reserve.len() >= needs.whole()
+}
