@@ -1,3 +1,5 @@
+//! Tests of the reserve: how long it is, who is admitted, and what happens without it.
+
 use super::*;
 use crate::{Database, Durability};
 use psync::{Device, Fault, Filter, OperationKind, Repeat, Simulated, Write};
