@@ -7,10 +7,101 @@
 
 pub(crate) mod cleanse;
 pub(crate) mod collect;
+pub(crate) mod context;
 pub(crate) mod flush;
 pub(crate) mod garbage_collection;
 pub(crate) mod idle;
 pub(crate) mod pacing;
+pub(crate) mod portions;
 pub(crate) mod prefetch_memory;
 pub(crate) mod removals;
-pub(crate) mod space;
+
+use crate::commit::CommitPipeline;
+use crate::health::Panicked;
+use cleanse::Cleanser;
+use collect::Collector;
+use context::WorkContext;
+use flush::{CarryOver, Flusher};
+use idle::{Idle, IdleWork};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The background work of a database. See the module documentation.
+pub(crate) struct Background {
+    pub ctx: Arc<WorkContext>,
+    pub cleanser: Arc<Cleanser>,
+    pub flusher: Arc<Flusher>,
+    pub idle_work: IdleWork,
+}
+
+impl Background {
+    pub fn new(ctx: WorkContext, commits: &Arc<CommitPipeline>) -> Self {
+        let ctx = Arc::new(ctx);
+        let collector = Arc::new(Collector { ctx: Arc::clone(&ctx), unreadable: Default::default() });
+        let cleanser = Arc::new(Cleanser { ctx: Arc::clone(&ctx), collector: Arc::clone(&collector) });
+        let flusher = Arc::new(Flusher {
+            ctx: Arc::clone(&ctx),
+            commits: Arc::clone(commits),
+            collector: Arc::clone(&collector),
+            cleanser: Arc::clone(&cleanser),
+        });
+        let idle_work = IdleWork {
+            ctx: Arc::clone(&ctx),
+            commits: Arc::clone(commits),
+            collector,
+            cleanser: Arc::clone(&cleanser),
+        };
+        let in_caller: std::sync::Weak<Flusher> = Arc::downgrade(&flusher);
+        ctx.flush.set_in_caller(in_caller);
+        Self { ctx, cleanser, flusher, idle_work }
+    }
+
+    /// The main loop of the flush thread. Returns when told to stop.
+    pub fn run(&self) {
+        let _panicked = Panicked::watch(&self.ctx.health, "the flushing thread");
+        let mut idle = Idle::default();
+        let mut carry_over = CarryOver::default();
+        loop {
+            {
+                let mut control = self.ctx.flush.inner.lock();
+                while !control.stop
+                    && (self.ctx.state.load().frozen.is_none() || self.ctx.health.check_writable().is_err())
+                {
+                    if carry_over.is_some() {
+                        MutexGuard::unlocked(&mut control, || carry_over = CarryOver::default());
+                        continue;
+                    }
+                    // Recomputed after each wakeup, however often the thread is woken.
+                    let left = idle.left(self.idle_work.keeps_something());
+                    if left.is_zero() {
+                        MutexGuard::unlocked(&mut control, || self.idle_work.idle(&mut idle));
+                    } else {
+                        self.ctx.flush.changed.wait_for(&mut control, left);
+                    }
+                }
+                if control.stop {
+                    return;
+                }
+            }
+            if let Err(error) = self.flusher.flush_and_hand_on(&mut carry_over) {
+                carry_over = CarryOver::default();
+                if error.is_disk_full() {
+                    // There may be no next queue until there is space.
+                    self.ctx.memory.give_back_spare(Duration::ZERO);
+                    self.pause_for_space();
+                }
+            }
+            idle.flushed(self.ctx.state.visible());
+        }
+    }
+
+    /// Waits after a flush that found the disk full. Ends early if anyone asks for a flush.
+    fn pause_for_space(&self) {
+        let until = Instant::now() + self.ctx.flush.shortage.pause();
+        let mut control = self.ctx.flush.inner.lock();
+        while !control.stop && !control.asked && Instant::now() < until {
+            self.ctx.flush.changed.wait_until(&mut control, until);
+        }
+    }
+}

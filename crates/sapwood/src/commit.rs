@@ -27,34 +27,47 @@
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
+pub(crate) mod log;
+pub(crate) mod queue;
+pub(crate) mod queue_log;
 mod room;
+pub(crate) mod waiting;
 
-use crate::current_state::{Frozen, State};
+use crate::current_state::{CurrentState, Frozen, State};
 use crate::durability::Durability;
-use crate::engine::Engine;
-use crate::engine::commit_queue::{Answer, CommitQueue, Lead, PendingBatch};
-use crate::engine::log::{Log, Syncing, operations};
-use crate::engine::publish::PublishContext;
-use crate::engine::reserve::Work;
+
+use crate::cache::pager::Pager;
+use crate::commit::log::{CommitQueues, Log, Syncing, operations};
+use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::error::{Error, Result};
+use crate::flow::flush_control::FlushControl;
+use crate::flow::flush_progress::FlushProgress;
+use crate::flow::memory::MemoryBudget;
+use crate::flow::shares::Shares;
+use crate::health::Health;
 use crate::health::Panicked;
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
+use crate::publish::PublishContext;
+use crate::publish::Publisher;
+use crate::reserve::Work;
+use crate::space::Space;
 use crate::version::edit::Edit;
 use crate::wal;
 use parking_lot::{Mutex, MutexGuard};
+use psync::Volume;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 /// Commits that wait for the device. If this thread panics there, nobody waits for them any longer.
-struct AtDevice<'e>(&'e Engine);
+struct AtDevice<'e>(&'e CommitPipeline);
 
 impl<'e> AtDevice<'e> {
     /// Takes the log again, and lets others know.
     fn leave(self) -> MutexGuard<'e, Option<Log>> {
-        let engine = self.0;
+        let pipeline = self.0;
         std::mem::forget(self);
-        engine.settle()
+        pipeline.settle()
     }
 }
 
@@ -73,7 +86,24 @@ const TRIES: usize = 4;
 /// The maximum bytes of commits without durability that may wait in memory.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
-impl Engine {
+/// Brings batches to the log and to the active queue, and freezes that queue. See the module documentation.
+pub(crate) struct CommitPipeline {
+    /// `None` during replay, if the database is read-only, and once it is closed.
+    pub log: Mutex<Option<Log>>,
+    pub queues: CommitQueues,
+    pub volume: Arc<dyn Volume>,
+    pub health: Arc<Health>,
+    pub state: Arc<CurrentState>,
+    pub pager: Arc<Pager>,
+    pub shares: Shares,
+    pub memory: Arc<MemoryBudget>,
+    pub publisher: Arc<Publisher>,
+    pub space: Arc<Space>,
+    pub flush: Arc<FlushControl>,
+    pub progress: Arc<FlushProgress>,
+}
+
+impl CommitPipeline {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
         self.health.check_writable()?;
@@ -85,7 +115,7 @@ impl Engine {
             drop(state);
             if is_frozen && self.flush.shortage.is_worth_a_try(fill, most) {
                 // A full disk is reported to the writer that finds no room in the queue.
-                let _ = self.flush_now();
+                let _ = self.flush.flush_now();
             }
         }
         result
@@ -95,7 +125,7 @@ impl Engine {
     /// has the reserve, and frees space for them.
     fn commit_with_space(&self, mut pending: PendingBatch) -> Result<()> {
         for left in (0..TRIES).rev() {
-            let refusals = self.reserve.refusals();
+            let refusals = self.space.reserve.refusals();
             let (result, refused) = match self.admit(&mut pending) {
                 Ok(()) => self.commit_in_turn(pending),
                 Err(error) if pending.adds() => return Err(error),
@@ -109,7 +139,7 @@ impl Engine {
                             Err(error) if !error.is_disk_full() => return Err(error),
                             _ => {}
                         }
-                    } else if self.reserve.refusals() == refusals {
+                    } else if self.space.reserve.refusals() == refusals {
                         return Err(error);
                     }
                 }
@@ -126,7 +156,7 @@ impl Engine {
         pending.admitted = 0;
         if pending.adds() {
             let bytes = wal::record_len(len);
-            while !self.reserve.admit(bytes) {
+            while !self.space.reserve.admit(bytes) {
                 self.provide_reserve(bytes)?;
             }
             pending.admitted = bytes;
@@ -136,7 +166,7 @@ impl Engine {
 
     /// Commits a batch. Returns it if the disk was full.
     fn commit_in_turn(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
-        let queue = self.commits.queue_for(&pending);
+        let queue = self.queues.queue_for(&pending);
         match queue.wait_or_lead(pending) {
             Err(pending) => {
                 let _lead = Lead::new(queue, Vec::new());
@@ -163,16 +193,16 @@ impl Engine {
 
     /// Commits the waiting batches as one group, then hands the lead on.
     fn lead_waiting(&self, queue: &CommitQueue) {
-        let mut lead = Lead::new(queue, queue.take_group(!self.reserve.is_whole()));
+        let mut lead = Lead::new(queue, queue.take_group(!self.space.reserve.is_whole()));
         lead.result = self.commit_group(lead.group.iter().map(|waiter| &waiter.pending));
     }
 }
 
-impl Engine {
+impl CommitPipeline {
     /// Locks the log when no commit waits for the device, as whoever begins another queue or ends the log has to.
     pub fn log_at_rest(&self) -> MutexGuard<'_, Option<Log>> {
         let mut guard = self.log.lock();
-        self.commits.wait(&mut guard, |_| true);
+        self.queues.wait(&mut guard, |_| true);
         guard
     }
 
@@ -181,19 +211,19 @@ impl Engine {
         if let Some(log) = guard.as_mut() {
             log.syncing = None;
         }
-        self.commits.settled.notify_all();
+        self.queues.settled.notify_all();
         guard
     }
 
     fn commit_group<'a>(&self, group: impl Iterator<Item = &'a PendingBatch> + Clone) -> Result<()> {
-        let admitted = self.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
+        let admitted = self.space.reserve.leaves(group.clone().map(|pending| pending.admitted).sum());
         // Only a holder of the log lock replaces the active queue. Hold no more of the state than the queue
         // while the batches are inserted: if a flush ended meanwhile, this thread would free that flush's
         // queue, with all writers waiting for the log. (No test: it would have to stop this thread between two
         // lines.)
         let (mut guard, queue) = loop {
             let mut guard = self.log.lock();
-            self.commits.wait(&mut guard, |syncing| syncing.concerns(group.clone()));
+            self.queues.wait(&mut guard, |syncing| syncing.concerns(group.clone()));
             let queue = Arc::clone(&self.state.load().active);
             // Any number of threads may have found room at the same time.
             if group.clone().all(PendingBatch::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue
@@ -213,7 +243,7 @@ impl Engine {
         if !group.clone().any(PendingBatch::is_durable) {
             return self.show_group(log, queue, group);
         }
-        let is_wanted = self.commits.wanted.load(Relaxed) > 0;
+        let is_wanted = self.queues.wanted.load(Relaxed) > 0;
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             log.wal.sync().inspect_err(|error| self.health.poison(error))?;
@@ -242,7 +272,7 @@ impl Engine {
         log: &mut Log,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) -> Result<()> {
-        self.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())?;
+        self.space.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())?;
         let mut seq = log.next_seq;
         let durability = group.clone().map(|pending| pending.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
@@ -255,12 +285,12 @@ impl Engine {
             records += 1;
         }
         // Without the reserve, no space is taken ahead of the records.
-        let is_short = !self.reserve.is_whole();
+        let is_short = !self.space.reserve.is_whole();
         if durability == Durability::Immediate && !is_short {
             log.wal.reserve().inspect_err(|error| self.health.poison(error))?;
         }
         if (durability >= Durability::Buffered || log.wal.pending() > UNWRITTEN_MAX)
-            && let Err(error) = self.with_space_for(
+            && let Err(error) = self.space.with_space_for(
                 Work::Removals,
                 || match durability {
                     Durability::Immediate => log.wal.write(),
@@ -279,7 +309,7 @@ impl Engine {
             return Err(error);
         }
         log.next_seq = seq;
-        self.reserve.note_log(log.wal.longest());
+        self.space.reserve.note_log(log.wal.longest());
         Ok(())
     }
 
@@ -341,7 +371,7 @@ impl Engine {
     pub fn freeze(&self, log: &mut Log) -> Result<()> {
         // If the log is empty, an earlier attempt has already rotated it.
         let next = || if log.wal.is_empty() { Ok(()) } else { log.wal.rotate() };
-        self.with_space_for(Work::NextLog, next, || true).inspect_err(|error| {
+        self.space.with_space_for(Work::NextLog, next, || true).inspect_err(|error| {
             if !error.is_refusal() {
                 self.health.poison(error);
             }
@@ -363,7 +393,7 @@ impl Engine {
     /// Begins the newest log generation, and notes it in the manifest if there is space. Recovery finds synced
     /// records even without the note; but then it would not notice if the file were lost.
     fn begin_for_promise(&self, log: &mut Log) -> Result<()> {
-        match self.with_kept_space(|| self.begin_generation(log)) {
+        match self.space.with_kept_space(|| self.begin_generation(log)) {
             Err(error) if error.is_disk_full() => Ok(()),
             begun => begun,
         }
@@ -423,7 +453,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::commit_queue::PendingBatch;
+    use crate::commit::queue::PendingBatch;
     use crate::operation::put_insert;
     use crate::{Database, Durability, Error};
     use psync::{Device, Simulated, Volume};
@@ -438,10 +468,10 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("key", "value").unwrap();
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         let low = engine.state.load().version.wal_low;
-        let log = engine.log.lock().take();
-        assert!(matches!(engine.flush_now(), Err(Error::Closed)));
+        let log = engine.commits.log.lock().take();
+        assert!(matches!(engine.flush.flush_now(), Err(Error::Closed)));
         assert!(engine.state.load().frozen.is_some());
         assert_eq!(engine.state.load().version.wal_low, low);
         drop(log);
@@ -454,8 +484,8 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let engine = &db.handle.engine;
         std::thread::scope(|scope| {
-            let log = engine.log.lock();
-            let sync = scope.spawn(|| engine.sync());
+            let log = engine.commits.log.lock();
+            let sync = scope.spawn(|| engine.commits.sync());
             std::thread::sleep(Duration::from_millis(100));
             engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
             drop(log);
@@ -474,7 +504,7 @@ mod tests {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), &[number], &vec![number; share / 4]);
             let pending = PendingBatch::new(body, 1, Durability::Buffered);
-            engine.commit_group(std::iter::once(&pending)).unwrap();
+            engine.commits.commit_group(std::iter::once(&pending)).unwrap();
             let fill = engine.state.load().active.fill();
             assert!(fill <= 5 * share / 2, "{fill} bytes where {share} are its share");
         }
@@ -489,25 +519,25 @@ mod tests {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let none = || engine.commit(vec![0], 0, Durability::Immediate);
+        let none = || engine.commits.commit(vec![0], 0, Durability::Immediate);
         assert!(catch_unwind(AssertUnwindSafe(none)).is_err(), "a record has an operation");
         assert!(matches!(keyspace.insert("key", "value"), Err(Error::Poisoned { .. })));
-        assert!(!engine.commits.durable.inner.lock().has_leader);
+        assert!(!engine.commits.queues.durable.inner.lock().has_leader);
         // The same where others wait.
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume_of(2)).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         std::thread::scope(|scope| {
-            let log = engine.log.lock();
+            let log = engine.commits.log.lock();
             let first = scope.spawn(|| keyspace.insert("first", "value"));
             let wait = |waiters: usize| {
-                while !engine.commits.durable.inner.lock().has_leader
-                    || engine.commits.durable.inner.lock().waiters.len() < waiters
+                while !engine.commits.queues.durable.inner.lock().has_leader
+                    || engine.commits.queues.durable.inner.lock().waiters.len() < waiters
                 {
                     std::thread::yield_now();
                 }
             };
             wait(0);
-            let bad = scope.spawn(|| engine.commit(vec![0], 0, Durability::Immediate));
+            let bad = scope.spawn(|| engine.commits.commit(vec![0], 0, Durability::Immediate));
             wait(1);
             let beside = scope.spawn(|| keyspace.insert("beside", "value"));
             wait(2);
@@ -516,7 +546,7 @@ mod tests {
             assert!(bad.join().is_err());
             assert!(matches!(beside.join().unwrap(), Err(Error::Poisoned { .. })));
         });
-        assert!(!engine.commits.durable.inner.lock().has_leader);
+        assert!(!engine.commits.queues.durable.inner.lock().has_leader);
     }
 
     /// Whoever freezes a queue has the log, and everybody waits for it. The manifest need not know of the new generation before anything in
@@ -532,13 +562,13 @@ mod tests {
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("before", "1").unwrap();
         let (syncs, high) = (volume.counters().syncs, engine.state.load().version.wal_high);
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         assert_eq!(volume.counters().syncs, syncs);
         let commit = |key: &[u8], durability| {
             let mut body = Vec::new();
             put_insert(&mut body, keyspace.id(), key, b"1");
             let pending = PendingBatch::new(body, 1, durability);
-            engine.commit_group(std::iter::once(&pending)).unwrap();
+            engine.commits.commit_group(std::iter::once(&pending)).unwrap();
         };
         commit(b"buffered", Durability::Buffered);
         assert_eq!((volume.counters().syncs, engine.state.load().version.wal_high), (syncs, high));
@@ -574,7 +604,7 @@ mod tests {
             if !is_cut {
                 body.push(0xff);
             }
-            let failed = db.handle.engine.commit(body, 2, Durability::Buffered);
+            let failed = db.handle.engine.commits.commit(body, 2, Durability::Buffered);
             assert!(matches!(&failed, Err(Error::Corrupt { .. })), "{failed:?}");
             let after = keyspace.insert("after", "1");
             assert!(keyspace.get("half").unwrap().is_none(), "half a batch is seen");

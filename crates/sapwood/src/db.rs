@@ -1,5 +1,5 @@
 //! A database as its users hold it: handles, batches and snapshots, and what their calls lead to: ingestion, checks,
-//! the creation of keyspaces. [`open`] builds the [`engine`](crate::engine).
+//! the creation of keyspaces. [`engine`] puts the parts of an open database together, and [`open`] fills them.
 //!
 //! Invariants:
 //! 1. A user's call that returns `Ok` has done what its documentation says; what is refused has changed nothing.
@@ -9,6 +9,7 @@ pub(crate) mod batch;
 pub(crate) mod check;
 pub(crate) mod create_keyspaces;
 pub(crate) mod database;
+pub(crate) mod engine;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;

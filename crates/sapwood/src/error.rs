@@ -6,6 +6,9 @@ use std::sync::Arc;
 /// The result of every call that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// The name of the data file, by which errors in reading nodes are told from others.
+pub(crate) const DATA: &str = "data";
+
 /// Why a call failed.
 ///
 /// Cloning an error is cheap: one failed write is reported to a whole group of commits.
@@ -308,6 +311,18 @@ impl Error {
     /// Whether the error means that the database is damaged, as opposed to busy, full or misused.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Damaged { .. })
+    }
+
+    /// Whether a node could not be read, or is not what was written. Nothing has changed, and nothing is unknown but what
+    /// the node was.
+    pub(crate) fn is_of_reading(&self) -> bool {
+        match self {
+            Self::Io(error) => {
+                matches!(&**error, psync::Error::Io { operation: "read", file, .. } if file == DATA)
+            }
+            Self::Corrupt { file, .. } => file == DATA,
+            _ => false,
+        }
     }
 }
 

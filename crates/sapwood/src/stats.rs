@@ -1,7 +1,7 @@
 //! Statistics of an open database, for people ([`Stats`] displays as a table) and for programs (it serializes).
 
-use crate::engine::Engine;
-use crate::engine::reserve;
+use crate::db::engine::Engine;
+use crate::reserve;
 use crate::version::manifest;
 use crate::version::manifest::Manifest;
 use crate::wal;
@@ -182,97 +182,95 @@ pub struct WriteStats {
     pub stopped_us: u64,
 }
 
-impl Engine {
-    pub fn stats(&self) -> Stats {
-        self.memory.recount_old_queues();
-        let state = self.state.load_full();
-        let version = &state.version;
-        let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let (log_bytes, log_syncs) =
-            self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
-        let manifest_bytes = self.publisher.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
-        // Listed from the directory, so that a read-only database can report them too. If listing fails, they
-        // count as empty.
-        let files = self.volume.list().unwrap_or_default();
-        let bytes_of = |is_one: &dyn Fn(&str) -> bool| -> u64 {
-            files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
-        };
-        let pager = &self.pager.counters;
-        let reads = &self.pager.reader.counters;
-        let flushed = &self.flush.counters;
-        let (nodes_cached, records_cached) = self.pager.cache.bytes();
-        let (pieces_scanned, pieces_cached) = self.pager.read_costs.pieces();
-        let (live, used) = (version.live_bytes(), version.used_bytes());
-        let logs = version.logs.totals();
-        Stats {
-            keyspaces: version
-                .trees
-                .iter()
-                .map(|(_, tree)| KeyspaceStats {
-                    name: tree.name.to_string(),
-                    records: tree.len,
-                    levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
-                })
-                .collect(),
-            memory: MemoryStats {
-                budget: self.shares.memory,
-                queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + self.memory.old_queues())
-                    as u64,
-                queue_max: self.memory.queue_max(&state) as u64,
-                spare: self.memory.spare.bytes() as u64,
-                cache: nodes_cached,
-                records: records_cached,
-                mapping_table: version.table.memory() as u64,
-                log_areas: version.logs.memory() as u64,
-                buffers: (self.memory.write_buffers() + self.pager.reader.buffers().idle_bytes()) as u64,
-            },
-            space: SpaceStats {
-                live,
-                logged: logs.bytes,
-                log_pieces: logs.pieces,
-                log_runs: logs.runs,
-                logged_changes: logs.changes,
-                used,
-                amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
-                nodes: version.table.count(),
-                segments: version.segments.count() as u64,
-                manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
-                reserve: bytes_of(&|name| name == reserve::FILE),
-                log: bytes_of(&|name| wal::generation_of(name).is_some()),
-            },
-            reads: ReadStats {
-                record_hits: pager.total(|counters| &counters.record_hits),
-                cache_hits: pager.total(|counters| &counters.hits),
-                cache_misses: pager.total(|counters| &counters.misses),
-                psync_groups: reads.total(|counters| &counters.sets),
-                requests: reads.total(|counters| &counters.requests),
-                bytes: reads.total(|counters| &counters.bytes),
-                ahead: pager.total(|counters| &counters.ahead),
-                pieces_scanned,
-                pieces_cached,
-            },
-            writes: WriteStats {
-                changes_flushed: get(&flushed.changes),
-                changes_ahead: get(&flushed.changes_ahead),
-                change_bytes_flushed: get(&flushed.change_bytes),
-                log_bytes,
-                log_syncs,
-                data_bytes: self.data_bytes_written(),
-                collected_bytes: get(&flushed.collected_bytes),
-                manifest_bytes,
-                flushes: get(&flushed.flushes),
-                portions: get(&flushed.portions),
-                blocks_appended: get(&flushed.blocks_appended),
-                blocks_cleansed: get(&flushed.blocks_cleansed),
-                blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
-                blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
-                spent_for_scans: get(&flushed.spent_for_scans),
-                changes_queued: state.queues().map(|queue| queue.count()).sum(),
-                delayed_us: self.progress.throttle.slept_us(),
-                stopped_us: get(&self.progress.stopped_us),
-            },
-            device: self.volume.counters(),
-        }
+pub fn of(engine: &Engine) -> Stats {
+    engine.memory.recount_old_queues();
+    let state = engine.state.load_full();
+    let version = &state.version;
+    let get = |counter: &AtomicU64| counter.load(Relaxed);
+    let (log_bytes, log_syncs) =
+        engine.commits.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
+    let manifest_bytes = engine.publisher.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
+    // Listed from the directory, so that a read-only database can report them too. If listing fails, they
+    // count as empty.
+    let files = engine.volume.list().unwrap_or_default();
+    let bytes_of = |is_one: &dyn Fn(&str) -> bool| -> u64 {
+        files.iter().filter(|entry| is_one(&entry.name)).map(|entry| entry.len).sum()
+    };
+    let pager = &engine.pager.counters;
+    let reads = &engine.pager.reader.counters;
+    let flushed = &engine.flush.counters;
+    let (nodes_cached, records_cached) = engine.pager.cache.bytes();
+    let (pieces_scanned, pieces_cached) = engine.pager.read_costs.pieces();
+    let (live, used) = (version.live_bytes(), version.used_bytes());
+    let logs = version.logs.totals();
+    Stats {
+        keyspaces: version
+            .trees
+            .iter()
+            .map(|(_, tree)| KeyspaceStats {
+                name: tree.name.to_string(),
+                records: tree.len,
+                levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
+            })
+            .collect(),
+        memory: MemoryStats {
+            budget: engine.shares.memory,
+            queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + engine.memory.old_queues())
+                as u64,
+            queue_max: engine.memory.queue_max(&state) as u64,
+            spare: engine.memory.spare.bytes() as u64,
+            cache: nodes_cached,
+            records: records_cached,
+            mapping_table: version.table.memory() as u64,
+            log_areas: version.logs.memory() as u64,
+            buffers: (engine.memory.write_buffers() + engine.pager.reader.buffers().idle_bytes()) as u64,
+        },
+        space: SpaceStats {
+            live,
+            logged: logs.bytes,
+            log_pieces: logs.pieces,
+            log_runs: logs.runs,
+            logged_changes: logs.changes,
+            used,
+            amplification: if live == 0 { 1.0 } else { used as f64 / live as f64 },
+            nodes: version.table.count(),
+            segments: version.segments.count() as u64,
+            manifest: bytes_of(&|name| manifest::number_of(name).is_some()),
+            reserve: bytes_of(&|name| name == reserve::FILE),
+            log: bytes_of(&|name| wal::generation_of(name).is_some()),
+        },
+        reads: ReadStats {
+            record_hits: pager.total(|counters| &counters.record_hits),
+            cache_hits: pager.total(|counters| &counters.hits),
+            cache_misses: pager.total(|counters| &counters.misses),
+            psync_groups: reads.total(|counters| &counters.sets),
+            requests: reads.total(|counters| &counters.requests),
+            bytes: reads.total(|counters| &counters.bytes),
+            ahead: pager.total(|counters| &counters.ahead),
+            pieces_scanned,
+            pieces_cached,
+        },
+        writes: WriteStats {
+            changes_flushed: get(&flushed.changes),
+            changes_ahead: get(&flushed.changes_ahead),
+            change_bytes_flushed: get(&flushed.change_bytes),
+            log_bytes,
+            log_syncs,
+            data_bytes: engine.writer().bytes_written(),
+            collected_bytes: get(&flushed.collected_bytes),
+            manifest_bytes,
+            flushes: get(&flushed.flushes),
+            portions: get(&flushed.portions),
+            blocks_appended: get(&flushed.blocks_appended),
+            blocks_cleansed: get(&flushed.blocks_cleansed),
+            blocks_cleansed_for_scans: get(&flushed.blocks_cleansed_for_scans),
+            blocks_merged_for_scans: get(&flushed.blocks_merged_for_scans),
+            spent_for_scans: get(&flushed.spent_for_scans),
+            changes_queued: state.queues().map(|queue| queue.count()).sum(),
+            delayed_us: engine.progress.throttle.slept_us(),
+            stopped_us: get(&engine.progress.stopped_us),
+        },
+        device: engine.volume.counters(),
     }
 }
 

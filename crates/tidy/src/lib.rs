@@ -10,6 +10,7 @@ pub mod dead_files;
 pub mod decisions;
 pub mod folder_arrows;
 pub mod formats;
+pub mod impls;
 pub mod leftovers;
 pub mod length;
 pub mod links;

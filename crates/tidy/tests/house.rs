@@ -26,6 +26,11 @@ fn no_file_is_dead() {
 }
 
 #[test]
+fn methods_lie_in_the_folder_of_their_type() {
+    report(&tidy::impls::check(&repository()));
+}
+
+#[test]
 fn nothing_is_left_over() {
     report(&tidy::leftovers::check(&repository()));
 }

@@ -12,3 +12,14 @@ mod paid;
 pub(crate) mod tests;
 
 pub(crate) use grown::Growth;
+
+use crate::background::collect::Collector;
+use crate::background::context::WorkContext;
+use std::sync::Arc;
+
+/// See the module documentation.
+pub(crate) struct Cleanser {
+    pub ctx: Arc<WorkContext>,
+    /// What cleansing leaves dead is collected at once.
+    pub collector: Arc<Collector>,
+}

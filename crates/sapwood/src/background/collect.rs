@@ -10,64 +10,63 @@
 //!    the most for it.
 //! 2. A segment with a node that cannot be read is left alone for [`LEFT_ALONE`], and everything else goes on.
 
+use crate::background::context::WorkContext;
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
-use crate::background::space::{PORTION, portion};
-use crate::engine::Engine;
-use crate::engine::publish::TreesChange;
+use crate::background::portions::{PORTION, portion};
 use crate::error::Result;
 use crate::flow::memory::Need;
+use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Snapshots matter if older versions hold this fraction (1/8) more granules than there are, and a few: some segments of
-/// a small database. Less is what readers hold for a moment.
-const HELD: usize = 8;
-const FEW_GRANULES: usize = 32;
 /// How long a segment is left alone that could not be read. It may have been an outage.
 const LEFT_ALONE: Duration = Duration::from_secs(600);
 
-impl Engine {
-    /// Whether snapshots keep much that has died since, so that copies of nodes free nothing.
-    pub fn is_much_held(&self) -> bool {
-        let granules = self.state.load().version.segments.granules();
-        self.slots.used() > granules + granules / HELD + FEW_GRANULES
-    }
+/// See the module documentation.
+pub(crate) struct Collector {
+    pub ctx: Arc<WorkContext>,
+    /// Segments that are left alone, because a node in them could not be read, and since when.
+    pub unreadable: Mutex<BTreeMap<u64, Instant>>,
+}
 
+impl Collector {
     fn spared(&self) -> Spared {
         let mut unreadable = self.unreadable.lock();
         unreadable.retain(|_, found| found.elapsed() < LEFT_ALONE);
         let unreadable = unreadable.keys().copied().collect();
-        Spared { unreadable, held: self.is_much_held() }
+        Spared { unreadable, held: self.ctx.space.is_much_held() }
     }
 
     /// Whether there is more dead space than `patience` tolerates.
     pub fn has_to_collect(&self, patience: GcUrgency) -> bool {
-        garbage_collection::excess(&self.state.load().version, patience, &self.spared()) > 0
+        garbage_collection::excess(&self.ctx.state.load().version, patience, &self.spared()) > 0
     }
 
     /// The maximum memory that the collector takes.
     pub fn collecting_max(&self) -> Need {
-        self.shares.work(0, u64::MAX)
+        self.ctx.shares.work(0, u64::MAX)
     }
 
     /// Whether anyone waits for the collector: a writer, or the thread that closes the database.
     fn is_hurried(&self) -> bool {
-        self.flush.stops() || self.are_writers_pressed()
+        self.ctx.flush.stops() || self.ctx.are_writers_pressed()
     }
 
     /// Copies live nodes out of some of the segments with the least live data, `most` bytes at most; less if there is no
     /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
     /// within its target, or within a looser bound while anyone waits, nor if something could not be read.
     pub fn collect_some(&self, writer: &mut Writer, patience: GcUrgency, most: &mut u64) -> Result<bool> {
-        let base = Arc::clone(&self.state.load().version);
+        let base = Arc::clone(&self.ctx.state.load().version);
         let patience = if self.is_hurried() { GcUrgency::InAHurry } else { patience };
         loop {
-            let budget = portion(base.live_bytes()).min(self.flush.shortage.limit()).min(*most);
+            let budget = portion(base.live_bytes()).min(self.ctx.flush.shortage.limit()).min(*most);
             let victims = garbage_collection::choose(&base, patience, budget, &self.spared());
             if victims.is_empty() {
                 return Ok(false);
@@ -78,18 +77,18 @@ impl Engine {
             };
             match emptied {
                 Err(Failed::Other(error)) if error.is_disk_full() && budget > *PORTION.start() => {
-                    self.reclaim_space();
+                    self.ctx.space.reclaim_space();
                     *most = *PORTION.start();
                 }
                 Err(Failed::Other(error)) => return Err(error),
                 // If all can be read the next time, it was an outage, which may last.
                 Err(Failed::Reading(segment, error)) => {
-                    tracing::error!(%error, path = %self.health.path(), segment, "dead space is not collected there for now");
+                    tracing::error!(%error, path = %self.ctx.health.path(), segment, "dead space is not collected there for now");
                     self.unreadable.lock().insert(segment, Instant::now());
                     return Ok(false);
                 }
                 Ok(()) => {
-                    self.reclaim_by_steps(false);
+                    self.ctx.reclaim_by_steps(false);
                     *most = most.saturating_mul(2);
                     return Ok(true);
                 }
@@ -105,12 +104,12 @@ impl Engine {
         victims: &[u64],
         reading: Reading,
     ) -> std::result::Result<(), Failed> {
-        let tell = |bytes| self.progress.copied(bytes);
-        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.pager, writer).telling(&tell);
+        let tell = |bytes| self.ctx.progress.copied(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).telling(&tell);
         garbage_collection::evacuate(&mut builder, victims, reading)?;
         let bytes = builder.bytes();
-        self.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
-        self.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
+        self.ctx.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
+        self.ctx.flush.counters.collected_bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }
 
@@ -119,7 +118,7 @@ impl Engine {
     pub fn tidy_up(&self, writer: &mut Writer, patience: GcUrgency) -> Result<()> {
         let mut most = u64::MAX;
         while self.collect_some(writer, patience, &mut most)? {}
-        self.reclaim_by_steps(false);
+        self.ctx.reclaim_by_steps(false);
         Ok(())
     }
 }
@@ -139,11 +138,11 @@ mod tests {
             let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
             let engine = &db.handle.engine;
             // The flushing thread waits for the writer as long as this thread has it.
-            let mut guard = engine.writer(Need::default()).unwrap();
+            let mut guard = engine.writer().lock(Need::default()).unwrap();
             let writer = guard.get().unwrap();
             let mut left = &due[..];
             while !left.is_empty() {
-                left = engine.cleanse_portion(writer, left, u64::MAX).unwrap();
+                left = engine.background.cleanser.cleanse_portion(writer, left, u64::MAX).unwrap();
             }
             let is_within = |patience| {
                 let version = &engine.state.load().version;
@@ -153,13 +152,13 @@ mod tests {
             assert!(!is_within(GcUrgency::AtRest));
             assert_eq!(is_within(GcUrgency::InAHurry), is_bearable);
             keyspace.insert("key", "value").unwrap();
-            assert!(!engine.are_writers_pressed());
-            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-            assert!(engine.are_writers_pressed());
-            let (before, dirty) = (collected(), engine.slots.dirty_count());
-            engine.tidy_up(writer, GcUrgency::AtRest).unwrap();
+            assert!(!engine.background.ctx.are_writers_pressed());
+            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+            assert!(engine.background.ctx.are_writers_pressed());
+            let (before, dirty) = (collected(), engine.space.slots.dirty_count());
+            engine.background.cleanser.collector.tidy_up(writer, GcUrgency::AtRest).unwrap();
             // What is more than bearable is collected nevertheless, and no more.
-            assert_eq!(collected() == before && engine.slots.dirty_count() == dirty, is_bearable);
+            assert_eq!(collected() == before && engine.space.slots.dirty_count() == dirty, is_bearable);
             assert!(is_within(GcUrgency::InAHurry) && !is_within(GcUrgency::AtRest));
             // And the rest when nobody is pressed any more.
             drop(guard);
@@ -176,10 +175,10 @@ mod tests {
             if stops {
                 engine.flush.stop();
             }
-            let mut guard = engine.writer(Need::default()).unwrap();
-            engine.tidy_up(guard.get().unwrap(), GcUrgency::AtRest).unwrap();
+            let mut guard = engine.writer().lock(Need::default()).unwrap();
+            engine.background.cleanser.collector.tidy_up(guard.get().unwrap(), GcUrgency::AtRest).unwrap();
             drop(guard);
-            assert_eq!(engine.has_to_collect(GcUrgency::AtRest), stops);
+            assert_eq!(engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest), stops);
         }
     }
 
@@ -202,7 +201,7 @@ mod tests {
         let cached = is_cached.iter().filter(|is_cached| **is_cached).count();
         assert!(cached >= leaves.len() && cached * 2 < nodes.len(), "{cached} of {}", nodes.len());
         let all: Vec<_> = before.segments.iter().map(|entry| entry.segment.number).collect();
-        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
         let bytes = pager.cache.bytes();
         for succeeds in [false, true] {
             let mut builder = VersionBuilder::begin(version(), pager, guard.get().unwrap());
@@ -228,8 +227,11 @@ mod tests {
 
     fn tidy_up(db: &Database) -> Result<()> {
         let engine = &db.handle.engine;
-        let mut guard = engine.writer(Need::default())?;
-        engine.or_poison(|| engine.tidy_up(guard.get()?, GcUrgency::AtRest))
+        let mut guard = engine.writer().lock(Need::default())?;
+        engine
+            .background
+            .ctx
+            .or_poison(|| engine.background.cleanser.collector.tidy_up(guard.get()?, GcUrgency::AtRest))
     }
 
     #[test]
@@ -252,10 +254,11 @@ mod tests {
             tidy_up(&db).unwrap();
             engine.health.check_writable().unwrap();
             // What can be read the second time is no damage.
-            assert!(is_damaged || !engine.has_to_collect(GcUrgency::AtRest));
+            assert!(is_damaged || !engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
             tidy_up(&db).unwrap();
-            assert!(!engine.has_to_collect(GcUrgency::AtRest));
-            let left: Vec<_> = engine.unreadable.lock().keys().copied().collect();
+            assert!(!engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
+            let left: Vec<_> =
+                engine.background.cleanser.collector.unreadable.lock().keys().copied().collect();
             assert_eq!(left, if is_damaged { vec![poor] } else { vec![] });
             let after = version(&db);
             for victim in victims.iter().filter(|victim| !left.contains(victim)) {
@@ -291,7 +294,7 @@ mod tests {
                     }
                     batch.commit().unwrap();
                     db.flush().unwrap();
-                    engine.cleanse_all().unwrap();
+                    engine.background.cleanser.cleanse_all().unwrap();
                     tidy_up(&db).unwrap();
                     let version = version(&db);
                     // An eighth is not noticed, and half may be dead.
@@ -309,7 +312,7 @@ mod tests {
                 drop(snapshot);
                 tidy_up(&db).unwrap();
             }
-            assert!(!engine.has_to_collect(GcUrgency::AtRest));
+            assert!(!engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
             let version = version(&db);
             assert!(
                 version.used_bytes() < version.live_bytes() / 100 * 110 + (2 << 20),
@@ -326,12 +329,12 @@ mod tests {
         let volume = Simulated::new(1);
         let db = cleansed_on(&volume, 80_000);
         let engine = &db.handle.engine;
-        engine.reclaim(0);
+        engine.space.reclaim(0);
         let budget = portion(version(&db).live_bytes());
         assert!(budget > 4 * PORTION.start(), "{budget}");
         volume.set_capacity(volume.used() + 2 * PORTION.start());
         tidy_up(&db).unwrap();
-        assert!(!engine.has_to_collect(GcUrgency::AtRest));
+        assert!(!engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest));
         db.check().unwrap();
     }
 }

@@ -4,22 +4,19 @@
 //!
 //! ```text
 //! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
-//!  turns.rs             │            portions.rs                                                  queue_log.rs       ╰ append_ahead.rs: the next
+//!                       │            batches.rs                                        commit/queue_log.rs       ╰ append_ahead.rs: the next
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error in applying the queue, or in writing: poison
 //! ```
-//! This module runs one flush from beginning to end. [`turns`] schedules: what the flush thread does, and how
-//! others wait for it. [`portions`] applies a queue to the trees. [`append_ahead`] applies part of the next
-//! queue beside the end of a flush; [`carry_over`] holds what is kept for it. [`queue_log`] handles the queue's
-//! log. [`shortage`] handles a full disk. [`event`] reports each flush as a trace event. [`control`] is the
-//! state shared by flushes and the threads that wait for them.
+//! This module runs one flush from beginning to end. [`batches`] applies a queue to the trees. [`append_ahead`] applies
+//! part of the next queue beside the end of a flush; [`carry_over`] holds what is kept for it. [`event`] reports each
+//! flush as a trace event. [`crate::commit::queue_log`] has the queue's log, [`crate::commit::waiting`] the threads that
+//! wait, [`crate::flow::flush_control`] what they share with the flush, [`crate::flow::low_space`] how a full disk is met.
 
 mod append_ahead;
 mod batches;
 mod carry_over;
 mod event;
-mod queue_log;
-mod thread;
 
 #[cfg(test)]
 pub(crate) use append_ahead::Ahead;
@@ -27,11 +24,15 @@ pub(crate) use append_ahead::Ahead;
 pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use carry_over::CarryOver;
 
+use crate::background::cleanse::Cleanser;
+use crate::background::collect::Collector;
+use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::prefetch_memory::WITH_LOG;
+use crate::commit::CommitPipeline;
 use crate::current_state::Frozen;
-use crate::engine::{Engine, WriterAtWork};
 use crate::error::{Error, Result};
+use crate::flow::flush_control::FlushInCaller;
 use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;
 use crate::flow::opq_tuning::WorkloadCounts;
@@ -41,65 +42,75 @@ use crate::spawn::beside;
 use crate::storage::writer::Writer;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, Lengths, LogBytes};
+use crate::tree_writer::WriterAtWork;
+use batches::SyncLog;
 use event::FlushEvent;
-use queue_log::SyncLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-impl Engine {
-    /// Flushes the frozen queue, if there is one, in this thread.
-    pub fn flush_now(&self) -> Result<()> {
+/// See the module documentation.
+pub(crate) struct Flusher {
+    pub ctx: Arc<WorkContext>,
+    pub commits: Arc<CommitPipeline>,
+    pub collector: Arc<Collector>,
+    pub cleanser: Arc<Cleanser>,
+}
+
+impl FlushInCaller for Flusher {
+    fn flush_now(&self) -> Result<()> {
         self.flush_and_hand_on(&mut CarryOver::default())
     }
+}
 
-    /// Like `flush_now`, but uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
+impl Flusher {
+    /// Flushes the frozen queue, if there is one, in this thread. Uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
     /// there what the next flush can use.
     pub fn flush_and_hand_on<'e>(&'e self, carry_over: &mut CarryOver<'e>) -> Result<()> {
-        let mut guard = self.writer(Need::default())?;
-        self.flush.begin();
+        let mut guard = self.ctx.writer.lock(Need::default())?;
+        self.ctx.flush.begin();
         let has_removals =
-            self.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
-        let mut reserve = self.reserve.user();
+            self.ctx.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
+        let mut reserve = self.ctx.space.reserve.user();
         let mut result =
-            self.health.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
+            self.ctx.health.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
         let mut is_collected = false;
         while result.as_ref().is_err_and(Error::is_disk_full) {
-            self.reclaim_space();
-            self.flush.shortage.failed(self.state.load().active.fill());
+            self.ctx.space.reclaim_space();
+            self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
             if !reserve.gets_space() {
                 // The last resort: what is dead in segments that are still in use.
                 if std::mem::replace(&mut is_collected, true) {
                     break;
                 }
-                match guard.get().and_then(|writer| self.tidy_up(writer, GcUrgency::AtRest)) {
+                match guard.get().and_then(|writer| self.collector.tidy_up(writer, GcUrgency::AtRest)) {
                     Err(error) if !error.is_disk_full() => {
                         result = Err(error);
                         break;
                     }
-                    _ => self.reclaim_space(),
+                    _ => self.ctx.space.reclaim_space(),
                 }
             }
             result = self.flush_frozen(&mut guard, carry_over);
         }
         drop(reserve);
-        self.restore_reserve();
+        self.ctx.space.restore_reserve();
         if has_removals && result.is_ok() {
-            result = guard.get().and_then(|writer| self.cleanse_for_reserve(writer));
+            result = guard.get().and_then(|writer| self.cleanser.cleanse_for_reserve(writer));
         }
-        self.progress.end();
+        self.ctx.progress.end();
         match &result {
             Err(error) if error.is_disk_full() => {
-                self.reclaim_space();
-                self.flush.shortage.failed(self.state.load().active.fill());
+                self.ctx.space.reclaim_space();
+                self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
             }
             // Even if it only could not be read: without this flush there is no next.
-            Err(error) => self.health.poison(error),
+            Err(error) => self.ctx.health.poison(error),
             Ok(()) => {}
         }
-        self.flush.end(result.as_ref().err());
+        self.ctx.flush.end(result.as_ref().err());
         drop(guard);
-        self.flush.notify();
+        self.ctx.flush.notify();
         result
     }
 
@@ -109,25 +120,25 @@ impl Engine {
         carry_over: &mut CarryOver<'e>,
     ) -> Result<()> {
         let of_this = carry_over.ahead.take();
-        let Some(frozen) = self.state.load().frozen.clone() else { return Ok(()) };
+        let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(()) };
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
-        self.slots.begin_round();
-        let mut event = FlushEvent::begin(self);
-        let mut cursor = self.flush.cursor.lock();
+        self.ctx.space.slots.begin_round();
+        let mut event = FlushEvent::begin(&self.ctx);
+        let mut cursor = self.ctx.flush.cursor.lock();
         let lengths =
             if of_this.is_some() { cursor.lengths() } else { self.begin_cursor(&mut cursor, &frozen) };
         let wal_low = frozen.wal_low;
-        self.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
-        self.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
-        let before = self.flush.counters.change_bytes.load(Relaxed);
+        self.ctx.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
+        self.ctx.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
+        let before = self.ctx.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
         // In the foreground, everything happens in one deterministic order.
-        let sync = || self.sync_log_below(wal_low);
-        let begin = || self.begin_log(wal_low);
+        let sync = || self.commits.sync_log_below(wal_low);
+        let begin = || self.commits.begin_log(wal_low);
         let renew = || self.renew_records(&frozen.queue);
-        if self.flush.in_background() {
+        if self.ctx.flush.in_background() {
             std::thread::scope(|scope| {
-                let is_early = self.is_log_synced_early(wal_low);
+                let is_early = self.commits.is_log_synced_early(wal_low);
                 let sync_log = if is_early {
                     SyncLog::Begun(beside(scope, "sapwood-sync", sync))
                 } else {
@@ -142,31 +153,31 @@ impl Engine {
             let is_ready = Box::new(|| begin().and_then(|()| renew()));
             self.flush_portions(at_work, &frozen, of_this, &mut cursor, SyncLog::IfNeeded, is_ready)?
         };
-        self.flush.counters.flushes.fetch_add(1, Relaxed);
-        let newest = (self.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
+        self.ctx.flush.counters.flushes.fetch_add(1, Relaxed);
+        let newest = (self.ctx.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
         let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
         if is_whole {
-            self.flush.newest.store(newest, Relaxed);
+            self.ctx.flush.newest.store(newest, Relaxed);
         }
         event.in_trees();
         self.choose_opq_size(&frozen);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
-        self.memory.balance_without(queue);
+        self.ctx.memory.balance_without(queue);
         // Wake the threads that waited for the queue before the log is removed: on a busy disk, writing its
         // pages may take long.
-        self.flush.notify();
-        self.shorten_log(wal_low);
+        self.ctx.flush.notify();
+        self.commits.shorten_log(wal_low);
         let due = cursor.take_due();
         let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut cursor, &due, carry_over)?;
-        event.end(self, lengths, due.len(), undone);
+        event.end(&self.ctx, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees may be done by now.
-        self.memory.recount_old_queues();
-        let state = self.state.load();
-        let (used, capacity) = (state.active.fill(), self.memory.queue_max(&state));
+        self.ctx.memory.recount_old_queues();
+        let state = self.ctx.state.load();
+        let (used, capacity) = (state.active.fill(), self.ctx.memory.queue_max(&state));
         // With a frozen queue, the bytes in the active one come on top of a full capacity.
         let used = if state.frozen.is_some() { capacity } else { used };
-        self.progress.learn((used, capacity), (undone, due.len()), waited);
+        self.ctx.progress.learn((used, capacity), (undone, due.len()), waited);
         Ok(())
     }
 
@@ -184,16 +195,16 @@ impl Engine {
         let mut left = due;
         let of_next = &mut *cursor;
         let goes_ahead = move |left: &[CleansingTask], writer| self.append_ahead(of_next, left, writer);
-        let (mut cleansed, next) = match self.tidy_up(writer, GcUrgency::AtWork) {
-            Ok(()) => self.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
+        let (mut cleansed, next) = match self.collector.tidy_up(writer, GcUrgency::AtWork) {
+            Ok(()) => self.cleanser.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
             failed => (failed, None),
         };
-        let mut reserve = self.reserve.user();
+        let mut reserve = self.ctx.space.reserve.user();
         while cleansed.as_ref().is_err_and(Error::is_disk_full) && reserve.gets_space() {
-            self.reclaim_space();
-            cleansed = self.tidy_up(writer, GcUrgency::AtWork).and_then(|()| {
+            self.ctx.space.reclaim_space();
+            cleansed = self.collector.tidy_up(writer, GcUrgency::AtWork).and_then(|()| {
                 let alone = None::<fn(&[CleansingTask], Writer)>;
-                self.cleanse_due_beside(writer, &mut left, buffers, alone).0
+                self.cleanser.cleanse_due_beside(writer, &mut left, buffers, alone).0
             });
         }
         cursor.leave(left);
@@ -201,12 +212,12 @@ impl Engine {
         match cleansed {
             // The queue is in the trees; the rest of the work can wait.
             Err(error) if error.is_disk_full() => {
-                self.reclaim_space();
-                self.flush.shortage.eased();
+                self.ctx.space.reclaim_space();
+                self.ctx.flush.shortage.eased();
             }
             cleansed => {
                 cleansed?;
-                self.flush.shortage.over();
+                self.ctx.flush.shortage.over();
             }
         }
         let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
@@ -221,24 +232,24 @@ impl Engine {
     /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where
     /// everything is deterministic: which records the cache lets go of is not.
     fn choose_opq_size(&self, Frozen { queue, is_full, .. }: &Frozen) {
-        if self.flush.in_background() {
-            let runs = self.flush.counters.blocks_appended.load(Relaxed);
-            let seen = WorkloadCounts { runs, missed: self.pager.cache.missed_records() };
-            self.memory.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.shares);
+        if self.ctx.flush.in_background() {
+            let runs = self.ctx.flush.counters.blocks_appended.load(Relaxed);
+            let seen = WorkloadCounts { runs, missed: self.ctx.pager.cache.missed_records() };
+            self.ctx.memory.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.ctx.shares);
         }
     }
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
     fn newest_bytes(&self, frozen: &Frozen) -> u64 {
-        frozen.queue.bytes() / 1000 * self.flush.newest.load(Relaxed)
+        frozen.queue.bytes() / 1000 * self.ctx.flush.newest.load(Relaxed)
     }
 
     /// Starts the next round of the cleansing cursor, for this queue. Returns the target lengths of log areas.
     fn begin_cursor(&self, cursor: &mut CleansingCursor, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
-        let read_cost = self.pager.read_costs.unsettled();
-        let new_max = new_max(&self.state.load().version, self.shares.memory);
-        let mut tuning = self.flush.tuning.lock();
+        let read_cost = self.ctx.pager.read_costs.unsettled();
+        let new_max = new_max(&self.ctx.state.load().version, self.ctx.shares.memory);
+        let mut tuning = self.ctx.flush.tuning.lock();
         let lengths = *frozen.lengths.get_or_init(|| tuning.lengths(bytes, read_cost, new_max));
         cursor.begin(LogBytes { bytes, fresh: bytes / 100 * tuning.fresh(), removed: 0 }, lengths);
         lengths
@@ -248,19 +259,20 @@ impl Engine {
     /// most as many bytes from this queue as from all earlier ones, or the last flush would have found it due.
     /// Densely changed leaves are several times as long as their changes.
     fn flushing(&self, bytes: u64) -> Need {
-        self.shares.work(2 * bytes, 10 * bytes)
+        self.ctx.shares.work(2 * bytes, 10 * bytes)
     }
 
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
     /// collector. Logs have less than four times the bytes of their leaves ([`crate::background::prefetch_memory`]).
     fn tidying(&self, leaves: u64) -> Need {
-        let written = if self.has_to_collect(GcUrgency::AtWork) { u64::MAX } else { WITH_LOG * leaves };
-        self.shares.work(leaves.min(ON_THE_WAY), written)
+        let written =
+            if self.collector.has_to_collect(GcUrgency::AtWork) { u64::MAX } else { WITH_LOG * leaves };
+        self.ctx.shares.work(leaves.min(ON_THE_WAY), written)
     }
 
     /// Updates the record cache with everything that comes to the trees, before readers look for it there.
     fn renew_records(&self, queue: &Opq) -> Result<()> {
-        let records = self.pager.cache.records();
+        let records = self.ctx.pager.cache.records();
         records.note_flush();
         if records.is_used() {
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {

@@ -18,13 +18,19 @@
 #[cfg(test)]
 mod tests;
 
-use crate::background::cleanse::Growth;
+use crate::background::cleanse::{Cleanser, Growth};
+use crate::background::collect::Collector;
+use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
-use crate::background::space::GRANULES;
-use crate::engine::Engine;
+use crate::background::pacing::rest_after;
+use crate::background::removals;
+use crate::commit::CommitPipeline;
+use crate::space::GRANULES;
+
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::operation::SeqNo;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The interval between checks: when something happens, and when nothing does.
@@ -89,20 +95,28 @@ impl Idle {
     }
 }
 
-impl Engine {
+/// See the module documentation.
+pub(crate) struct IdleWork {
+    pub ctx: Arc<WorkContext>,
+    pub commits: Arc<CommitPipeline>,
+    pub collector: Arc<Collector>,
+    pub cleanser: Arc<Cleanser>,
+}
+
+impl IdleWork {
     /// Whether the engine keeps memory or space to give back when nobody needs it for a moment.
     pub fn keeps_something(&self) -> bool {
-        self.memory.spare.is_open() || self.keeps_space()
+        self.ctx.memory.spare.is_open() || self.ctx.space.keeps_space()
     }
 
     /// One round of idle work, after a pause without a frozen queue. Errors have been recorded where they
     /// occurred.
     pub fn idle(&self, idle: &mut Idle) {
-        self.memory.recount_old_queues();
-        self.pager.cache.look_again();
+        self.ctx.memory.recount_old_queues();
+        self.ctx.pager.cache.look_again();
         if idle.still.0.elapsed() >= STILL {
-            self.memory.give_back_spare(STILL);
-            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.state.visible()));
+            self.ctx.memory.give_back_spare(STILL);
+            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.ctx.state.visible()));
             if idle.still.1 == before || idle.flushed.elapsed() >= LONG {
                 self.give_back_space();
             }
@@ -111,24 +125,27 @@ impl Engine {
             return;
         }
         idle.looked = Instant::now();
-        let (visible, misses) = (self.state.visible(), self.pager.waited_for());
+        let (visible, misses) = (self.ctx.state.visible(), self.ctx.pager.waited_for());
         let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
         let missed = misses - std::mem::replace(&mut idle.misses, misses);
-        idle.pause = if quiet && missed == 0 && !self.pager.read_costs.has_listed() {
+        idle.pause = if quiet && missed == 0 && !self.ctx.pager.read_costs.has_listed() {
             (2 * idle.pause).min(PAUSE_MAX)
         } else {
             PAUSE
         };
-        if self.health.check_writable().is_err() {
+        if self.ctx.health.check_writable().is_err() {
             return;
         }
-        self.restore_reserve();
+        self.ctx.space.restore_reserve();
         if quiet {
             let _ = self.collect_the_rest();
             let _ = self.finish_manifest();
         }
-        let is_much_queued = || self.state.load().active.memory() >= self.shares.queue / 8;
-        if quiet && ((missed >= MISSES && is_much_queued()) || self.waits_for_space()) {
+        let is_much_queued = || self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8;
+        if quiet
+            && ((missed >= MISSES && is_much_queued())
+                || removals::waits_for_space(&self.ctx.state, &self.ctx.pager))
+        {
             self.freeze_if_nobody_writes(visible);
             return;
         }
@@ -141,19 +158,19 @@ impl Engine {
 
     /// What is done with memory meanwhile by work that may go on for a long time.
     fn look_after_memory(&self) {
-        self.memory.recount_old_queues();
-        self.pager.cache.look_again();
-        self.memory.give_back_spare(STILL);
+        self.ctx.memory.recount_old_queues();
+        self.ctx.pager.cache.look_again();
+        self.ctx.memory.give_back_spare(STILL);
     }
 
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
     /// all the time.
     fn give_back_space(&self) {
-        self.reserve.shrink();
-        while self.keeps_space()
-            && !self.is_wanted()
-            && !self.memory.works()
-            && self.reclaim_some(self.granules_to_keep(true), GRANULES) > 0
+        self.ctx.space.reserve.shrink();
+        while self.ctx.space.keeps_space()
+            && !self.ctx.is_wanted()
+            && !self.ctx.memory.works()
+            && self.ctx.space.reclaim_some(self.ctx.space.granules_to_keep(true), GRANULES) > 0
         {}
     }
 
@@ -161,10 +178,12 @@ impl Engine {
     /// readers: they would wait longer for what is done for them next.
     fn collect_the_rest(&self) -> Result<()> {
         let (mut work, mut most, mut has_more) = (None, u64::MAX, true);
-        while has_more && self.has_to_collect(GcUrgency::AtRest) && !self.is_wanted() {
-            work.get_or_insert_with(|| self.memory.work(self.collecting_max()));
-            let mut guard = self.writer(Need::default())?;
-            has_more = self.or_poison(|| self.collect_some(guard.get()?, GcUrgency::AtRest, &mut most))?;
+        while has_more && self.collector.has_to_collect(GcUrgency::AtRest) && !self.ctx.is_wanted() {
+            work.get_or_insert_with(|| self.ctx.memory.work(self.collector.collecting_max()));
+            let mut guard = self.ctx.writer.lock(Need::default())?;
+            has_more = self
+                .ctx
+                .or_poison(|| self.collector.collect_some(guard.get()?, GcUrgency::AtRest, &mut most))?;
             drop(guard);
             self.look_after_memory();
         }
@@ -174,9 +193,9 @@ impl Engine {
     /// Cleanses log areas that became long while the database grew, until anyone writes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         let mut work = None;
-        while self.state.visible() == visible && !self.is_wanted() {
-            let read = self.pager.waited_for();
-            if !self.cleanse_grown(growth, &mut work)? {
+        while self.ctx.state.visible() == visible && !self.ctx.is_wanted() {
+            let read = self.ctx.pager.waited_for();
+            if !self.cleanser.cleanse_grown(growth, &mut work)? {
                 break;
             }
             let rest = (RESTS_OF_A_WALK * growth.took()).min(REST_OF_A_WALK_MAX);
@@ -198,7 +217,7 @@ impl Engine {
         loop {
             self.cleanse_for_scans()?;
             self.look_after_memory();
-            let before = std::mem::replace(&mut read, self.pager.waited_for());
+            let before = std::mem::replace(&mut read, self.ctx.pager.waited_for());
             if read == before {
                 return Ok(());
             }
@@ -207,7 +226,8 @@ impl Engine {
             // Edits made by the cleansing may have begun a new manifest.
             self.finish_manifest()?;
             let left = until.saturating_duration_since(Instant::now());
-            if !self.rest_while(left.min(LOOK), || self.state.visible() == visible) || left.is_zero() {
+            if !self.ctx.rest_while(left.min(LOOK), || self.ctx.state.visible() == visible) || left.is_zero()
+            {
                 return Ok(());
             }
         }
@@ -215,24 +235,24 @@ impl Engine {
 
     /// Finishes the next manifest if one has been begun: until then it takes memory and space.
     fn finish_manifest(&self) -> Result<()> {
-        self.or_poison(|| {
-            while !self.is_wanted() {
-                let mut guard = self.publisher.manifest.lock();
+        self.ctx.or_poison(|| {
+            while !self.ctx.is_wanted() {
+                let mut guard = self.ctx.publisher.manifest.lock();
                 let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
-                manifest.go_on_with_next(&self.state.load().version)?;
+                manifest.go_on_with_next(&self.ctx.state.load().version)?;
             }
             Ok(())
         })
     }
 
     fn freeze_if_nobody_writes(&self, visible: SeqNo) {
-        let mut guard = self.log.lock();
+        let mut guard = self.commits.log.lock();
         let Some(log) = guard.as_mut() else { return };
-        if log.is_syncing() || self.state.visible() != visible || self.state.load().frozen.is_some() {
+        if log.is_syncing() || self.ctx.state.visible() != visible || self.ctx.state.load().frozen.is_some() {
             return;
         }
         // If this fails for lack of space, the next commit tries again.
-        let _ = self.freeze(log);
+        let _ = self.commits.freeze(log);
     }
 
     /// Cleanses the blocks that scans have paid for, including those that become paid meanwhile.
@@ -241,26 +261,26 @@ impl Engine {
         // would read its nodes again and again.
         let mut work = None;
         loop {
-            let listed = self.pager.read_costs.take_listed();
+            let listed = self.ctx.pager.read_costs.take_listed();
             if listed.is_empty() {
                 return Ok(());
             }
             let mut listed = listed.into_iter().peekable();
             while listed.peek().is_some() {
-                if self.is_wanted() {
-                    self.pager.read_costs.put_back(listed);
+                if self.ctx.is_wanted() {
+                    self.ctx.pager.read_costs.put_back(listed);
                     return Ok(());
                 }
-                work.get_or_insert_with(|| self.memory.work(self.cleansing_max()));
-                let mut guard = self.writer(Need::default())?;
+                work.get_or_insert_with(|| self.ctx.memory.work(self.cleanser.cleansing_max()));
+                let mut guard = self.ctx.writer.lock(Need::default())?;
                 let began = Instant::now();
-                let cleansed = self.cleanse_listed_or_poison(guard.get()?, &mut listed);
+                let cleansed = self.cleanser.cleanse_listed_or_poison(guard.get()?, &mut listed);
                 drop(guard);
                 if cleansed.is_err() {
-                    self.pager.read_costs.put_back(listed);
+                    self.ctx.pager.read_costs.put_back(listed);
                     return cleansed;
                 }
-                self.rest(Self::rest_after(RESTS, began.elapsed()));
+                self.ctx.rest(rest_after(RESTS, began.elapsed()));
                 self.look_after_memory();
             }
         }

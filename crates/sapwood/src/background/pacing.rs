@@ -3,8 +3,8 @@
 //!
 //! Invariant: a frozen queue ends a rest at once, and so does closing the database.
 
+use crate::background::context::WorkContext;
 use crate::background::idle::STILL;
-use crate::engine::Engine;
 use std::time::{Duration, Instant};
 
 /// The longest rest between two portions of work that readers pay for, however long a portion took.
@@ -14,12 +14,12 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Work is not urgent while the active queue is less than this fraction (1/8) full.
 const HARDLY_ANY: usize = 8;
 
-impl Engine {
-    /// How long to rest after a portion: `times` as long as it took, up to `REST_MAX`.
-    pub fn rest_after(times: u32, took: Duration) -> Duration {
-        (times * took).min(REST_MAX)
-    }
+/// How long to rest after a portion: `times` as long as it took, up to `REST_MAX`.
+pub(crate) fn rest_after(times: u32, took: Duration) -> Duration {
+    (times * took).min(REST_MAX)
+}
 
+impl WorkContext {
     /// Sleeps for `time`, or until a queue is frozen.
     pub fn rest(&self, time: Duration) {
         self.flush.sleep(time, || self.state.load().frozen.is_some());
@@ -56,11 +56,6 @@ impl Engine {
         }
     }
 
-    /// Whether a queue waits to be flushed, or the database is being closed.
-    pub fn is_wanted(&self) -> bool {
-        self.state.load().frozen.is_some() || self.flush.stops()
-    }
-
     fn nobody_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
         !self.is_wanted() && !is_short && self.flush.has_time() && self.health.check_writable().is_ok()
@@ -82,7 +77,7 @@ mod tests {
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         let rests = |time| {
             let began = Instant::now();
-            engine.rest_beside_readers(time);
+            engine.background.ctx.rest_beside_readers(time);
             began.elapsed()
         };
         const LONG: Duration = Duration::from_secs(20);
@@ -99,8 +94,8 @@ mod tests {
         drop(waits);
         // Who comes while it rests, and wants to write nodes himself.
         std::thread::scope(|scope| {
-            let buffered = engine.writer(Need::default()).unwrap();
-            scope.spawn(|| drop(engine.writer(Need::default())));
+            let buffered = engine.writer().lock(Need::default()).unwrap();
+            scope.spawn(|| drop(engine.writer().lock(Need::default())));
             assert!(rests(LONG) < LONG / 2);
             drop(buffered);
         });
@@ -115,7 +110,7 @@ mod tests {
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("much", vec![1; 1 << 20]).unwrap();
         let began = Instant::now();
-        engine.rest_beside_readers(Duration::from_secs(20));
+        engine.background.ctx.rest_beside_readers(Duration::from_secs(20));
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 }

@@ -7,7 +7,7 @@
 //!    larger idle buffer counts with that buffer's size.)
 //! 2. There is one instance at a time; it belongs to the thread that has the writer, or had it last.
 
-use crate::engine::Engine;
+use crate::background::context::WorkContext;
 use crate::flow::memory::Reservation;
 
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
@@ -18,28 +18,28 @@ pub(crate) const WITH_LOG: u64 = 5;
 
 /// See the module documentation.
 pub(crate) struct PrefetchMemory<'e> {
-    engine: &'e Engine,
+    ctx: &'e WorkContext,
     // Returned after the buffers.
     work: Reservation<'e>,
 }
 
-impl Engine {
+impl WorkContext {
     pub fn prefetch_memory(&self) -> PrefetchMemory<'_> {
-        PrefetchMemory { engine: self, work: self.memory.work(Default::default()) }
+        PrefetchMemory { ctx: self, work: self.memory.work(Default::default()) }
     }
 }
 
 impl PrefetchMemory<'_> {
     /// Prepares for reading ahead this many bytes of leaves with their logs.
     pub fn keep_for(&self, leaves: u64) {
-        self.work.needs(self.engine.shares.read_ahead(WITH_LOG * leaves));
-        self.engine.pager.reader.buffers().allow(self.work.bytes() as usize);
+        self.work.needs(self.ctx.shares.read_ahead(WITH_LOG * leaves));
+        self.ctx.pager.reader.buffers().allow(self.work.bytes() as usize);
     }
 }
 
 impl Drop for PrefetchMemory<'_> {
     fn drop(&mut self) {
-        self.engine.pager.reader.buffers().allow(0);
+        self.ctx.pager.reader.buffers().allow(0);
     }
 }
 
@@ -73,10 +73,15 @@ mod tests {
         let engine = &db.handle.engine;
         let due: Vec<_> = due.into_iter().map(|due| CleansingTask { leaves: 1 << 20, ..due }).collect();
         let pool = engine.pager.reader.buffers();
-        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut buffers = None;
         let (mut left, nobody) = (&due[..], None::<fn(&[CleansingTask], Writer)>);
-        engine.cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, nobody).0.unwrap();
+        engine
+            .background
+            .cleanser
+            .cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, nobody)
+            .0
+            .unwrap();
         drop(guard);
         let kept = buffers.as_ref().unwrap().work.bytes();
         assert_eq!((pool.allowed() as u64, kept), (kept, engine.shares.read_ahead(u64::MAX).bytes()));

@@ -5,7 +5,8 @@
 //! How much that is, is known without reading a leaf: the node above a long record says how long it is, and short records
 //! are taken for as long as those of their keyspace are on the average.
 
-use crate::engine::Engine;
+use crate::cache::pager::Pager;
+use crate::current_state::CurrentState;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::Opq;
 use crate::tree::view::TreeView;
@@ -18,54 +19,53 @@ const SHARE: u64 = 64;
 /// So many changes of a queue are looked at; the others are taken to be like them.
 const SAMPLE: usize = 1000;
 
-impl Engine {
-    /// Whether a flush of the active queue would free much space for what is removed in it.
-    pub fn waits_for_space(&self) -> bool {
-        let state = self.state.load();
-        let version = &state.version;
-        let worth = WORTH.max(version.live_bytes() / SHARE);
-        state.active.removals() > 0 && self.removed_bytes(&state.active, version) >= worth
-    }
+/// Whether a flush of the active queue would free much space for what is removed in it.
+pub(crate) fn waits_for_space(state: &CurrentState, pager: &Pager) -> bool {
+    let state = state.load();
+    let version = &state.version;
+    let worth = WORTH.max(version.live_bytes() / SHARE);
+    state.active.removals() > 0 && removed_bytes(pager, &state.active, version) >= worth
+}
 
-    /// About how many bytes of records the removals in a queue stand for.
-    fn removed_bytes(&self, queue: &Opq, version: &Version) -> u64 {
-        let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
-        for (keyspace, _) in version.trees.iter() {
-            changes.clear();
-            queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
-            for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
-                seen += 1;
-                bytes += self.record_bytes(version, keyspace, key);
-            }
-            if seen == SAMPLE {
-                break;
+/// About how many bytes of records the removals in a queue stand for.
+fn removed_bytes(pager: &Pager, queue: &Opq, version: &Version) -> u64 {
+    let (mut seen, mut bytes, mut changes) = (0, 0, Vec::new());
+    for (keyspace, _) in version.trees.iter() {
+        changes.clear();
+        queue.chunk(keyspace, Bound::Unbounded, SeqNo::MAX, SAMPLE - seen, &mut changes);
+        for (key, _) in changes.iter().filter(|(_, change)| change.is_none()) {
+            seen += 1;
+            bytes += record_bytes(pager, version, keyspace, key);
+        }
+        if seen == SAMPLE {
+            break;
+        }
+    }
+    bytes * queue.removals() / (seen as u64).max(1)
+}
+
+/// Bytes of the record that the key may have in the trees. What cannot be read now has none.
+fn record_bytes(pager: &Pager, version: &Version, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+    let average = || version.trees.get(&keyspace).map_or(0, Tree::record_bytes);
+    let view = TreeView { pager, version, keyspace };
+    let node = view.block_at(key).and_then(|block| block.map(|block| view.node(block.id, 1)).transpose());
+    match node {
+        Ok(Some(node)) => {
+            let child = node.child_for(key);
+            match node.is_lone(child) {
+                true if node.lacks(child, key) => 0,
+                true => view.len_of(node.child(child)),
+                false => average(),
             }
         }
-        bytes * queue.removals() / (seen as u64).max(1)
-    }
-
-    /// Bytes of the record that the key may have in the trees. What cannot be read now has none.
-    fn record_bytes(&self, version: &Version, keyspace: KeyspaceId, key: &[u8]) -> u64 {
-        let average = || version.trees.get(&keyspace).map_or(0, Tree::record_bytes);
-        let view = TreeView { pager: &self.pager, version, keyspace };
-        let node = view.block_at(key).and_then(|block| block.map(|block| view.node(block.id, 1)).transpose());
-        match node {
-            Ok(Some(node)) => {
-                let child = node.child_for(key);
-                match node.is_lone(child) {
-                    true if node.lacks(child, key) => 0,
-                    true => view.len_of(node.child(child)),
-                    false => average(),
-                }
-            }
-            Ok(None) => average(),
-            Err(_) => 0,
-        }
+        Ok(None) => average(),
+        Err(_) => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::waits_for_space;
     use crate::{Database, Durability};
     use psync::{Simulated, Volume};
     use std::sync::Arc;
@@ -102,7 +102,7 @@ mod tests {
     fn space_of_removed_records_goes_back_when_the_database_is_closed() {
         let volume = Simulated::new(1);
         let (db, used) = removed(&volume, 0);
-        assert!(db.handle.engine.waits_for_space());
+        assert!(waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
         db.close().unwrap();
         assert!(volume.used() + (25 * LONG as u64) < used, "{} of {used}", volume.used());
         let db = Database::builder().memory(32 << 20).open_on(Arc::new(volume)).unwrap();
@@ -130,10 +130,10 @@ mod tests {
         let keyspace = db.keyspace("main").unwrap();
         keyspace.ingest((0..100_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();
         keyspace.remove(7u32.to_be_bytes()).unwrap();
-        assert!(!db.handle.engine.waits_for_space());
+        assert!(!waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
         for number in 0..50_000u32 {
             keyspace.remove(number.to_be_bytes()).unwrap();
         }
-        assert!(db.handle.engine.waits_for_space());
+        assert!(waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
     }
 }

@@ -3,12 +3,16 @@
 //!
 //! Invariant: a thread that waits here holds no lock and no part of the log.
 
-use crate::engine::Engine;
+use super::CommitPipeline;
 use crate::error::{Error, Result};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-impl Engine {
+/// A log of so many bytes is flushed before a put is refused, since the reserve need then be shorter by as much. After
+/// less the next put would be refused as well.
+const LOG_WORTH_A_FLUSH: u64 = 64 << 10;
+
+impl CommitPipeline {
     /// Freezes the active queue if it is still full and no queue is frozen. The commit that filled it could
     /// not.
     fn freeze_full(&self) -> Result<()> {
@@ -45,6 +49,22 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// Extends the reserve for a put of `bytes`, or for what there is. Where there is no space for as much reserve as the
+    /// log needs, a flush makes the log short.
+    pub fn provide_reserve(&self, bytes: u64) -> Result<()> {
+        if self.space.reserve.is_in_use() && self.flush.in_background() {
+            // It may be whole again when the flush ends.
+            let _ = self.wait_for_running_attempt();
+        }
+        match self.space.with_kept_space(|| self.space.reserve.grow(bytes)) {
+            Err(error) if error.is_disk_full() && self.space.reserve.needs().log >= LOG_WORTH_A_FLUSH => {
+                self.flush_all()?;
+                self.space.with_kept_space(|| self.space.reserve.grow(bytes))
+            }
+            grown => grown,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -66,14 +86,14 @@ mod tests {
         let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         // The flushing thread waits for the writer.
-        let guard = engine.writer(Need::default()).unwrap();
+        let guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
         engine.state.load().active.insert_all([change], engine.state.visible() + 1);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| engine.wait_for_room(100));
+            let waits = scope.spawn(|| engine.commits.wait_for_room(100));
             // The flushing thread, and this one.
             while engine.flush.waiting_for_test() < 2 {
                 std::thread::yield_now();
@@ -102,10 +122,10 @@ mod tests {
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
         engine.state.load().active.insert_all([change], engine.state.visible() + 1);
-        let generation = || engine.log.lock().as_ref().unwrap().wal.generation();
+        let generation = || engine.commits.log.lock().as_ref().unwrap().wal.generation();
         let before = generation();
         engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
-        assert!(matches!(engine.freeze_full(), Err(Error::Poisoned { .. })));
+        assert!(matches!(engine.commits.freeze_full(), Err(Error::Poisoned { .. })));
         assert_eq!(generation(), before);
         assert!(engine.state.load().frozen.is_none());
     }

@@ -217,7 +217,7 @@ impl Batch {
         let Some(count) = count.filter(|_| len <= max) else {
             return Err(Error::BatchTooLarge { len, max });
         };
-        self.handle.engine.commit(self.body, count, self.durability)
+        self.handle.engine.commits.commit(self.body, count, self.durability)
     }
 }
 

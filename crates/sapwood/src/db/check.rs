@@ -5,8 +5,8 @@
 //! The check works on one version, so it can run while other threads write.
 
 use crate::cache::pager::{FILE, ReadMode};
+use crate::db::engine::Engine;
 use crate::db::replay::check_record;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
 use crate::storage::node::{Node, NodeId, PIECE};
@@ -424,7 +424,7 @@ impl Check<'_> {
     fn log(&mut self) -> Result<()> {
         let engine = self.engine;
         let kept = {
-            let mut log = engine.log.lock();
+            let mut log = engine.commits.log.lock();
             log.as_mut().map(|log| log.wal.keep(engine.state.load().version.wal_low))
         };
         let _kept = kept.is_some().then_some(Keeping(engine));
@@ -457,10 +457,10 @@ struct Keeping<'a>(&'a Engine);
 
 impl Drop for Keeping<'_> {
     fn drop(&mut self) {
-        if let Some(log) = self.0.log.lock().as_mut() {
+        if let Some(log) = self.0.commits.log.lock().as_mut() {
             log.wal.let_go();
         }
-        self.0.shorten_log(self.0.state.load().version.wal_low);
+        self.0.commits.shorten_log(self.0.state.load().version.wal_low);
     }
 }
 
@@ -626,7 +626,7 @@ mod tests {
         let (volume, db, keyspace) = opened();
         let engine = &db.handle.engine;
         let low = || engine.state.load().version.wal_low;
-        let kept = engine.log.lock().as_mut().unwrap().wal.keep(low());
+        let kept = engine.commits.log.lock().as_mut().unwrap().wal.keep(low());
         let keeping = super::Keeping(engine);
         for _ in 0..3 {
             let mut batch = db.batch();
@@ -634,10 +634,10 @@ mod tests {
             batch.durability(Durability::Buffered).commit().unwrap();
             db.flush().unwrap();
         }
-        let unsynced = engine.log.lock().as_ref().unwrap().wal.unsynced();
+        let unsynced = engine.commits.log.lock().as_ref().unwrap().wal.unsynced();
         assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
         volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
-        engine.sync_log_below(low()).unwrap();
+        engine.commits.sync_log_below(low()).unwrap();
         engine.health.check_writable().unwrap();
         volume.clear_faults();
         kept.verify(&mut |_| Ok(())).unwrap();

@@ -5,10 +5,10 @@
 //! 1. A name that is found was durable before.
 //! 2. Of several threads that create the same name, one does, and all get the same keyspace.
 
-use crate::engine::Engine;
-use crate::engine::publish::PublishContext;
+use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
+use crate::publish::PublishContext;
 use crate::version::edit::{Edit, NAME_LEN_MAX};
 use crate::version::{Tree, Version};
 use parking_lot::{Mutex, RwLock};
@@ -113,8 +113,8 @@ impl Creation {
             // Opening copies the manifest, with these names in it.
             let listed =
                 trees.iter().map(|(_, tree): &(_, Tree)| (tree.name.len() + TREE_LISTED) as u64).sum();
-            if !engine.reserve.covers(listed) {
-                engine.provide_reserve(listed)?;
+            if !engine.space.reserve.covers(listed) {
+                engine.commits.provide_reserve(listed)?;
             }
             engine.publisher.publish(Edit { trees, ..Edit::default() }, PublishContext::default())?;
             self.ids.write().extend(made);

@@ -1,14 +1,15 @@
 //! The public database handle: opens the database, runs its flush thread, and closes it. The engine does all
 //! other work.
 
+use crate::background::removals::waits_for_space;
 use crate::db::batch::Batch;
 use crate::db::check::Checked;
 use crate::db::create_keyspaces::Creation;
+use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::snapshot::Snapshot;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::iter::Host;
 use crate::stats::Stats;
@@ -82,7 +83,7 @@ impl Database {
             let engine = Arc::clone(&handle.engine);
             let thread = std::thread::Builder::new()
                 .name("sapwood-flush".into())
-                .spawn(move || engine.flush_loop())
+                .spawn(move || engine.background.run())
                 .map_err(|error| psync::Error::from_io("start", "the flushing thread", None, error))?;
             *handle.thread.lock() = Some(thread);
         }
@@ -205,8 +206,8 @@ impl Database {
     /// # Errors
     /// [`Error::DiskFull`] (nothing is lost), [`Error::ReadOnly`], [`Error::Poisoned`], I/O errors.
     pub fn flush(&self) -> Result<()> {
-        self.handle.engine.flush_all()?;
-        self.handle.engine.reserve.shrink();
+        self.handle.engine.commits.flush_all()?;
+        self.handle.engine.space.reserve.shrink();
         Ok(())
     }
 
@@ -232,9 +233,9 @@ impl Database {
     /// As [`Database::flush`].
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
-        engine.flush_all()?;
-        engine.with_reserve(|| engine.cleanse_all())?;
-        engine.reserve.shrink();
+        engine.commits.flush_all()?;
+        engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
+        engine.space.reserve.shrink();
         Ok(())
     }
 
@@ -255,7 +256,7 @@ impl Database {
     /// # Errors
     /// As [`Database::flush`].
     pub fn sync(&self) -> Result<()> {
-        self.handle.engine.sync()
+        self.handle.engine.commits.sync()
     }
 
     /// Counters, and memory and disk use.
@@ -272,7 +273,7 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn stats(&self) -> Stats {
-        self.handle.engine.stats()
+        crate::stats::of(&self.handle.engine)
     }
 
     /// Reads the whole database from the device and verifies it. Other threads can read and write meanwhile. Log
@@ -334,13 +335,15 @@ impl Handle {
         }
         // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
         // if any.
-        let _ = self.engine.sync();
+        let _ = self.engine.commits.sync();
         // If this fails, the log has it all the same.
-        if self.engine.health.check_writable().is_ok() && self.engine.waits_for_space() {
+        if self.engine.health.check_writable().is_ok()
+            && waits_for_space(&self.engine.state, &self.engine.pager)
+        {
             let _ = self.engine.flush_inline();
         }
         // Give back all space that can be spared: nobody does so later.
-        self.engine.reclaim(self.engine.granules_to_keep(true));
+        self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
         let result = self.engine.close();
         *lock = None;
         result
@@ -444,7 +447,7 @@ mod tests {
             }
             db.compact().unwrap();
         }
-        db.handle.engine.slots.still_dirty(vec![Extent { start: 10_000, len: 8 }]);
+        db.handle.engine.space.slots.still_dirty(vec![Extent { start: 10_000, len: 8 }]);
         drop(keyspace);
         is_closing.store(true, SeqCst);
         let closers: Vec<_> = (0..2)

@@ -7,10 +7,10 @@
 //! 2. Memory: one run of leaves in the packer, and the list of new leaves (100 to 300 bytes each).
 
 use crate::db::batch::check_key;
-use crate::engine::Engine;
-use crate::engine::publish::TreesChange;
+use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::KeyspaceId;
+use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use crate::version::builder::VersionBuilder;
@@ -35,8 +35,8 @@ impl Engine {
         last: impl FnOnce() -> Result<Option<Bytes>>,
         records: impl Iterator<Item = (Bytes, Bytes)>,
     ) -> Result<u64> {
-        self.flush_all()?;
-        let mut guard = self.writer(self.shares.work(u64::MAX, u64::MAX))?;
+        self.commits.flush_all()?;
+        let mut guard = self.writer().lock(self.shares.work(u64::MAX, u64::MAX))?;
         let writer = guard.get()?;
         self.health.check_writable()?;
         let mut sorted =
@@ -46,11 +46,11 @@ impl Engine {
         let ingested = ingested.inspect_err(|error| {
             let is_ours = matches!(error, Error::Io(_) | Error::DiskFull(_) | Error::Corrupt { .. });
             if is_ours && !error.is_of_reading() {
-                self.yield_to(error);
+                self.background.ctx.yield_to(error);
             } else {
                 // The space of the abandoned attempt may be gigabytes, and other threads that write nodes wait
                 // meanwhile.
-                self.reclaim_by_steps(true);
+                self.background.ctx.reclaim_by_steps(true);
             }
         });
         // Wakes the background thread, which gives the freed space back once nobody writes.
@@ -69,7 +69,7 @@ impl Engine {
         // whose records behind it were removed.
         let mut from = Some(sorted.last.clone().unwrap_or_default());
         while let Some(at) = from.take() {
-            from = self.cleanse_some(writer, keyspace, at, u64::MAX)?;
+            from = self.background.cleanser.cleanse_some(writer, keyspace, at, u64::MAX)?;
         }
         let base = Arc::clone(&self.state.load().version);
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
@@ -88,7 +88,7 @@ impl Engine {
         }
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
-            self.with_kept_space(|| self.reserve.grow(list))?;
+            self.space.with_kept_space(|| self.space.reserve.grow(list))?;
             self.publisher.commit_version(builder, TreesChange::Grown)?;
         }
         Ok(sorted.count)

@@ -17,14 +17,14 @@ mod tests;
 
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
+use crate::commit::log::Log;
 use crate::database_id::DatabaseId;
+use crate::db::engine::{Engine, EngineInit};
 use crate::db::options::Builder;
 use crate::db::replay::{Overflow, Replay, replay};
-use crate::engine::log::Log;
-use crate::engine::publish::PublishContext;
-use crate::engine::reserve;
-use crate::engine::{Engine, EngineInit};
 use crate::error::{Error, Result};
+use crate::publish::PublishContext;
+use crate::reserve;
 use crate::spawn::beside;
 use crate::storage::data_file::DataFile;
 use crate::storage::segment::{GRANULE, Slots, granules};
@@ -223,7 +223,7 @@ fn start(
         frames: shares.spare_frames(),
     };
     let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
-    let mut engine = Engine::new(EngineInit {
+    let engine = Engine::new(EngineInit {
         path,
         volume: Arc::clone(volume),
         data,
@@ -232,13 +232,11 @@ fn start(
         pager: Arc::new(pager),
         version: Arc::clone(&version),
         visible: version.flushed_seq,
-        writer: None,
-        manifest: None,
         read_only,
         in_background: options.has_background_thread(),
     });
     if !read_only {
-        engine.reserve.find();
+        engine.space.reserve.find();
     }
     let is_sealed = !replayed.torn && replayed.len == current.manifest_len;
     // First everything is read.
@@ -254,7 +252,7 @@ fn start(
     let alignment = volume.limits().alignment;
     let newest = version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment);
     let file = Arc::new(DataFile::new(newest, &version.table, slots));
-    engine.set_writer(Writer::new(output, alignment, file, current.span, shares.writer, open));
+    engine.writer().set(Writer::new(output, alignment, file, current.span, shares.writer, open));
     let Replay { tail, is_whole } =
         replay(&engine, &**volume, current.database, [low, high], Overflow::Left)?;
     let manifest = || {
@@ -292,9 +290,9 @@ fn start(
             volume.release(data, range)?;
         }
     }
-    engine.slots.reach(granules(data_len));
-    engine.reserve.note_version(version.live_bytes(), manifest.len());
-    *engine.publisher.manifest.get_mut() = Some(manifest);
+    engine.space.slots.reach(granules(data_len));
+    engine.space.reserve.note_version(version.live_bytes(), manifest.len());
+    *engine.publisher.manifest.lock() = Some(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
@@ -311,7 +309,7 @@ fn start(
     // Only now: the log's next file declares everything before it durable, including what only an unsynced edit
     // had made unnecessary.
     let wal = with_space(&engine, || next_log(volume, current.database, &tail))?;
-    engine.reserve.note_replayed(tail.bytes(), wal.generation());
+    engine.space.reserve.note_replayed(tail.bytes(), wal.generation());
     begin_log(&engine, wal)?;
     remove_leftovers(&engine, volume, low);
     if tail.generation.saturating_sub(low) >= GENERATIONS_MAX {
@@ -323,15 +321,15 @@ fn start(
             flushed => flushed?,
         }
     }
-    engine.restore_reserve();
+    engine.space.restore_reserve();
     Ok(engine)
 }
 
 /// Runs work of opening that needs space. If the disk is full, gives back what an attempt has left in the data file
 /// that came to no end, then the reserve, and tries again. No manifest that may still come to count leads there.
 fn with_space<T>(engine: &Engine, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut user = engine.reserve.user();
-    let mut left = Some(u64::from(engine.slots.next()) * GRANULE);
+    let mut user = engine.space.reserve.user();
+    let mut left = Some(u64::from(engine.space.slots.next()) * GRANULE);
     loop {
         match work() {
             Err(error) if error.is_disk_full() => {
@@ -390,7 +388,7 @@ fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Resu
 /// Installs the log writer, and notes its generation in the manifest.
 fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
-    *engine.log.lock() = Some(Log::new(wal, engine.state.visible() + 1));
+    *engine.commits.log.lock() = Some(Log::new(wal, engine.state.visible() + 1));
     if engine.state.load().version.wal_high != generation {
         with_space(engine, || {
             engine
@@ -421,25 +419,25 @@ impl Engine {
     /// Flushes everything in this thread.
     pub fn flush_inline(&self) -> Result<()> {
         // The queue that the replay froze, if it froze one.
-        self.flush_now()?;
-        let mut guard = self.log_at_rest();
+        self.flush.flush_now()?;
+        let mut guard = self.commits.log_at_rest();
         let log = guard.as_mut().ok_or(Error::Closed)?;
         if self.state.load().active.is_empty() {
             return Ok(());
         }
-        self.freeze(log)?;
+        self.commits.freeze(log)?;
         drop(guard);
-        self.flush_now()
+        self.flush.flush_now()
     }
 
     /// Makes all commits durable, and marks the end of the log, so that every missing byte of it is noticed
     /// from now on.
     pub fn close(&self) -> Result<()> {
         let result = self.close_log();
-        *self.log_at_rest() = None;
-        self.close_writer();
+        *self.commits.log_at_rest() = None;
+        self.writer().close();
         *self.publisher.manifest.lock() = None;
-        self.reserve.close();
+        self.space.reserve.close();
         self.pager.reader.close();
         self.health.poison(&Error::Closed);
         self.memory.give_back_spare(Duration::ZERO);
@@ -447,28 +445,28 @@ impl Engine {
     }
 
     fn close_log(&self) -> Result<()> {
-        if self.health.is_read_only() || self.log.lock().is_none() {
+        if self.health.is_read_only() || self.commits.log.lock().is_none() {
             return Ok(());
         }
-        self.sync()?;
-        let mut guard = self.log_at_rest();
+        self.commits.sync()?;
+        let mut guard = self.commits.log_at_rest();
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
-        self.with_kept_space(|| log.wal.sync_for_rest())?;
+        self.space.with_kept_space(|| log.wal.sync_for_rest())?;
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. If that is refused, both are as after a crash: complete, but without the mark.
         let sealed = match self.seal(&mut log) {
             Err(error) if !error.is_refusal() => Err(error),
             _ => Ok(()),
         };
-        self.restore_reserve();
-        self.reserve.shrink();
+        self.space.restore_reserve();
+        self.space.reserve.shrink();
         sealed
     }
 
     fn seal(&self, log: &mut Log) -> Result<()> {
         if !log.wal.is_empty() {
-            self.seal_log(log)?;
+            self.commits.seal_log(log)?;
         }
         let mut manifest = self.publisher.manifest.lock();
         let version = Arc::clone(&self.state.load().version);

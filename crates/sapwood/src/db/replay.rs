@@ -17,8 +17,8 @@
 //!    least as far. Otherwise files of several times, or of a disk that lied about a sync, have come together.
 
 use crate::database_id::DatabaseId;
+use crate::db::engine::Engine;
 use crate::db::options::REPLAYED_MAX;
-use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
 use crate::version::Version;
@@ -148,9 +148,9 @@ impl Queues<'_> {
                 if self.overflow == Overflow::Left {
                     return Ok(false);
                 }
-                engine.flush_now()?;
+                engine.flush.flush_now()?;
             }
-            engine.freeze_queue(portion.generation, portion.first_seq - 1);
+            engine.commits.freeze_queue(portion.generation, portion.first_seq - 1);
         }
         self.generation = portion.generation;
         let active = Arc::clone(&engine.state.load().active);

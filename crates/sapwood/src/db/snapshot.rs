@@ -1,5 +1,5 @@
 //! Snapshots: read-only views of the database as of one moment. Readers never wait for a writer, nor for a write to the
-//! device; what locks they take, those of caches and buffers, are held for moments ([`crate::engine`]).
+//! device; what locks they take, those of caches and buffers, are held for moments ([`crate::db::engine`]).
 //!
 //! A snapshot is a state (the two operation queues and a version of the trees) plus a sequence number. The
 //! state is loaded first: everything in it was visible before the number was read. Changes added to its active

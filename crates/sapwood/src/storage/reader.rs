@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Name of the data file.
-pub(crate) const FILE: &str = "data";
+pub(crate) const FILE: &str = crate::error::DATA;
 
 /// Greatest length of a request that brings several nodes, and most useless bytes between two of them: below
 /// these, one longer request costs less than two.
@@ -479,20 +479,6 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
-impl Error {
-    /// Whether a node could not be read, or is not what was written. Nothing has changed, and nothing is unknown but what
-    /// the node was.
-    pub(crate) fn is_of_reading(&self) -> bool {
-        match self {
-            Self::Io(error) => {
-                matches!(&**error, psync::Error::Io { operation: "read", file, .. } if file == FILE)
-            }
-            Self::Corrupt { file, .. } => file == FILE,
-            _ => false,
-        }
     }
 }
 

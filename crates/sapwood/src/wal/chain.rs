@@ -147,5 +147,5 @@ pub(super) fn read_header(
 /// Whether a generation's file holds no record anywhere, so that nothing is lost with it.
 pub(super) fn holds_no_record(volume: &dyn Volume, database: DatabaseId, generation: u64) -> Result<bool> {
     let mut window = Window::new(window::open(volume, generation)?);
-    Ok(window.scan(database, generation, 0, |_, _| true)?.is_none())
+    Ok(window::scan(&mut window, database, generation, 0, |_, _| true)?.is_none())
 }

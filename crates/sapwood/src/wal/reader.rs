@@ -180,7 +180,7 @@ fn replay_with(
         tail.spans.push(Span { generation: tail.ends_in, base: link.header.base, len: tail.len });
         // Whatever lies behind the end, torn or voided by the next header, must not have been promised to be
         // durable.
-        let mut witness = walker.window.witness(&link.header, walker.at, tail.end)?;
+        let mut witness = window::witness(&mut walker.window, &link.header, walker.at, tail.end)?;
         let later = links.get(index + 1..).unwrap_or_default();
         let Some(flaw) = flaw else {
             if let Some(witness) = witness {
@@ -198,7 +198,7 @@ fn replay_with(
                 witness = Some(Witness { generation: link.header.generation, offset: 0, durable });
             }
             if witness.is_none() {
-                witness = window.witness(&link.header, HEADER_LEN as u64, tail.end)?;
+                witness = window::witness(&mut window, &link.header, HEADER_LEN as u64, tail.end)?;
             }
         }
         if let Some(witness) = witness {
@@ -227,11 +227,13 @@ fn drop_unfinished(
     tail: &mut Tail,
 ) -> Result<()> {
     let mut window = Window::new(window::open(volume, generation)?);
-    if let Some((offset, head)) = window.scan(database, generation, 0, |head, _| head.durable > tail.end)? {
+    if let Some((offset, head)) =
+        window::scan(&mut window, database, generation, 0, |head, _| head.durable > tail.end)?
+    {
         let witness = Witness { generation, offset, durable: head.durable };
         return Err(promised(flaw, generation, 0, &witness));
     }
-    if window.scan(database, generation, 0, |_, _| true)?.is_none() {
+    if window::scan(&mut window, database, generation, 0, |_, _| true)?.is_none() {
         return Ok(());
     }
     let dropped = window.zeros_at_end(0)?;

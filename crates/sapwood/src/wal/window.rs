@@ -43,40 +43,43 @@ pub(super) struct Witness {
     pub durable: Lsn,
 }
 
-impl<S: Source> Window<S> {
-    /// Looks for a valid head from `from` on that testifies that more than the part below `above` was durable.
-    pub(super) fn witness(&mut self, header: &Header, from: u64, above: Lsn) -> Result<Option<Witness>> {
-        let generation = header.generation;
-        let found = self.scan(header.database, generation, from, |head, offset| {
-            head.durable > above && head.durable <= header.base.plus(offset)
-        })?;
-        Ok(found.map(|(offset, head)| Witness { generation, offset, durable: head.durable }))
-    }
+/// Looks for a valid head from `from` on that testifies that more than the part below `above` was durable.
+pub(super) fn witness(
+    window: &mut Window<impl Source>,
+    header: &Header,
+    from: u64,
+    above: Lsn,
+) -> Result<Option<Witness>> {
+    let generation = header.generation;
+    let found = scan(window, header.database, generation, from, |head, offset| {
+        head.durable > above && head.durable <= header.base.plus(offset)
+    })?;
+    Ok(found.map(|(offset, head)| Witness { generation, offset, durable: head.durable }))
+}
 
-    /// The first valid head at any offset from `from` on that satisfies `wanted`.
-    pub(super) fn scan(
-        &mut self,
-        database: DatabaseId,
-        generation: u64,
-        from: u64,
-        wanted: impl Fn(&RecordHeader, u64) -> bool,
-    ) -> Result<Option<(u64, RecordHeader)>> {
-        let magic = Finder::new(&RECORD_MAGIC);
-        let mut at = from;
-        while at.saturating_add(HEAD_LEN as u64) <= self.source.len() {
-            let bytes = self.get(at, WINDOW_LEN)?;
-            for index in magic.find_iter(bytes) {
-                let Some(head) = bytes.get(index..index + HEAD_LEN) else { break };
-                let offset = at + index as u64;
-                if let Ok(head) = RecordHeader::decode(head, &RecordPosition { database, generation, offset })
-                    && wanted(&head, offset)
-                {
-                    return Ok(Some((offset, head)));
-                }
+/// The first valid head at any offset from `from` on that satisfies `wanted`.
+pub(super) fn scan(
+    window: &mut Window<impl Source>,
+    database: DatabaseId,
+    generation: u64,
+    from: u64,
+    wanted: impl Fn(&RecordHeader, u64) -> bool,
+) -> Result<Option<(u64, RecordHeader)>> {
+    let magic = Finder::new(&RECORD_MAGIC);
+    let mut at = from;
+    while at.saturating_add(HEAD_LEN as u64) <= window.source.len() {
+        let bytes = window.get(at, WINDOW_LEN)?;
+        for index in magic.find_iter(bytes) {
+            let Some(head) = bytes.get(index..index + HEAD_LEN) else { break };
+            let offset = at + index as u64;
+            if let Ok(head) = RecordHeader::decode(head, &RecordPosition { database, generation, offset })
+                && wanted(&head, offset)
+            {
+                return Ok(Some((offset, head)));
             }
-            // The window may have cut a head that begins in its last bytes.
-            at += (bytes.len() - (HEAD_LEN - 1)) as u64;
         }
-        Ok(None)
+        // The window may have cut a head that begins in its last bytes.
+        at += (bytes.len() - (HEAD_LEN - 1)) as u64;
     }
+    Ok(None)
 }

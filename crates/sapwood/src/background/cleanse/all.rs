@@ -1,12 +1,12 @@
 //! Cleanses all blocks, or those from a given key on: for [`Database::compact`](crate::Database::compact), and
 //! at the start of an ingestion.
 
+use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
-use crate::engine::Engine;
-use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::flow::memory::Need;
 use crate::operation::KeyspaceId;
+use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::candidates;
 use crate::tree::cleanse::{ON_THE_WAY, to_leaves};
@@ -15,26 +15,26 @@ use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::sync::Arc;
 
-impl Engine {
+impl Cleanser {
     /// The maximum memory for cleansing now: no more data is on its way to the leaves than log areas hold.
     pub fn cleansing_max(&self) -> Need {
-        let logged = self.state.load().version.logs.totals().bytes;
-        self.shares.work(logged.min(ON_THE_WAY), u64::MAX)
+        let logged = self.ctx.state.load().version.logs.totals().bytes;
+        self.ctx.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
     /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
     pub fn cleanse_all(&self) -> Result<()> {
-        let _work = self.memory.work(self.cleansing_max());
-        let keyspaces: Vec<_> = self.state.load().version.trees.iter().map(|(id, _)| id).collect();
+        let _work = self.ctx.memory.work(self.cleansing_max());
+        let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
             while let Some(at) = from.take() {
-                let mut guard = self.writer(Need::default())?;
+                let mut guard = self.ctx.writer.lock(Need::default())?;
                 let writer = guard.get()?;
-                from = self.or_poison(|| self.cleanse_some(writer, keyspace, at, u64::MAX))?;
+                from = self.ctx.or_poison(|| self.cleanse_some(writer, keyspace, at, u64::MAX))?;
             }
         }
-        self.flush.notify();
+        self.ctx.flush.notify();
         Ok(())
     }
 
@@ -42,11 +42,15 @@ impl Engine {
     /// cleansed. So blocks are, until the reserve is whole again. Without enough space for that, it is left to the next
     /// flush.
     pub fn cleanse_for_reserve(&self, writer: &mut Writer) -> Result<()> {
-        let keyspaces: Vec<_> = self.state.load().version.trees.iter().map(|(id, _)| id).collect();
+        let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
-            while let Some(at) = from.take().filter(|_| !self.reserve.is_whole()) {
-                from = match self.with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), 1)) {
+            while let Some(at) = from.take().filter(|_| !self.ctx.space.reserve.is_whole()) {
+                from = match self
+                    .ctx
+                    .space
+                    .with_reserve(|| self.cleanse_some(writer, keyspace, at.clone(), 1))
+                {
                     Err(error) if error.is_disk_full() || error.is_of_reading() => return Ok(()),
                     cleansed => cleansed?,
                 };
@@ -63,16 +67,16 @@ impl Engine {
         from: Bytes,
         most: u64,
     ) -> Result<Option<Bytes>> {
-        let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion(base.live_bytes()).min(most);
-        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, &mut *writer);
-        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let base = Arc::clone(&self.ctx.state.load().version);
+        let budget = self.ctx.cleansing_portion(base.live_bytes()).min(most);
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
+        let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
         let (blocks, next) = candidates::next(view, from, budget)?;
         if !blocks.is_empty() {
-            to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
-            self.publisher.commit_version(builder, TreesChange::Same)?;
+            to_leaves(view, &mut builder, blocks, self.ctx.shares.node_len)?;
+            self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
             drop(base);
-            self.tidy_up(writer, GcUrgency::AtRest)?;
+            self.collector.tidy_up(writer, GcUrgency::AtRest)?;
         }
         Ok(next)
     }

@@ -9,13 +9,14 @@
 //!    one portion.
 //! 2. Everything that was started beside the cleansing has ended when it ends.
 
+use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
+use crate::background::pacing::rest_after;
+use crate::background::portions::{DUE_MAX, PORTION};
 use crate::background::prefetch_memory::PrefetchMemory;
-use crate::background::space::{DUE_MAX, PORTION};
-use crate::engine::Engine;
-use crate::engine::publish::TreesChange;
 use crate::error::Result;
 use crate::log_area::read_cost::price;
+use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::candidates::{Logged, Paid};
 use crate::tree::cleanse::to_leaves;
@@ -35,7 +36,7 @@ const RESTS: u32 = 4;
 /// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.
 const ALONE: usize = 64;
 
-impl Engine {
+impl Cleanser {
     /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
     /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the cleansing cursor
     /// finds them due again.
@@ -56,17 +57,17 @@ impl Engine {
     ) -> (Result<()>, Option<(T, Duration)>) {
         // During a flush other work waits, so portions may be large. Other callers have time.
         let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
-        if !self.flush.in_background() || due.is_empty() {
+        if !self.ctx.flush.in_background() || due.is_empty() {
             return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
         }
-        let (prefetch, limit) = (&self.pager.prefetch, self.shares.prefetch);
-        let kept = buffers.get_or_insert_with(|| self.prefetch_memory());
+        let (prefetch, limit) = (&self.ctx.pager.prefetch, self.ctx.shares.prefetch);
+        let kept = buffers.get_or_insert_with(|| self.ctx.prefetch_memory());
         kept.keep_for(due.iter().map(|due| due.leaves).sum());
         std::thread::scope(|scope| {
             let open = prefetch.open(limit);
-            let version = || Arc::clone(&self.state.load().version);
+            let version = || Arc::clone(&self.ctx.state.load().version);
             let all = *due;
-            let work = move || prefetch_for_cleansing(prefetch, &self.pager, all, version, limit);
+            let work = move || prefetch_for_cleansing(prefetch, &self.ctx.pager, all, version, limit);
             // If no thread can be started, nothing is read ahead.
             let thread = std::thread::Builder::new().name("sapwood-ahead".into());
             let reader = thread.spawn_scoped(scope, work).ok();
@@ -98,18 +99,18 @@ impl Engine {
         most: u64,
         mut comes_first: impl FnMut(&Writer, &'d [CleansingTask]) -> bool,
     ) -> Result<()> {
-        self.progress.expect(due.iter().map(|due| due.leaves).sum());
+        self.ctx.progress.expect(due.iter().map(|due| due.leaves).sum());
         // Per portion; less while there is little space.
         let mut limit = most;
         // So many are cleansed one by one.
         let mut alone = 0;
-        let seen = || (self.pager.waited_for(), self.state.visible());
+        let seen = || (self.ctx.pager.waited_for(), self.ctx.state.visible());
         let mut before = seen();
         while !due.is_empty()
-            && !self.flush.stops()
-            && (self.state.load().frozen.is_none() || !comes_first(writer, due))
+            && !self.ctx.flush.stops()
+            && (self.ctx.state.load().frozen.is_none() || !comes_first(writer, due))
         {
-            self.health.check_writable()?;
+            self.ctx.health.check_writable()?;
             let began = Instant::now();
             let undone = *due;
             let tried = if alone > 0 { &undone[..1] } else { undone };
@@ -117,18 +118,18 @@ impl Engine {
             *due = match cleansed {
                 // What dies with a small portion makes room for the next.
                 Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
-                    self.reclaim_space();
+                    self.ctx.space.reclaim_space();
                     limit = *PORTION.start();
                     continue;
                 }
                 // All but the block that cannot be read.
                 Err(error) if error.is_of_reading() && alone == 0 => {
-                    tracing::error!(%error, path = %self.health.path(), "blocks are cleansed one by one");
+                    tracing::error!(%error, path = %self.ctx.health.path(), "blocks are cleansed one by one");
                     alone = ALONE;
                     continue;
                 }
                 Err(error) if error.is_of_reading() => {
-                    tracing::error!(%error, path = %self.health.path(), "a block is not cleansed");
+                    tracing::error!(%error, path = %self.ctx.health.path(), "a block is not cleansed");
                     &undone[1..]
                 }
                 done => &undone[done?..],
@@ -136,13 +137,13 @@ impl Engine {
             alone = alone.saturating_sub(1);
             limit = limit.saturating_mul(2).min(most);
             if let Some(next) = due.first() {
-                self.pager.prefetch.pass((next.keyspace, next.low.clone()));
+                self.ctx.pager.prefetch.pass((next.keyspace, next.low.clone()));
             }
             let took = began.elapsed();
-            self.tidy_up(writer, GcUrgency::AtWork)?;
+            self.collector.tidy_up(writer, GcUrgency::AtWork)?;
             let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
-            if self.flush.in_background() && is_somebody_there && !due.is_empty() {
-                self.rest_beside_readers(Self::rest_after(RESTS, took));
+            if self.ctx.flush.in_background() && is_somebody_there && !due.is_empty() {
+                self.ctx.rest_beside_readers(rest_after(RESTS, took));
             }
         }
         Ok(())
@@ -157,9 +158,9 @@ impl Engine {
         limit: u64,
     ) -> Result<&'d [CleansingTask]> {
         let Some(keyspace) = due.first().map(|first| first.keyspace) else { return Ok(due) };
-        let base = Arc::clone(&self.state.load().version);
-        let budget = self.cleansing_portion_of(base.live_bytes(), limit);
-        let view = TreeView { pager: &self.pager, version: &base, keyspace };
+        let base = Arc::clone(&self.ctx.state.load().version);
+        let budget = self.ctx.cleansing_portion_of(base.live_bytes(), limit);
+        let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
         let (mut blocks, mut paid): (Vec<Logged>, Vec<_>) = Default::default();
         let mut bytes = 0;
         while let Some((next, rest)) = due.split_first()
@@ -184,13 +185,13 @@ impl Engine {
         if count == 0 {
             return Ok(due);
         }
-        let tell = |bytes| self.progress.wrote(bytes);
-        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer).telling(&tell);
-        to_leaves(view, &mut builder, blocks, self.shares.node_len)?;
-        self.publisher.commit_version(builder, TreesChange::Same)?;
-        self.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
-        self.flush.counters.cleansed_for_scans(&self.pager.read_costs, &paid);
-        self.flush.counters.portions.fetch_add(1, Relaxed);
+        let tell = |bytes| self.ctx.progress.wrote(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).telling(&tell);
+        to_leaves(view, &mut builder, blocks, self.ctx.shares.node_len)?;
+        self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+        self.ctx.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
+        self.ctx.flush.counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);
+        self.ctx.flush.counters.portions.fetch_add(1, Relaxed);
         Ok(due)
     }
 }

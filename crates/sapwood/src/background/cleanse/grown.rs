@@ -11,8 +11,8 @@
 //!
 //! Invariant: a frozen queue, and closing, wait for at most one portion.
 
+use super::Cleanser;
 use crate::cache::prefetch_buffer::KeyPosition;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::tree::candidates;
@@ -50,7 +50,7 @@ impl Growth {
     }
 }
 
-impl Engine {
+impl Cleanser {
     /// Cleanses some of the grown blocks, with memory reserved by the first of them. Returns whether there is
     /// more to do now.
     pub fn cleanse_grown<'a>(
@@ -58,7 +58,7 @@ impl Engine {
         growth: &mut Growth,
         work: &mut Option<Reservation<'a>>,
     ) -> Result<bool> {
-        let version = Arc::clone(&self.state.load().version);
+        let version = Arc::clone(&self.ctx.state.load().version);
         let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
         // If the disk refuses to read or write, do not try again and again.
@@ -77,7 +77,7 @@ impl Engine {
             return Ok(false);
         }
         // A snapshot would keep the old copies of everything that is cleansed.
-        if self.is_much_held() {
+        if self.ctx.space.is_much_held() {
             return Ok(false);
         }
         let (first, from) = growth.at.take().unwrap_or_default();
@@ -85,21 +85,21 @@ impl Engine {
             growth.left = fresh;
             return Ok(false);
         };
-        let view = TreeView { pager: &self.pager, version: &version, keyspace };
-        let (began, rested) = (Instant::now(), self.flush.time_rested());
+        let view = TreeView { pager: &self.ctx.pager, version: &version, keyspace };
+        let (began, rested) = (Instant::now(), self.ctx.flush.time_rested());
         let mut waited = Duration::ZERO;
         let from = if keyspace == first { from } else { Default::default() };
         let (due, next) = candidates::grown(view, from, WORTH, SOME)?;
         drop(version);
         let mut left = &due[..];
         if !due.is_empty() {
-            work.get_or_insert_with(|| self.memory.work(self.cleansing_max()));
+            work.get_or_insert_with(|| self.ctx.memory.work(self.cleansing_max()));
             let waits = Instant::now();
-            let mut guard = self.writer(Need::default())?;
+            let mut guard = self.ctx.writer.lock(Need::default())?;
             waited = waits.elapsed();
-            self.or_poison(|| self.cleanse_due(guard.get()?, &mut left))?;
+            self.ctx.or_poison(|| self.cleanse_due(guard.get()?, &mut left))?;
         }
-        let idle = waited + self.flush.time_rested().saturating_sub(rested);
+        let idle = waited + self.ctx.flush.time_rested().saturating_sub(rested);
         growth.took = began.elapsed().saturating_sub(idle);
         let undone = left.first().map(|due| (due.keyspace, due.low.clone()));
         let at = undone.unwrap_or_else(|| beyond(keyspace, next));

@@ -1,10 +1,10 @@
 //! Cleanses blocks that scans have paid for, or merges their runs: one portion of the listed blocks.
 //! [`crate::background::idle`] decides when; [`crate::log_area::read_cost`] defines what is paid.
 
+use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
-use crate::engine::Engine;
-use crate::engine::publish::TreesChange;
 use crate::error::Result;
+use crate::publish::TreesChange;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
 use crate::storage::writer::Writer;
@@ -17,15 +17,15 @@ use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Engine {
+impl Cleanser {
     /// Cleanses or merges a portion of the listed blocks, as far as they have paid for it. See
-    /// [`Engine::or_poison`].
+    /// [`Cleanser::or_poison`].
     pub fn cleanse_listed_or_poison(
         &self,
         writer: &mut Writer,
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
-        self.or_poison(|| self.cleanse_listed(writer, listed))
+        self.ctx.or_poison(|| self.cleanse_listed(writer, listed))
     }
 
     fn cleanse_listed(
@@ -33,29 +33,29 @@ impl Engine {
         writer: &mut Writer,
         listed: &mut impl Iterator<Item = (Position, NodeId)>,
     ) -> Result<()> {
-        let base = Arc::clone(&self.state.load().version);
-        let write = self.cleansing_portion(base.live_bytes());
+        let base = Arc::clone(&self.ctx.state.load().version);
+        let write = self.ctx.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
-        let chosen = candidates::paid(&self.pager, &base, listed, write, self.shares.hold)?;
-        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, &mut *writer);
+        let chosen = candidates::paid(&self.ctx.pager, &base, listed, write, self.ctx.shares.hold)?;
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut paid, mut merged) = (Vec::new(), Vec::new());
         for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
-            let view = TreeView { pager: &self.pager, version: &base, keyspace };
+            let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
             if !cleansed.blocks.is_empty() {
-                to_leaves(view, &mut builder, cleansed.blocks, self.shares.node_len)?;
+                to_leaves(view, &mut builder, cleansed.blocks, self.ctx.shares.node_len)?;
             }
             to_one_run(view, &mut builder, &of_tree.blocks)?;
             paid.extend(cleansed.paid);
             merged.extend(of_tree.paid);
         }
         if !paid.is_empty() || !merged.is_empty() {
-            self.publisher.commit_version(builder, TreesChange::Same)?;
-            let counters = &self.flush.counters;
+            self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+            let counters = &self.ctx.flush.counters;
             counters.blocks_cleansed.fetch_add(paid.len() as u64, Relaxed);
-            counters.cleansed_for_scans(&self.pager.read_costs, &paid);
-            counters.merged_for_scans(&self.pager.read_costs, &merged);
+            counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);
+            counters.merged_for_scans(&self.ctx.pager.read_costs, &merged);
             drop(base);
-            self.tidy_up(writer, GcUrgency::AtWork)?;
+            self.collector.tidy_up(writer, GcUrgency::AtWork)?;
         }
         Ok(())
     }

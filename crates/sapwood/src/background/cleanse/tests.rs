@@ -69,13 +69,19 @@ pub(crate) fn cleansed(records: u32) -> Database {
 pub(crate) fn cleansed_on(volume: &Simulated, records: u32) -> Database {
     let (db, _, due) = with_due(volume, 0, records);
     let engine = &db.handle.engine;
-    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
     let mut left = &due[..];
     while !left.is_empty() {
-        left = engine.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap();
+        left = engine.background.cleanser.cleanse_portion(guard.get().unwrap(), left, u64::MAX).unwrap();
     }
     drop(guard);
-    assert!(engine.has_to_collect(crate::background::garbage_collection::GcUrgency::AtRest));
+    assert!(
+        engine
+            .background
+            .cleanser
+            .collector
+            .has_to_collect(crate::background::garbage_collection::GcUrgency::AtRest)
+    );
     db
 }
 
@@ -101,8 +107,12 @@ fn a_block_that_cannot_be_read_is_stepped_over() {
     let (_, leaf) = view.leaves_of(&block).next().unwrap();
     damage(&volume, &db, leaf);
     let mut left = &due[..];
-    let mut guard = engine.writer(Need::default()).unwrap();
-    engine.or_poison(|| engine.cleanse_due(guard.get()?, &mut left)).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
+    engine
+        .background
+        .ctx
+        .or_poison(|| engine.background.cleanser.cleanse_due(guard.get()?, &mut left))
+        .unwrap();
     drop(guard);
     assert!(left.is_empty());
     let version = Arc::clone(&engine.state.load().version);
@@ -123,8 +133,8 @@ fn on_a_full_disk_only_what_was_not_cleansed_is_left() {
         let writes = Filter::kinds([OperationKind::Write]).file("data");
         volume.fail_nth(writes, nth, Fault::NoSpace, Repeat::Sticky);
         let mut left = &due[..];
-        let mut guard = engine.writer(Need::default()).unwrap();
-        let result = engine.cleanse_due(guard.get().unwrap(), &mut left);
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        let result = engine.background.cleanser.cleanse_due(guard.get().unwrap(), &mut left);
         let cleansed = engine.flush.counters.blocks_cleansed.load(Relaxed) as usize;
         assert_eq!(left.len(), due.len() - cleansed);
         match result {
@@ -218,7 +228,7 @@ fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
             let reader = scope.spawn(|| {
                 prefetch_for_cleansing(prefetch, &engine.pager, &due, || Arc::clone(&version), ahead);
             });
-            let mut guard = engine.writer(Need::default()).unwrap();
+            let mut guard = engine.writer().lock(Need::default()).unwrap();
             let mut builder =
                 VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
             // So that something is here, and the rest has no room.
@@ -267,7 +277,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     let _open = prefetch.open(64 << 20);
     prefetch_for_cleansing(prefetch, &engine.pager, &due, || Arc::clone(&version), 64 << 20);
     let all = prefetch.bytes();
-    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
     let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
     to_leaves(view, &mut builder, blocks, engine.shares.node_len).unwrap();
     assert!(prefetch.bytes() > 0, "those of the last block");
@@ -333,18 +343,18 @@ fn what_has_grown_is_cleansed_once_and_not_what_has_changed() {
         // Its first portion, and then a queue is frozen.
         if is_new {
             keyspace.insert("key", "value").unwrap();
-            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
-            assert!(!engine.cleanse_grown(&mut growth, &mut work).unwrap());
+            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+            assert!(!engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap());
             assert_eq!(totals(), before, "the queue has its turn first");
             db.flush().unwrap();
         }
-        while engine.cleanse_grown(&mut growth, &mut work).unwrap() {}
+        while engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap() {}
         let after = totals();
         assert_eq!(after.fresh * 10 < before.fresh, is_new, "{after:?}");
         assert_eq!(after.areas == before.areas, !is_new);
         let cleansed = || engine.flush.counters.blocks_cleansed.load(Relaxed);
         let count = cleansed();
-        assert!(!engine.cleanse_grown(&mut growth, &mut work).unwrap());
+        assert!(!engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap());
         assert_eq!(cleansed(), count);
         let records = 60_000 + u64::from(is_new) * 30_001;
         assert_eq!(db.check().unwrap().records, records);
@@ -362,8 +372,11 @@ fn on_a_full_disk_what_has_grown_waits_for_more() {
     let mut growth = Growth::default();
     let writes = || Filter::kinds([OperationKind::Write]).file("data");
     volume.fail_nth(writes(), 1, Fault::NoSpace, Repeat::Sticky);
-    assert!(engine.cleanse_grown(&mut growth, &mut None).unwrap_err().is_disk_full());
-    assert!(!engine.cleanse_grown(&mut growth, &mut None).unwrap(), "it is not tried again");
+    assert!(engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap_err().is_disk_full());
+    assert!(
+        !engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap(),
+        "it is not tried again"
+    );
     volume.clear_faults();
     let keyspace = db.keyspace("main").unwrap();
     keyspace.insert("writes", "go on").unwrap();
@@ -387,10 +400,10 @@ fn what_has_grown_waits_for_who_holds_much_that_is_old() {
     db.flush().unwrap();
     let before = fresh();
     assert!(before > engine.state.load().version.live_bytes() / 16, "{before}");
-    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    while engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap() {}
     assert_eq!(fresh(), before);
     drop(snapshot);
-    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    while engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap() {}
     assert!(fresh() < before / 4, "{}", fresh());
     db.check().unwrap();
 }
@@ -403,7 +416,7 @@ fn a_walk_begins_when_much_is_new() {
     let live = || engine.state.load().version.live_bytes();
     let fresh = || engine.state.load().version.logs.totals().fresh;
     let mut growth = Growth::default();
-    while engine.cleanse_grown(&mut growth, &mut None).unwrap() {}
+    while engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap() {}
     let mut left = fresh();
     let put = |round: u32| {
         let mut batch = db.batch();
@@ -418,7 +431,7 @@ fn a_walk_begins_when_much_is_new() {
         put(round);
         let (before, live) = (fresh(), live());
         let mut calls = 0;
-        while engine.cleanse_grown(&mut growth, &mut None).unwrap() {
+        while engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap() {
             calls += 1;
         }
         assert_eq!(calls > 0, before > left + live / 16, "{before} of {live}, of it {left} left");

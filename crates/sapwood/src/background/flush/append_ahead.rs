@@ -24,8 +24,8 @@
 #[cfg(test)]
 mod tests;
 
+use super::Flusher;
 use crate::current_state::Frozen;
-use crate::engine::Engine;
 use crate::error::Result;
 use crate::flow::memory::Reservation;
 use crate::health::Panicked;
@@ -67,7 +67,7 @@ pub(crate) struct Ahead<'e> {
     pub work: Reservation<'e>,
 }
 
-impl Engine {
+impl Flusher {
     /// Routes the next frozen queue, beside a flush that still has the blocks `left` to cleanse. Returns `None`
     /// if it is better done later. If the reason is lack of space, the flush will find out itself.
     pub fn append_ahead<'e>(
@@ -76,19 +76,19 @@ impl Engine {
         left: &[CleansingTask],
         writer: Writer,
     ) -> Result<Option<Ahead<'e>>> {
-        let state = self.state.load();
+        let state = self.ctx.state.load();
         let (frozen, base) = (state.frozen.clone(), Arc::clone(&state.version));
         drop(state);
-        let is_short = self.flush.shortage.limit() != u64::MAX || self.flush.shortage.is_careful();
+        let is_short = self.ctx.flush.shortage.limit() != u64::MAX || self.ctx.flush.shortage.is_careful();
         let Some(frozen) = frozen.filter(|frozen| frozen.resume.lock().is_none() && !is_short) else {
             return Ok(None);
         };
         // A queue that needs several portions must go to the trees in order; no part of it may come before the
         // rest.
-        if self.flush.in_portions.load(Relaxed) {
+        if self.ctx.flush.in_portions.load(Relaxed) {
             return Ok(None);
         }
-        let _panicked = Panicked::watch(&self.health, "who appends ahead");
+        let _panicked = Panicked::watch(&self.ctx.health, "who appends ahead");
         let before = cursor.place();
         self.begin_cursor(cursor, &frozen);
         let place = cursor.place();
@@ -115,19 +115,19 @@ impl Engine {
     ) -> Result<Option<Ahead<'e>>> {
         let mut deferred = DeferredRanges::default();
         for CleansingTask { keyspace, low, .. } in left {
-            let view = TreeView { pager: &self.pager, version: &base, keyspace: *keyspace };
+            let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace: *keyspace };
             deferred.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
         // Nothing is held back for leaves, so no memory is needed for that.
-        let work = self.memory.work(self.shares.work(0, 10 * frozen.queue.bytes()));
+        let work = self.ctx.memory.work(self.ctx.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
-        let mut builder = VersionBuilder::begin(base, &self.pager, Box::new(writer));
+        let mut builder = VersionBuilder::begin(base, &self.ctx.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
         let (mut seen, is_given_up) = (0, Cell::new(false));
         let goes_on = |_: &OperationRef<'_>| {
             seen += 1;
             let looks = seen % LOOKS == 0;
-            is_given_up.set(looks && (self.flush.stops() || self.health.check_writable().is_err()));
+            is_given_up.set(looks && (self.ctx.flush.stops() || self.ctx.health.check_writable().is_err()));
             !is_given_up.get()
         };
         let mut rest = frozen.queue.newest(None).take_while(goes_on).peekable();
@@ -135,15 +135,15 @@ impl Engine {
             let limits = Budget {
                 rewrite: u64::MAX,
                 write: u64::MAX,
-                hold: self.shares.hold,
-                nodes: self.nodes_max() as usize,
+                hold: self.ctx.shares.hold,
+                nodes: self.ctx.nodes_max() as usize,
             };
             deferred.chunks = CHUNKS;
             let grounds = Grounds {
                 cursor,
                 sample: &mut sample,
-                fresh: self.flush.tuning.lock().fresh_of(keyspace),
-                leaf_len: self.shares.node_len.leaf,
+                fresh: self.ctx.flush.tuning.lock().fresh_of(keyspace),
+                leaf_len: self.ctx.shares.node_len.leaf,
                 ahead: Some(&mut deferred),
             };
             let Routed { left, changes: count, bytes: len, appended: blocks, is_tail, .. } =
@@ -159,14 +159,14 @@ impl Engine {
             if left.is_some() || (has_more && deferred.chunks > 0) {
                 return Ok(None);
             }
-            builder.go_on_at(Arc::clone(&self.state.load().version));
+            builder.go_on_at(Arc::clone(&self.ctx.state.load().version));
         }
         drop(rest);
         if is_given_up.get() {
             return Ok(None);
         }
         // Done now, so that nobody has to wait for it when everything else is ready.
-        self.begin_log(frozen.wal_low)?;
+        self.commits.begin_log(frozen.wal_low)?;
         let passed = deferred.passed;
         Ok(Some(Ahead { frozen, builder, passed, sample, changes, bytes, appended, place, work }))
     }

@@ -9,16 +9,15 @@
 //! not, the log ends where it ends, as if nothing had been flushed. The log file is then removed, usually
 //! before the operating system has written any of it, so such a load writes each byte once.
 
+use super::Flusher;
 use super::append_ahead::{Ahead, changes_in};
-use super::queue_log::SyncLog;
 use crate::background::garbage_collection::GcUrgency;
-use crate::background::space::{flush_portion, portion};
+use crate::background::portions::{flush_portion, portion};
 use crate::current_state::Frozen;
-use crate::engine::publish::TreesChange;
-use crate::engine::{Engine, WriterAtWork};
 use crate::error::Result;
 use crate::flow::memory::Reservation;
 use crate::operation::{KeyspaceId, OperationRef};
+use crate::publish::TreesChange;
 use crate::spawn::Wait;
 use crate::storage::node::entry_len;
 use crate::tree::bupdate::bupdate;
@@ -27,6 +26,7 @@ use crate::tree::cleansing_cursor::{CleansingCursor, CursorPosition};
 use crate::tree::route::deferred::KeyInterval;
 use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
+use crate::tree_writer::WriterAtWork;
 use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
 use std::iter::Peekable;
@@ -46,7 +46,16 @@ struct FlushBatch {
     next: Option<(KeyspaceId, Bytes)>,
 }
 
-impl Engine {
+/// The state of the sync of the frozen queue's log.
+pub(crate) enum SyncLog<'a> {
+    /// In progress; must be waited for.
+    Begun(Wait<'a>),
+    /// Needed only before a portion that is not the whole queue.
+    IfNeeded,
+    Done,
+}
+
+impl Flusher {
     /// Applies the queue to the trees. The last portion first waits for `is_ready`.
     pub(super) fn flush_portions(
         &self,
@@ -59,17 +68,17 @@ impl Engine {
     ) -> Result<()> {
         let (writer, work) = at_work.parts()?;
         // An interrupted flush has already published something.
-        self.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
+        self.ctx.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
         let mut is_ready = Some(is_ready);
         // What is not in the trees yet.
         let from = frozen.resume.lock().clone().unwrap_or_default();
         let mut left = vec![KeyInterval { from, to: None }];
         loop {
-            let base = Arc::clone(&self.state.load().version);
-            let limit = self.flush.shortage.limit();
-            let (live, is_careful) = (base.live_bytes(), self.flush.shortage.is_careful());
+            let base = Arc::clone(&self.ctx.state.load().version);
+            let limit = self.ctx.flush.shortage.limit();
+            let (live, is_careful) = (base.live_bytes(), self.ctx.flush.shortage.is_careful());
             let most = if is_careful { portion(live) } else { flush_portion(live) };
-            let budget = most.min(limit).min(self.nodes_max() * self.shares.node_len.leaf as u64);
+            let budget = most.min(limit).min(self.ctx.nodes_max() * self.ctx.shares.node_len.leaf as u64);
             let ahead = match ahead.take() {
                 Some(ahead) if !ahead.still_fits(&base)? => {
                     cursor.back_to(ahead.place);
@@ -89,12 +98,12 @@ impl Engine {
                 None => {
                     // Work done ahead may have been discarded; its memory has then been given back.
                     work.needs(self.flushing(frozen.queue.bytes()));
-                    let builder = VersionBuilder::begin(base, &self.pager, &mut *writer);
+                    let builder = VersionBuilder::begin(base, &self.ctx.pager, &mut *writer);
                     (builder, left.clone(), Sample::default(), FlushBatch::default(), None)
                 }
             };
             let went_ahead = begun.changes;
-            let tell = |bytes| self.progress.wrote(bytes);
+            let tell = |bytes| self.ctx.progress.wrote(bytes);
             let mut builder = builder.telling(&tell);
             let mut changes = changes_in(&frozen.queue, parts.clone()).peekable();
             let filled = self.fill_portion(
@@ -119,11 +128,11 @@ impl Engine {
             // sample of its own. At the end of the queue a small sample is better than none: there are never
             // many long records.
             if (sample.is_enough() || next.is_none())
-                && let Ok(Some(fresh)) = sample.fresh(&self.pager, base)
+                && let Ok(Some(fresh)) = sample.fresh(&self.ctx.pager, base)
             {
-                self.flush.tuning.lock().note_fresh(fresh);
+                self.ctx.flush.tuning.lock().note_fresh(fresh);
             }
-            let tuning = self.flush.tuning.lock();
+            let tuning = self.ctx.flush.tuning.lock();
             builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));
             drop(tuning);
             if next.is_none() {
@@ -136,24 +145,24 @@ impl Engine {
                 }
             }
             if next.is_some() {
-                self.flush.in_portions.store(true, Relaxed);
+                self.ctx.flush.in_portions.store(true, Relaxed);
             }
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(wait) => wait()?,
-                SyncLog::IfNeeded if next.is_some() => self.sync_log_below(frozen.wal_low)?,
+                SyncLog::IfNeeded if next.is_some() => self.commits.sync_log_below(frozen.wal_low)?,
                 // A smaller portion may replace this one.
                 SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
                 SyncLog::Done => {}
             }
             let trees = if next.is_none() { TreesChange::Flushed } else { TreesChange::Same };
-            match self.publisher.commit_version(builder, trees) {
+            match self.ctx.publisher.commit_version(builder, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
                     self.try_smaller_portion(cursor, place);
                     continue;
                 }
                 committed => committed?,
             }
-            let counters = &self.flush.counters;
+            let counters = &self.ctx.flush.counters;
             counters.portions.fetch_add(1, Relaxed);
             counters.changes.fetch_add(count, Relaxed);
             counters.changes_ahead.fetch_add(went_ahead, Relaxed);
@@ -163,10 +172,10 @@ impl Engine {
             let Some(next) = next else { return Ok(()) };
             left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
             *frozen.resume.lock() = Some(next);
-            self.flush.shortage.eased();
-            match self.tidy_up(writer, GcUrgency::AtWork) {
+            self.ctx.flush.shortage.eased();
+            match self.collector.tidy_up(writer, GcUrgency::AtWork) {
                 // There may be space for what is waiting.
-                Err(error) if error.is_disk_full() => self.reclaim_space(),
+                Err(error) if error.is_disk_full() => self.ctx.space.reclaim_space(),
                 tidied => tidied?,
             }
         }
@@ -175,8 +184,8 @@ impl Engine {
     /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
     fn try_smaller_portion(&self, cursor: &mut CleansingCursor, place: CursorPosition) {
         cursor.back_to(place);
-        self.flush.shortage.be_careful();
-        self.reclaim_space();
+        self.ctx.flush.shortage.be_careful();
+        self.ctx.space.reclaim_space();
     }
 
     /// Applies changes from the front of the queue, in addition to those already in the begun portion. Stops at
@@ -189,21 +198,22 @@ impl Engine {
         (mut portion, cursor, sample): (FlushBatch, &mut CleansingCursor, &mut Sample),
         [budget, limit]: [u64; 2],
     ) -> Result<FlushBatch> {
-        let nodes = self.nodes_max();
-        let (mut tail_left, mut rewrite) = ((nodes * self.shares.node_len.leaf as u64).min(limit), budget);
+        let nodes = self.ctx.nodes_max();
+        let (mut tail_left, mut rewrite) =
+            ((nodes * self.ctx.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
         // An attempt touches each tree only once.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
-            let fresh = self.flush.tuning.lock().fresh_of(keyspace);
-            let limits = Budget { rewrite, write: limit, hold: self.shares.hold, nodes: nodes as usize };
-            let leaf_len = self.shares.node_len.leaf;
+            let fresh = self.ctx.flush.tuning.lock().fresh_of(keyspace);
+            let limits = Budget { rewrite, write: limit, hold: self.ctx.shares.hold, nodes: nodes as usize };
+            let leaf_len = self.ctx.shares.node_len.leaf;
             let grounds = Grounds { cursor, sample, fresh, leaf_len, ahead: None };
             let routed = route(builder, keyspace, changes, grounds, limits)?;
             // More than foreseen, if areas of many tiny pieces become full at the same time.
-            work.needs(self.shares.work(routed.rewrite.bytes(), routed.promised));
+            work.needs(self.ctx.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
             rewrite = rewrite.saturating_sub(routed.promised);
@@ -221,7 +231,7 @@ impl Engine {
             });
             let mut to_leaves = routed.rewrite.into_iter().map(Either::One).chain(tail).peekable();
             if to_leaves.peek().is_some() {
-                bupdate(builder, keyspace, &mut to_leaves, self.shares.node_len)?;
+                bupdate(builder, keyspace, &mut to_leaves, self.ctx.shares.node_len)?;
             }
         }
         let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));

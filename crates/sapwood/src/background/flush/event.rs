@@ -7,7 +7,7 @@
 //! ```
 //! Invariant: if nobody listens, the only cost is checking whether somebody does.
 
-use crate::engine::Engine;
+use crate::background::context::WorkContext;
 use crate::tree::cleansing_cursor::Lengths;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ struct Baseline {
 
 const COUNTED: usize = 7;
 
-fn counted(engine: &Engine) -> [u64; COUNTED] {
-    let counters = &engine.flush.counters;
+fn counted(ctx: &WorkContext) -> [u64; COUNTED] {
+    let counters = &ctx.flush.counters;
     let get = |counter: &AtomicU64| counter.load(Relaxed);
     [
         get(&counters.changes),
@@ -35,15 +35,15 @@ fn counted(engine: &Engine) -> [u64; COUNTED] {
         get(&counters.change_bytes),
         get(&counters.blocks_appended),
         get(&counters.blocks_cleansed),
-        engine.data_bytes_written(),
+        ctx.writer.bytes_written(),
         get(&counters.collected_bytes),
     ]
 }
 
 impl FlushEvent {
-    pub fn begin(engine: &Engine) -> Self {
+    pub fn begin(ctx: &WorkContext) -> Self {
         let listens = tracing::enabled!(target: TARGET, tracing::Level::DEBUG);
-        let begun = || Baseline { at: Instant::now(), in_trees: Duration::ZERO, before: counted(engine) };
+        let begun = || Baseline { at: Instant::now(), in_trees: Duration::ZERO, before: counted(ctx) };
         Self(listens.then(begun))
     }
 
@@ -55,9 +55,9 @@ impl FlushEvent {
     }
 
     /// The flush has ended. `due` blocks were due, and `left` of them have not been cleansed.
-    pub fn end(self, engine: &Engine, lengths: Lengths, due: usize, left: usize) {
+    pub fn end(self, ctx: &WorkContext, lengths: Lengths, due: usize, left: usize) {
         let Some(Baseline { at, in_trees, before }) = self.0 else { return };
-        let now = counted(engine);
+        let now = counted(ctx);
         let [changes, ahead, bytes, appended, cleansed, written, collected] =
             std::array::from_fn(|index| now[index].saturating_sub(before[index]));
         tracing::debug!(

@@ -53,16 +53,16 @@ fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
         let (db, keyspace) = keeping_space(&volume);
         let engine = &db.handle.engine;
         let (used, visible) = (volume.used(), engine.state.visible());
-        assert!(engine.keeps_space());
+        assert!(engine.space.keeps_space());
         if writes {
             keyspace.insert([1], [1]).unwrap();
         }
         let mut idle = Idle { flushed: ago(flushed), still: (ago(STILL / 2), visible), ..Idle::default() };
-        engine.idle(&mut idle);
-        assert!(engine.keeps_space(), "it is too early to tell whether anybody writes");
+        engine.background.idle_work.idle(&mut idle);
+        assert!(engine.space.keeps_space(), "it is too early to tell whether anybody writes");
         idle.still = (ago(STILL), visible);
-        engine.idle(&mut idle);
-        assert_eq!(engine.keeps_space(), !goes_back, "writes: {writes}, {flushed:?} after a flush");
+        engine.background.idle_work.idle(&mut idle);
+        assert_eq!(engine.space.keeps_space(), !goes_back, "writes: {writes}, {flushed:?} after a flush");
         assert_eq!(volume.used() + (500 << 10) < used, goes_back, "{} of {used} bytes", volume.used());
     }
 }
@@ -72,10 +72,10 @@ fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
     let volume = Simulated::new(1);
     let (db, _) = keeping_space(&volume);
     let (engine, used) = (&db.handle.engine, volume.used());
-    assert!(engine.keeps_space());
+    assert!(engine.space.keeps_space());
     engine.health.poison(&crate::Error::Closed);
-    assert!(!engine.keeps_space());
-    engine.reclaim(0);
+    assert!(!engine.space.keeps_space());
+    engine.space.reclaim(0);
     assert_eq!(volume.used(), used);
 }
 
@@ -100,8 +100,8 @@ fn what_flushes_left_is_collected_when_nobody_writes() {
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
-        engine.idle(&mut idle);
-        assert_eq!(engine.has_to_collect(GcUrgency::AtRest), writes);
+        engine.background.idle_work.idle(&mut idle);
+        assert_eq!(engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest), writes);
         db.check().unwrap();
     }
 }
@@ -117,7 +117,7 @@ fn what_has_grown_is_cleansed_when_nobody_writes() {
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
-        engine.idle(&mut idle);
+        engine.background.idle_work.idle(&mut idle);
         assert_eq!(fresh() == before, writes);
     }
 }
@@ -132,10 +132,10 @@ fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
         if closes {
             engine.flush.stop();
         } else {
-            engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         }
         let mut growth = Growth::default();
-        engine.cleanse_what_grew(&mut growth, engine.state.visible()).unwrap();
+        engine.background.idle_work.cleanse_what_grew(&mut growth, engine.state.visible()).unwrap();
         assert!(!growth.is_begun());
     }
 }
@@ -149,8 +149,9 @@ fn a_walk_rests_from_its_work_alone() {
         let engine = &db.handle.engine;
         let (mut growth, began) = (Growth::default(), Instant::now());
         std::thread::scope(|scope| {
-            let guard = engine.writer(Need::default()).unwrap();
-            let walk = scope.spawn(|| engine.cleanse_grown(&mut growth, &mut None).unwrap());
+            let guard = engine.writer().lock(Need::default()).unwrap();
+            let walk =
+                scope.spawn(|| engine.background.cleanser.cleanse_grown(&mut growth, &mut None).unwrap());
             while engine.flush.has_time() {
                 std::thread::yield_now();
             }
@@ -172,7 +173,9 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
     let portions = || engine.flush.counters.portions.load(Relaxed);
     let before = portions();
     std::thread::scope(|scope| {
-        let walk = scope.spawn(|| engine.cleanse_what_grew(&mut Growth::default(), engine.state.visible()));
+        let walk = scope.spawn(|| {
+            engine.background.idle_work.cleanse_what_grew(&mut Growth::default(), engine.state.visible())
+        });
         let reads = || engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
         while portions() == before || engine.memory.works() {
             reads();
@@ -194,12 +197,20 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
 fn a_walk_keeps_its_memory_only_until_somebody_reads() {
     let (db, _) = with_long_areas(true);
     let engine = &db.handle.engine;
-    let mut work = Some(engine.memory.work(engine.cleansing_max()));
+    let mut work = Some(engine.memory.work(engine.background.cleanser.cleansing_max()));
     let read = engine.pager.waited_for();
-    engine.rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work).unwrap();
+    engine
+        .background
+        .idle_work
+        .rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work)
+        .unwrap();
     assert!(work.is_some(), "nobody reads: it goes on");
     engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-    engine.rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work).unwrap();
+    engine
+        .background
+        .idle_work
+        .rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work)
+        .unwrap();
     assert!(work.is_none() && !engine.memory.works());
 }
 
@@ -208,10 +219,12 @@ fn a_walk_keeps_its_memory_only_until_somebody_reads() {
 fn kept_space_goes_back_while_a_walk_rests() {
     let (db, _) = keeping_space(&Simulated::new(1));
     let engine = &db.handle.engine;
-    assert!(engine.keeps_space());
+    assert!(engine.space.keeps_space());
     let read = engine.pager.waited_for();
     engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
     engine
+        .background
+        .idle_work
         .rest_from_a_walk(
             Instant::now(),
             read,
@@ -219,7 +232,7 @@ fn kept_space_goes_back_while_a_walk_rests() {
             &mut Some(engine.memory.work(Need::default())),
         )
         .unwrap();
-    assert!(!engine.keeps_space());
+    assert!(!engine.space.keeps_space());
 }
 
 #[test]
@@ -231,7 +244,11 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
         let (began, read) = (Instant::now(), engine.pager.waited_for());
         // As if somebody had read beside the portion.
         engine.pager.counters.mine().waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
-        engine.rest_from_a_walk(began + time, read, engine.state.visible(), &mut None).unwrap();
+        engine
+            .background
+            .idle_work
+            .rest_from_a_walk(began + time, read, engine.state.visible(), &mut None)
+            .unwrap();
         began.elapsed()
     };
     assert!(rests(Duration::ZERO) < LONG / 2);
@@ -270,8 +287,8 @@ fn scan_until_paid(db: &Database, keyspace: &Keyspace) -> (u64, u64) {
     }
     let mut listed = engine.pager.read_costs.take_listed().into_iter().peekable();
     while listed.peek().is_some() {
-        let mut guard = engine.writer(Need::default()).unwrap();
-        engine.cleanse_listed_or_poison(guard.get().unwrap(), &mut listed).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        engine.background.cleanser.cleanse_listed_or_poison(guard.get().unwrap(), &mut listed).unwrap();
     }
     let writes = db.stats().writes;
     (writes.blocks_merged_for_scans, writes.blocks_cleansed_for_scans)
@@ -350,7 +367,7 @@ fn what_a_queue_has_left_goes_back_while_scans_pay() {
     std::thread::sleep(STILL);
     // A portion of which nothing is left to be done.
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
-    engine.cleanse_for_scans().unwrap();
+    engine.background.idle_work.cleanse_for_scans().unwrap();
     assert!(!engine.memory.spare.is_open() && !engine.pager.read_costs.has_listed());
 }
 
@@ -362,7 +379,7 @@ fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.flush.stop();
     let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
-    engine.idle(&mut idle);
+    engine.background.idle_work.idle(&mut idle);
     assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
     assert!(engine.pager.read_costs.has_listed(), "what is not done is not forgotten");
 }

@@ -86,7 +86,7 @@ fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_ki
         assert_eq!(held(&lost, count), count);
     }
     // It is flushed as always, and its log goes; the other queue's does not.
-    db.handle.engine.flush_now().unwrap();
+    db.handle.engine.flush.flush_now().unwrap();
     let state = db.handle.engine.state.load_full();
     assert!(state.frozen.is_none() && state.version.flushed_seq == frozen.last_seq);
     assert_eq!(state.version.wal_low, generation);
@@ -174,7 +174,7 @@ fn killed_with_an_edit_that_is_not_durable(seed: u64) -> (Simulated, u32) {
     };
     (0..60).for_each(|number| put(number).unwrap());
     let engine = &db.handle.engine;
-    engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+    engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
     volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
     // It comes to the log behind the queue's, and then the flush has its turn.
     put(60).unwrap();
@@ -278,8 +278,8 @@ fn what_an_unfinished_attempt_has_left_goes_back() {
         }
         let db = options(4 << 20, 0).open_on(Arc::new(found.clone())).unwrap();
         let engine = &db.handle.engine;
-        assert!(engine.keeps_space());
-        engine.reclaim(0);
+        assert!(engine.space.keeps_space());
+        engine.space.reclaim(0);
         assert!(found.used() < 2 << 20, "{} of {left}", found.used());
         assert_eq!(db.check().unwrap().records, 5000);
         let keyspace = db.keyspace("main").unwrap();

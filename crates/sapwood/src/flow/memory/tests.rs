@@ -6,7 +6,7 @@ mod share;
 mod spare;
 
 use crate::Database;
-use crate::engine::Engine;
+use crate::db::engine::Engine;
 use psync::{Simulated, Volume};
 use std::sync::Arc;
 

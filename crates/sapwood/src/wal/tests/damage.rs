@@ -358,7 +358,7 @@ pub(crate) fn decode_all(bytes: &[u8], database: DatabaseId, generation: u64) ->
     };
     if let Some(flaw) = flaw {
         let end = walker.lsn();
-        if let Some(witness) = walker.window.witness(&header, walker.at, end)? {
+        if let Some(witness) = crate::wal::window::witness(&mut walker.window, &header, walker.at, end)? {
             return Err(promised(flaw, generation, walker.at, &witness));
         }
     }

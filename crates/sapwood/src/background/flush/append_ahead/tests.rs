@@ -4,9 +4,9 @@ use crate::background::cleanse::tests::{all_due, with_due};
 use crate::background::flush::{Ahead, CarryOver, goes_elsewhere};
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::Reading;
-use crate::engine::publish::TreesChange;
 use crate::flow::memory::Need;
 use crate::operation::OperationRef;
+use crate::publish::TreesChange;
 use crate::tree::bupdate::bupdate;
 use crate::tree::cleansing_cursor::CleansingTask;
 use crate::tree::cleansing_prefetch::prefetch_for_cleansing;
@@ -83,7 +83,7 @@ impl Story {
         }
         batch.commit().unwrap();
         let engine = &db.handle.engine;
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         Self { db, keyspaces, due, models: models.map(RefCell::new), queued }
     }
 
@@ -91,16 +91,16 @@ impl Story {
     fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead<'_>>> {
         let engine = &self.db.handle.engine;
         let mut cursor = engine.flush.cursor_for_test().lock();
-        let mut guard = engine.writer(Need::default())?;
+        let mut guard = engine.writer().lock(Need::default())?;
         let another = guard.get()?.beside();
-        engine.append_ahead(&mut cursor, left, another)
+        engine.background.flusher.append_ahead(&mut cursor, left, another)
     }
 
     fn cleanse(&self, mut due: &[CleansingTask]) {
         let engine = &self.db.handle.engine;
-        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
         while !due.is_empty() {
-            due = engine.cleanse_portion(guard.get().unwrap(), due, u64::MAX).unwrap();
+            due = engine.background.cleanser.cleanse_portion(guard.get().unwrap(), due, u64::MAX).unwrap();
         }
     }
 
@@ -117,7 +117,7 @@ impl Story {
             .filter(|key| due[index].low[..] <= key[..] && key[..] < end[..])
             .map(|key| change(&key))
             .collect();
-        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
         let refs = changes.iter().map(|(key, value)| OperationRef { keyspace, key, value: value.as_deref() });
         bupdate(&mut builder, keyspace, &mut refs.peekable(), engine.shares.node_len).unwrap();
@@ -134,7 +134,7 @@ impl Story {
     fn flush<'a>(&'a self, ahead: Option<Ahead<'a>>) {
         assert!(ahead.is_some());
         let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
-        self.db.handle.engine.flush_and_hand_on(&mut carry_over).unwrap();
+        self.db.handle.engine.background.flusher.flush_and_hand_on(&mut carry_over).unwrap();
         assert!(carry_over.ahead.is_none());
     }
 
@@ -203,7 +203,7 @@ fn what_others_only_move_still_fits() {
     let engine = &story.db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
-    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
     let mut builder = VersionBuilder::begin(Arc::clone(&version), &engine.pager, guard.get().unwrap());
     garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
     engine.publisher.commit_version(builder, TreesChange::Same).unwrap();
@@ -255,7 +255,7 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     let version = || Arc::clone(&engine.state.load().version);
     let frozen = engine.state.load().frozen.clone().unwrap();
     let mut changes = frozen.queue.newest(None).peekable();
-    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
     let another = guard.get().unwrap().beside();
     drop(guard);
     let mut builder = VersionBuilder::begin(version(), &engine.pager, Box::new(another));
@@ -291,26 +291,26 @@ fn what_fails_ahead_leaves_no_trace() {
             let engine = &story.db.handle.engine;
             let place = || format!("{:?}", engine.flush.cursor_for_test().lock().place());
             let next_id = || {
-                let mut guard = engine.writer(Need::default()).unwrap();
+                let mut guard = engine.writer().lock(Need::default()).unwrap();
                 let file = guard.get().unwrap().file();
                 let id = file.take_id();
                 file.give_back_ids([id].into_iter());
                 id
             };
-            let before = (place(), engine.slots.used(), next_id());
+            let before = (place(), engine.space.slots.used(), next_id());
             volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, fault, Repeat::Once);
             match story.go_ahead(&[]) {
                 Ok(Some(ahead)) => {
                     drop(ahead);
-                    assert_eq!((engine.slots.used(), next_id()), (before.1, before.2));
+                    assert_eq!((engine.space.slots.used(), next_id()), (before.1, before.2));
                     break;
                 }
                 Ok(None) => assert_eq!(fault, Fault::NoSpace),
                 Err(error) => assert!(fault != Fault::NoSpace && !error.is_disk_full(), "{error}"),
             }
             failed += 1;
-            assert_eq!((place(), engine.slots.used(), next_id()), before);
-            engine.flush_now().unwrap();
+            assert_eq!((place(), engine.space.slots.used(), next_id()), before);
+            engine.flush.flush_now().unwrap();
             assert_eq!(story.verify(&volume), 0);
         }
         assert!(failed > 0, "{failed} writes");
@@ -328,7 +328,7 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
         story.cleanse(left);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), nth, Fault::NoSpace, Repeat::Once);
-        story.db.handle.engine.flush_and_hand_on(&mut carry_over).unwrap();
+        story.db.handle.engine.background.flusher.flush_and_hand_on(&mut carry_over).unwrap();
         drop(carry_over);
         let is_over = volume.fired() == 0;
         let ahead = story.verify(&volume);
@@ -371,7 +371,7 @@ fn everybody_is_told_if_a_write_of_what_went_ahead_fails() {
         let mut carry_over = CarryOver { ahead: story.go_ahead(&[]).unwrap(), ..CarryOver::default() };
         assert!(carry_over.is_some());
         volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, Fault::Error, Repeat::Once);
-        let result = engine.flush_and_hand_on(&mut carry_over);
+        let result = engine.background.flusher.flush_and_hand_on(&mut carry_over);
         assert!(!carry_over.is_some(), "it is gone either way");
         drop(carry_over);
         if volume.fired() == 0 {
@@ -414,12 +414,16 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     let engine = &story.db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
-    let mut guard = engine.writer(Need::default()).unwrap();
+    let mut guard = engine.writer().lock(Need::default()).unwrap();
     let another = guard.get().unwrap().beside();
     // It is written, but whether it is durable nobody knows.
     let syncs = Filter::kinds([OperationKind::Sync]).file("manifest");
     volume.fail_nth(syncs, 1, Fault::Error, Repeat::Once);
-    let error = engine.cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX).unwrap_err();
+    let error = engine
+        .background
+        .cleanser
+        .cleanse_portion(guard.get().unwrap(), &story.due[0], u64::MAX)
+        .unwrap_err();
     assert!(!error.is_disk_full() && engine.health.check_writable().is_err(), "{error}");
     let mut builder = VersionBuilder::begin(version, &engine.pager, Box::new(another));
     garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
@@ -441,9 +445,9 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         let volume = Simulated::new(1);
         let (db, keyspace, due) = with_due(&volume, 1, 200_000);
         let engine = &db.handle.engine;
-        let mut guard = engine.writer(Need::default()).unwrap();
+        let mut guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
-        engine.freeze(engine.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         let mut left = &due[..];
         let begun = AtomicBool::new(false);
         let goes_ahead = |left: &[CleansingTask], _| {
@@ -467,7 +471,8 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
             left.len()
         };
         let writer = guard.get().unwrap();
-        let (result, end) = engine.cleanse_due_beside(writer, &mut left, &mut None, Some(goes_ahead));
+        let (result, end) =
+            engine.background.cleanser.cleanse_due_beside(writer, &mut left, &mut None, Some(goes_ahead));
         result.unwrap();
         assert!(begun.load(SeqCst));
         assert_eq!(end.map(|(end, _)| end), (way != Way::Panics).then_some(due.len()));

@@ -1,7 +1,7 @@
 //! What tables, work and the log take from the cache, and that it has it again.
 
 use crate::Database;
-use crate::engine::Engine;
+use crate::db::engine::Engine;
 use crate::flow::memory::Need;
 use crate::log_area::maplet::KeyHash;
 use crate::log_area::{DeltaRun, Fences, Size};

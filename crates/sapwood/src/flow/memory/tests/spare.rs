@@ -29,7 +29,7 @@ fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back(
     assert_eq!(engine.memory.spare.bytes(), memory);
     assert_eq!(db.stats().memory.spare, memory as u64);
     is_counted();
-    assert!(engine.keeps_something());
+    assert!(engine.background.idle_work.keeps_something());
     for _ in 0..8 {
         write(1000, 200);
         assert_eq!(queues(engine) + engine.memory.spare.bytes(), memory);
@@ -43,7 +43,7 @@ fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back(
     // A flush may be at work for long when its queue is in the trees, and then nobody is idle.
     db.flush().unwrap();
     engine.memory.spare.open(engine.shares.queue);
-    engine.rest_beside_readers(2 * STILL);
+    engine.background.ctx.rest_beside_readers(2 * STILL);
     assert!(!engine.memory.spare.is_open());
 }
 

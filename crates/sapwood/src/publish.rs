@@ -5,9 +5,9 @@
 //! 2. As long as it is unknown whether an edit is durable, nothing is written where it refers to.
 
 use crate::current_state::{CurrentState, State};
-use crate::engine::reserve::Reserve;
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
+use crate::reserve::Reserve;
 use crate::spawn::Wait;
 use crate::storage::segment::Segment;
 use crate::version::Version;
@@ -78,7 +78,7 @@ pub(crate) struct Publisher {
     reserve: Arc<Reserve>,
     in_background: bool,
     build_thread: VersionThread,
-    /// `None` if the database is read-only or closed.
+    /// `None` until the database is open, if it is read-only, and once it is closed.
     pub manifest: Mutex<Option<Manifest>>,
 }
 
@@ -88,20 +88,10 @@ impl Publisher {
         (volume, data): (Arc<dyn Volume>, FileId),
         state: Arc<CurrentState>,
         (health, reserve): (Arc<Health>, Arc<Reserve>),
-        manifest: Option<Manifest>,
         in_background: bool,
     ) -> Self {
         let build_thread = VersionThread::default();
-        Self {
-            volume,
-            data,
-            state,
-            health,
-            reserve,
-            in_background,
-            build_thread,
-            manifest: Mutex::new(manifest),
-        }
+        Self { volume, data, state, health, reserve, in_background, build_thread, manifest: Mutex::new(None) }
     }
 
     /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being synced.

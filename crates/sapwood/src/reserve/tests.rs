@@ -44,12 +44,12 @@ fn open(volume: &Simulated) -> Database {
 fn it_grows_before_the_log_and_shrinks_when_the_log_is_gone() {
     let volume = Simulated::new(1);
     let db = open(&volume);
-    let (reserve, keyspace) = (&db.handle.engine.reserve, db.keyspace("main").unwrap());
+    let (reserve, keyspace) = (&db.handle.engine.space.reserve, db.keyspace("main").unwrap());
     assert_eq!(db.stats().space.reserve, reserve.len());
     assert!((BASE..=2 * BASE + STEP).contains(&reserve.len()), "{}", reserve.len());
     for number in 0..300u32 {
         keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
-        let log = db.handle.engine.log.lock().as_ref().unwrap().wal.longest();
+        let log = db.handle.engine.commits.log.lock().as_ref().unwrap().wal.longest();
         assert!(reserve.len() >= Needs { log, ..Needs::default() }.whole());
     }
     for number in 0..300u32 {
@@ -78,7 +78,7 @@ fn without_the_file_or_with_another_one_the_database_opens_and_writes() {
         let keyspace = db.keyspace("main").unwrap();
         (0..2000u32).for_each(|number| keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap());
         db.flush().unwrap();
-        assert_eq!(db.handle.engine.reserve.is_absent.load(SeqCst), is_foreign);
+        assert_eq!(db.handle.engine.space.reserve.is_absent.load(SeqCst), is_foreign);
         drop((keyspace, db));
         let content = volume.read_file(FILE).unwrap();
         assert_eq!(content == b"keep me", is_foreign);
@@ -110,14 +110,14 @@ fn it_is_whole_again_as_soon_as_there_is_space() {
     keyspace.insert("first", [1; 1000]).unwrap();
     let engine = &db.handle.engine;
     volume.set_capacity(volume.used());
-    assert!(engine.reserve.give(Work::Frees, u64::MAX) && !engine.reserve.is_whole());
+    assert!(engine.space.reserve.give(Work::Frees, u64::MAX) && !engine.space.reserve.is_whole());
     volume.set_capacity(volume.used());
     let refused = keyspace.insert("second", [1; 1000]).unwrap_err();
     assert!(refused.is_disk_full() && refused.to_string().contains("removing records"), "{refused}");
     keyspace.get("first").unwrap().unwrap();
     volume.set_capacity(u64::MAX);
     keyspace.insert("second", [1; 1000]).unwrap();
-    assert!(engine.reserve.is_whole());
+    assert!(engine.space.reserve.is_whole());
 }
 
 /// Each found the reserve long enough, and together they made a log that it was not enough for.
@@ -142,7 +142,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
             batch.insert(&keyspace, number.to_be_bytes(), vec![7; 20_000]);
             batch.durability(durability).commit()
         };
-        let log = engine.log.lock();
+        let log = engine.commits.log.lock();
         let done = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
@@ -156,8 +156,8 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
             let mut waiting = 0;
             while waiting < WRITERS {
                 let queue = match durability {
-                    Durability::Immediate => engine.commits.durable.inner.lock(),
-                    _ => engine.commits.others.inner.lock(),
+                    Durability::Immediate => engine.commits.queues.durable.inner.lock(),
+                    _ => engine.commits.queues.others.inner.lock(),
                 };
                 waiting = queue.waiters.len() + usize::from(queue.has_leader);
                 waiting += writers.iter().filter(|writer| writer.is_finished()).count();
@@ -168,7 +168,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
         let accepted = done.iter().filter(|result| result.is_ok()).count();
         assert!(done.iter().all(|result| result.as_ref().err().is_none_or(Error::is_disk_full)));
         assert!((1..WRITERS).contains(&accepted), "{accepted} were accepted");
-        assert!(reserve_is_enough(engine), "{} bytes after {accepted} puts", engine.reserve.len());
+        assert!(reserve_is_enough(engine), "{} bytes after {accepted} puts", engine.space.reserve.len());
         for (number, result) in done.iter().enumerate() {
             assert_eq!(keyspace.get(number.to_be_bytes()).unwrap().is_some(), result.is_ok());
         }
@@ -182,14 +182,14 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
     let db = open(&volume);
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
     keyspace.insert("first", [1; 1000]).unwrap();
-    let log = engine.log.lock();
+    let log = engine.commits.log.lock();
     std::thread::scope(|scope| {
         let put = scope.spawn(|| keyspace.insert("second", [7; 20_000]));
-        while !engine.commits.durable.inner.lock().has_leader {
+        while !engine.commits.queues.durable.inner.lock().has_leader {
             std::thread::yield_now();
         }
         volume.set_capacity(volume.used() + (1 << 20));
-        assert!(engine.reserve.give(Work::Frees, u64::MAX));
+        assert!(engine.space.reserve.give(Work::Frees, u64::MAX));
         volume.fail_nth(
             Filter::kinds([OperationKind::Allocate]).file(FILE),
             1,
@@ -207,8 +207,8 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
     assert!(reserve_is_enough(engine));
 }
 
-fn reserve_is_enough(engine: &crate::engine::Engine) -> bool {
-    let log = engine.log.lock().as_ref().unwrap().wal.longest();
-    let needs = Needs { log, ..engine.reserve.needs() };
-    engine.reserve.len() >= needs.whole()
+fn reserve_is_enough(engine: &crate::db::engine::Engine) -> bool {
+    let log = engine.commits.log.lock().as_ref().unwrap().wal.longest();
+    let needs = Needs { log, ..engine.space.reserve.needs() };
+    engine.space.reserve.len() >= needs.whole()
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: who holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
-use super::commit_queue::{CommitQueue, PendingBatch};
+use super::queue::{CommitQueue, PendingBatch};
 use crate::operation::{OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
@@ -70,7 +70,7 @@ pub(crate) fn operations<'a>(
 
 /// Batches that wait for their leader.
 #[derive(Default)]
-pub(crate) struct Commits {
+pub(crate) struct CommitQueues {
     pub durable: CommitQueue,
     pub others: CommitQueue,
     /// No commit waits for the device any more.
@@ -80,7 +80,7 @@ pub(crate) struct Commits {
     pub wanted: AtomicUsize,
 }
 
-impl Commits {
+impl CommitQueues {
     /// Waits until no commit waits for the device, if one of those that do is this.
     pub fn wait(&self, guard: &mut MutexGuard<'_, Option<Log>>, is_this: impl Fn(&Syncing) -> bool) {
         let must_wait = |log: &Log| log.syncing.as_ref().is_some_and(&is_this);

@@ -5,18 +5,26 @@
 //! afterwards to notify ([`FlushControl::notify`]). So no thread sleeps through a change.
 
 use super::low_space::Shortage;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::flow::log_area_tuning::LogAreaTuning;
 use crate::log_area::read_cost::ReadCosts;
 use crate::tree::candidates::Paid;
 use crate::tree::cleansing_cursor::CleansingCursor;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
+
+/// Runs the flush of a frozen queue in the thread that calls it.
+pub(crate) trait FlushInCaller: Send + Sync {
+    fn flush_now(&self) -> Result<()>;
+}
 
 /// Wakes the flush thread, and the threads that wait for it.
 pub(crate) struct FlushControl {
     in_background: bool,
+    /// Set once the database has been put together. Weak, since the flush holds this.
+    in_caller: OnceLock<Weak<dyn FlushInCaller>>,
     pub(crate) inner: Mutex<Control>,
     pub(crate) changed: Condvar,
     /// Which blocks are cleansed next, and when.
@@ -113,6 +121,7 @@ impl FlushControl {
     pub fn new(in_background: bool) -> Self {
         Self {
             in_background,
+            in_caller: OnceLock::new(),
             inner: Mutex::default(),
             changed: Condvar::new(),
             cursor: Mutex::default(),
@@ -134,6 +143,17 @@ impl FlushControl {
     #[cfg(test)]
     pub fn advisor_for_test(&self) -> &Mutex<LogAreaTuning> {
         &self.tuning
+    }
+
+    /// Sets what flushes in the caller's thread.
+    pub fn set_in_caller(&self, flush: Weak<dyn FlushInCaller>) {
+        let _ = self.in_caller.set(flush);
+    }
+
+    /// Flushes the frozen queue, if there is one, in this thread.
+    pub fn flush_now(&self) -> Result<()> {
+        let flush = self.in_caller.get().and_then(Weak::upgrade).ok_or(Error::Closed)?;
+        flush.flush_now()
     }
 
     pub fn in_background(&self) -> bool {

@@ -4,25 +4,15 @@
 //!
 //! Invariant: after a failed sync, writes are refused, whatever happens to the flush.
 
-use crate::engine::Engine;
-use crate::engine::log::Log;
+use super::CommitPipeline;
+use crate::commit::log::Log;
 use crate::error::{Error, Result};
-use crate::spawn::Wait;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The state of the sync of the frozen queue's log.
-pub(super) enum SyncLog<'a> {
-    /// In progress; must be waited for.
-    Begun(Wait<'a>),
-    /// Needed only before a portion that is not the whole queue.
-    IfNeeded,
-    Done,
-}
-
-impl Engine {
+impl CommitPipeline {
     /// Whether to sync the frozen queue's log beside the first portion. True if more portions will follow, or
     /// if commits are durable one by one: the next such commit would have to wait for this sync.
-    pub(super) fn is_log_synced_early(&self, wal_low: u64) -> bool {
+    pub(crate) fn is_log_synced_early(&self, wal_low: u64) -> bool {
         let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
         self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
     }
@@ -44,7 +34,7 @@ impl Engine {
 
     /// Durably begins the generation after the frozen queue's log, before the manifest says that the log starts
     /// there. The thread that froze the queue only wrote the header, because all writers waited for it.
-    pub(super) fn begin_log(&self, generation: u64) -> Result<()> {
+    pub(crate) fn begin_log(&self, generation: u64) -> Result<()> {
         let guard = self.log.lock();
         let Some(log) = guard.as_ref() else {
             // During replay there is no log yet, and every noted generation has begun. But if the database is
@@ -70,8 +60,8 @@ impl Engine {
         if let Some(log) = self.log.lock().as_mut() {
             log.wal.put_back(left);
             self.memory.note_log(log.wal.unsynced_bytes());
-            self.reserve.note_log(log.wal.longest());
-            self.reserve.note_flushed(low);
+            self.space.reserve.note_log(log.wal.longest());
+            self.space.reserve.note_flushed(low);
         }
         self.memory.try_balance_memory();
         if let Err(error) = result {

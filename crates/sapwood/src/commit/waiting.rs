@@ -1,67 +1,15 @@
-//! The flush thread's main loop, and how other threads wait for a flush.
+//! How threads wait for a flush.
 //!
 //! Invariant: without a background thread, the thread that waits runs the flush itself.
 
-use super::carry_over::CarryOver;
-use crate::background::idle::Idle;
-use crate::engine::Engine;
-use crate::engine::flush_control::Control;
-use crate::engine::log::Log;
+use super::CommitPipeline;
+use crate::commit::log::Log;
 use crate::error::{Error, Result};
-use crate::health::Panicked;
+use crate::flow::flush_control::Control;
 use crate::watchdog;
 use parking_lot::MutexGuard;
-use std::time::{Duration, Instant};
 
-impl Engine {
-    /// The main loop of the flush thread. Returns when told to stop.
-    pub fn flush_loop(&self) {
-        let _panicked = Panicked::watch(&self.health, "the flushing thread");
-        let mut idle = Idle::default();
-        let mut carry_over = CarryOver::default();
-        loop {
-            {
-                let mut control = self.flush.inner.lock();
-                while !control.stop
-                    && (self.state.load().frozen.is_none() || self.health.check_writable().is_err())
-                {
-                    if carry_over.is_some() {
-                        MutexGuard::unlocked(&mut control, || carry_over = CarryOver::default());
-                        continue;
-                    }
-                    // Recomputed after each wakeup, however often the thread is woken.
-                    let left = idle.left(self.keeps_something());
-                    if left.is_zero() {
-                        MutexGuard::unlocked(&mut control, || self.idle(&mut idle));
-                    } else {
-                        self.flush.changed.wait_for(&mut control, left);
-                    }
-                }
-                if control.stop {
-                    return;
-                }
-            }
-            if let Err(error) = self.flush_and_hand_on(&mut carry_over) {
-                carry_over = CarryOver::default();
-                if error.is_disk_full() {
-                    // There may be no next queue until there is space.
-                    self.memory.give_back_spare(Duration::ZERO);
-                    self.pause_for_space();
-                }
-            }
-            idle.flushed(self.state.visible());
-        }
-    }
-
-    /// Waits after a flush that found the disk full. Ends early if anyone asks for a flush.
-    fn pause_for_space(&self) {
-        let until = Instant::now() + self.flush.shortage.pause();
-        let mut control = self.flush.inner.lock();
-        while !control.stop && !control.asked && Instant::now() < until {
-            self.flush.changed.wait_until(&mut control, until);
-        }
-    }
-
+impl CommitPipeline {
     /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
     /// the time the waiter runs, other writers may have filled and frozen another one.
     pub fn wait_for_a_queue(&self) -> Result<()> {
@@ -80,7 +28,7 @@ impl Engine {
     /// Waits. Returns an error if one of the attempts after so many fails, and not because of earlier ones.
     fn wait_after(&self, attempts: u64, is_done: impl Fn(&Control) -> bool) -> Result<()> {
         if !self.flush.in_background() {
-            return self.flush_now();
+            return self.flush.flush_now();
         }
         let _waits = self.flush.waits();
         let mut control = self.flush.inner.lock();

@@ -1,0 +1,53 @@
+//! What all background work needs: the parts of the database that it works on, and how it treats errors.
+
+use crate::cache::pager::Pager;
+use crate::current_state::CurrentState;
+use crate::error::{Error, Result};
+use crate::flow::flush_control::FlushControl;
+use crate::flow::flush_progress::FlushProgress;
+use crate::flow::memory::MemoryBudget;
+use crate::flow::shares::Shares;
+use crate::health::Health;
+use crate::publish::Publisher;
+use crate::space::Space;
+use crate::tree_writer::TreeWriter;
+use std::sync::Arc;
+
+/// See the module documentation.
+pub(crate) struct WorkContext {
+    pub health: Arc<Health>,
+    pub pager: Arc<Pager>,
+    pub state: Arc<CurrentState>,
+    pub publisher: Arc<Publisher>,
+    pub writer: TreeWriter,
+    pub space: Arc<Space>,
+    pub shares: Shares,
+    pub memory: Arc<MemoryBudget>,
+    pub flush: Arc<FlushControl>,
+    pub progress: Arc<FlushProgress>,
+}
+
+impl WorkContext {
+    /// Handles a failure of background work. On a full disk, gives back all space that can be spared. A node that could
+    /// not be read leaves nothing unknown: its work is given up. Any other error poisons the engine.
+    pub fn yield_to(&self, error: &Error) {
+        if error.is_disk_full() {
+            self.space.reclaim_space();
+        } else if error.is_of_reading() {
+            tracing::error!(%error, path = %self.health.path(), "work on the trees was given up");
+        } else {
+            self.health.poison(error);
+        }
+    }
+
+    /// Runs `work`, which is refused if writes are. If it fails, other than for a full disk or in reading, the engine
+    /// is poisoned.
+    pub fn or_poison<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.health.check_writable().and_then(|()| work()).inspect_err(|error| self.yield_to(error))
+    }
+
+    /// Whether a queue waits to be flushed, or the database is being closed.
+    pub fn is_wanted(&self) -> bool {
+        self.state.load().frozen.is_some() || self.flush.stops()
+    }
+}

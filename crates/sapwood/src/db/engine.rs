@@ -1,0 +1,172 @@
+//! The parts of an open database, and how they work together.
+//!
+//! ```text
+//!            commit ──▶ wal ──▶ active OPQ ──freeze──▶ frozen OPQ ──bupdate──▶ trees
+//!                                   │                     │                         │ publish
+//!   readers ◀── State { active, frozen, version } ◀───────┴─────────────────────────┘
+//! ```
+//! Each part has its own state, locks and code, and gets the parts below it when it is made:
+//!
+//! ```text
+//! Background ─▶ IdleWork ─▶ Flusher ─▶ Cleanser ─▶ Collector ─▶ WorkContext
+//!      └────────────▶ CommitPipeline ─▶ Space ─▶ Publisher ─▶ Reserve, CurrentState, Health
+//!                          └──────────▶ FlushControl, FlushProgress, MemoryBudget
+//! ```
+//! Commits know of flushes only what [`FlushControl`] tells, so the arrows go one way.
+//!
+//! Locks, in the order in which they may be taken: the [writer](TreeWriter) (one flush at a time), the log (one group of
+//! commits at a time), the manifest (one edit at a time), the memory budget (one change of the cache's capacity at a
+//! time), the free list of queues' chunks. Readers take none of these: they load the state. One exception: the thread
+//! that drops the last reference to a queue briefly takes the free list. The caches, the frames and the pools of
+//! buffers and rings have locks of their own, the innermost ones, which readers take for moments. So have the ranges
+//! known to be empty.
+//!
+//! Invariant: a change is made in the order log, queue, visible; or data, manifest, state.
+
+use crate::background::Background;
+use crate::background::context::WorkContext;
+use crate::cache::pager::Pager;
+use crate::commit::CommitPipeline;
+use crate::commit::log::CommitQueues;
+use crate::current_state::CurrentState;
+use crate::flow::flush_control::FlushControl;
+use crate::flow::flush_progress::FlushProgress;
+use crate::flow::memory::MemoryBudget;
+use crate::flow::shares::Shares;
+use crate::health::Health;
+use crate::operation::SeqNo;
+use crate::opq::Opq;
+use crate::publish::Publisher;
+use crate::reserve::Reserve;
+use crate::space::Space;
+use crate::storage::segment::Slots;
+use crate::tree_writer::TreeWriter;
+use crate::version::Version;
+use parking_lot::Mutex;
+use psync::{FileId, Volume};
+use std::sync::Arc;
+
+/// The parts of an open database. See the module documentation.
+pub(crate) struct Engine {
+    pub health: Arc<Health>,
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub shares: Shares,
+    pub pager: Arc<Pager>,
+    pub state: Arc<CurrentState>,
+    pub memory: Arc<MemoryBudget>,
+    pub publisher: Arc<Publisher>,
+    pub space: Arc<Space>,
+    pub flush: Arc<FlushControl>,
+    pub progress: Arc<FlushProgress>,
+    pub commits: Arc<CommitPipeline>,
+    pub background: Background,
+}
+
+/// From what the parts are built when a database is opened.
+pub(crate) struct EngineInit {
+    pub path: String,
+    pub volume: Arc<dyn Volume>,
+    pub data: FileId,
+    pub shares: Shares,
+    pub slots: Arc<Slots>,
+    pub pager: Arc<Pager>,
+    pub version: Arc<Version>,
+    pub visible: SeqNo,
+    pub read_only: bool,
+    pub in_background: bool,
+}
+
+impl Engine {
+    pub fn new(init: EngineInit) -> Self {
+        let EngineInit {
+            path,
+            volume,
+            data,
+            shares,
+            slots,
+            pager,
+            version,
+            visible,
+            read_only,
+            in_background,
+        } = init;
+        let flush = Arc::new(FlushControl::new(in_background));
+        let progress = Arc::new(FlushProgress::default());
+        let spare = Arc::default();
+        let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
+        let active = Arc::new(Opq::new(&spare));
+        let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, visible));
+        let memory = Arc::new(MemoryBudget::new(shares, Arc::clone(&state), spare, in_background));
+        let wake = Arc::clone(&flush);
+        let health = Arc::new(Health::new(path, read_only, move || wake.notify()));
+        let publisher = Arc::new(Publisher::new(
+            (Arc::clone(&volume), data),
+            Arc::clone(&state),
+            (Arc::clone(&health), Arc::clone(&reserve)),
+            in_background,
+        ));
+        let space = Arc::new(Space {
+            volume: Arc::clone(&volume),
+            data,
+            slots,
+            reserve,
+            health: Arc::clone(&health),
+            state: Arc::clone(&state),
+            publisher: Arc::clone(&publisher),
+            in_background,
+        });
+        let commits = Arc::new(CommitPipeline {
+            log: Mutex::new(None),
+            queues: CommitQueues::default(),
+            volume: Arc::clone(&volume),
+            health: Arc::clone(&health),
+            state: Arc::clone(&state),
+            pager: Arc::clone(&pager),
+            shares,
+            memory: Arc::clone(&memory),
+            publisher: Arc::clone(&publisher),
+            space: Arc::clone(&space),
+            flush: Arc::clone(&flush),
+            progress: Arc::clone(&progress),
+        });
+        let ctx = WorkContext {
+            health: Arc::clone(&health),
+            pager: Arc::clone(&pager),
+            state: Arc::clone(&state),
+            publisher: Arc::clone(&publisher),
+            writer: TreeWriter::new(Arc::clone(&flush), Arc::clone(&memory)),
+            space: Arc::clone(&space),
+            shares,
+            memory: Arc::clone(&memory),
+            flush: Arc::clone(&flush),
+            progress: Arc::clone(&progress),
+        };
+        let background = Background::new(ctx, &commits);
+        Self {
+            health,
+            volume,
+            data,
+            shares,
+            pager,
+            state,
+            memory,
+            publisher,
+            space,
+            flush,
+            progress,
+            commits,
+            background,
+        }
+    }
+
+    /// The writer of nodes.
+    pub fn writer(&self) -> &TreeWriter {
+        &self.background.ctx.writer
+    }
+
+    /// Whether the database was closed. Other handles may still be there.
+    pub fn is_closed(&self) -> bool {
+        self.health.is_closed() || (!self.health.is_read_only() && self.commits.log.lock().is_none())
+    }
+}
