@@ -20,6 +20,8 @@
 //! same key, and then the later one waits. No queue is frozen meanwhile, so each queue has exactly the operations of
 //! its part of the log, if not in the same order. `sync` is a durable commit without operations.
 //!
+//! A transaction is a batch with what it has read. The leader validates it before it goes to the log ([`validate`]).
+//!
 //! Invariants:
 //! 1. A batch is in the log, with its durability, before any reader can see it and before its commit returns.
 //! 2. Batches become visible in log order, or in another if they have no key in common; each wholly within one
@@ -31,8 +33,12 @@ pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod queue_log;
 mod room;
+mod turn;
+pub(crate) mod validate;
 pub(crate) mod waiting;
 
+use crate::conflict::history::History;
+use crate::conflict::validation::Validation;
 use crate::current_state::{CurrentState, Frozen, State};
 use crate::durability::Durability;
 
@@ -91,6 +97,8 @@ pub(crate) struct CommitPipeline {
     /// `None` during replay, if the database is read-only, and once it is closed.
     pub log: Mutex<Option<Log>>,
     pub queues: CommitQueues,
+    /// What was changed since the oldest open transaction began.
+    pub history: Arc<History>,
     pub volume: Arc<dyn Volume>,
     pub health: Arc<Health>,
     pub state: Arc<CurrentState>,
@@ -106,8 +114,27 @@ pub(crate) struct CommitPipeline {
 impl CommitPipeline {
     /// Commits one batch, and returns when it is as durable as requested.
     pub fn commit(&self, body: Vec<u8>, count: u32, durability: Durability) -> Result<()> {
+        self.commit_pending(PendingBatch::new(body, count, durability))
+    }
+
+    /// Commits a transaction, if nothing that it has read was changed since.
+    pub fn commit_validated(
+        &self,
+        body: Vec<u8>,
+        count: u32,
+        durability: Durability,
+        validation: Validation,
+    ) -> Result<()> {
+        let mut pending = PendingBatch::new(body, count, durability);
+        if !validation.reads.is_empty() {
+            pending.validation = Some(Arc::new(self.validate_ahead(validation)?));
+        }
+        self.commit_pending(pending)
+    }
+
+    fn commit_pending(&self, pending: PendingBatch) -> Result<()> {
         self.health.check_writable()?;
-        let result = self.commit_with_space(PendingBatch::new(body, count, durability));
+        let result = self.commit_with_space(pending);
         if !self.flush.in_background() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
@@ -166,11 +193,15 @@ impl CommitPipeline {
 
     /// Commits a batch. Returns it if the disk was full.
     fn commit_in_turn(&self, pending: PendingBatch) -> (Result<()>, Option<PendingBatch>) {
+        if self.queues.turn.is_mine() {
+            // Leaders may be waiting for the turn to end.
+            return (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending));
+        }
         let queue = self.queues.queue_for(&pending);
         match queue.wait_or_lead(pending) {
             Err(pending) => {
                 let _lead = Lead::new(queue, Vec::new());
-                (self.commit_group(std::iter::once(&pending)), Some(pending))
+                (pending.answer(self.commit_group(std::iter::once(&pending))), Some(pending))
             }
             Ok(waiter) => {
                 let answer = match waiter.wait() {
@@ -202,7 +233,7 @@ impl CommitPipeline {
     /// Locks the log when no commit waits for the device, as whoever begins another queue or ends the log has to.
     pub fn log_at_rest(&self) -> MutexGuard<'_, Option<Log>> {
         let mut guard = self.log.lock();
-        self.queues.wait(&mut guard, |_| true);
+        self.queues.wait(&mut guard, Log::is_syncing);
         guard
     }
 
@@ -223,7 +254,9 @@ impl CommitPipeline {
         // lines.)
         let (mut guard, queue) = loop {
             let mut guard = self.log.lock();
-            self.queues.wait(&mut guard, |syncing| syncing.concerns(group.clone()));
+            self.queues.wait(&mut guard, |log| {
+                log.holds_up(group.clone()) || self.queues.are_held_up(group.clone())
+            });
             let queue = Arc::clone(&self.state.load().active);
             // Any number of threads may have found room at the same time.
             if group.clone().all(PendingBatch::is_sync) || queue.fill() < QUEUE_SHARES_MAX * self.shares.queue
@@ -238,6 +271,8 @@ impl CommitPipeline {
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
         let panicked = Panicked::watch(&self.health, "a commit");
+        self.validate_group(log, group.clone());
+        let group = group.filter(|pending| !pending.is_rejected());
         self.log_group(log, group.clone())?;
         drop(admitted);
         if !group.clone().any(PendingBatch::is_durable) {
@@ -343,7 +378,10 @@ impl CommitPipeline {
             return Err(error);
         }
         if !self.state.empty_ranges.is_empty_still() {
-            self.state.empty_ranges.inserted(operations(inserted));
+            self.state.empty_ranges.inserted(operations(inserted.clone()));
+        }
+        if log.is_recorded {
+            log.is_recorded = self.history.record(first_seq, operations(inserted));
         }
         self.state.set_visible(seq - 1);
         if queue.memory() > memory {

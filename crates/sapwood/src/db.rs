@@ -18,3 +18,4 @@ pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod replay;
 pub(crate) mod snapshot;
+pub(crate) mod transaction;

@@ -1,6 +1,7 @@
 //! Errors, and what the user can do about them. Every message says what failed and where. Messages about damage
 //! also say what was expected and what was found.
 
+use crate::value::Key;
 use std::sync::Arc;
 
 /// The result of every call that can fail.
@@ -189,6 +190,24 @@ pub enum Error {
         /// The maximum size in bytes.
         max: usize,
     },
+    /// A transaction was not committed, since another commit has changed what it read. Nothing of it has happened. Begin it
+    /// again, or use [`Database::transact`](crate::Database::transact), which does.
+    #[error(
+        "the transaction was not committed: {reason} (keyspace {keyspace:?}, key {key:?}); begin it again, as `transact` does"
+    )]
+    Conflict {
+        /// The name of the keyspace.
+        keyspace: String,
+        /// The key that was read and has changed. If `reason` is not [`ConflictReason::Changed`], one that was read; it is empty
+        /// where a range from the beginning was.
+        key: Key,
+        /// What has happened.
+        reason: ConflictReason,
+    },
+    /// The savepoint belongs to another transaction, or was made after one to which the transaction was rolled back, or was
+    /// released.
+    #[error("the transaction does not have this savepoint, or not any more")]
+    NoSavepoint,
     /// Keys of the records to be ingested do not ascend, or the first is not greater than all keys in the
     /// keyspace.
     #[error(
@@ -233,6 +252,29 @@ pub enum Error {
     /// The database is closed.
     #[error("the database is closed")]
     Closed,
+}
+
+/// Why a transaction conflicts with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConflictReason {
+    /// The key was read, or lies in a range that was, and has been changed since.
+    Changed,
+    /// Records were ingested into the keyspace since it was read.
+    Ingested,
+    /// The transaction was open for so long that it is not known any more what was changed since it began: shorter
+    /// transactions help, and [`Database::transact`](crate::Database::transact).
+    TooOld,
+}
+
+impl std::fmt::Display for ConflictReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Changed => "another commit has changed what it read",
+            Self::Ingested => "records were ingested into a keyspace that it read",
+            Self::TooOld => "so much was written since it began that conflicts cannot be told any more",
+        })
+    }
 }
 
 /// What the system has refused, and what goes on nevertheless. Its source is the system's error.
@@ -306,6 +348,11 @@ impl Error {
     /// Whether the only problem was missing disk space. The same call can succeed later.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull(_))
+    }
+
+    /// Whether a transaction was not committed because of others. The same transaction can succeed if it is begun again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
     }
 
     /// Whether the error means that the database is damaged, as opposed to busy, full or misused.

@@ -1,7 +1,7 @@
 //! **Sapwood**: an embedded, ordered key-value store designed for SSDs, whose many channels work in parallel.
 //!
 //! This page is a guide: [a first program](#a-first-program), [reading](#reading), [writing](#writing),
-//! [durability](#durability), [snapshots](#snapshots), [limits](#limits), [tuning](#tuning), [errors](#errors),
+//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [limits](#limits), [tuning](#tuning), [errors](#errors),
 //! [watching it](#watching-it), [how it works](#how-it-works).
 //!
 //! # A first program
@@ -63,9 +63,38 @@
 //!
 //! # Writing
 //! A [`Batch`] changes any keyspaces of one database, and takes effect as a whole or not at all. Single
-//! [`insert`](Keyspace::insert)s and [`remove`](Keyspace::remove)s are batches of one. There are no transactions that
-//! read and write: a batch does not notice what other threads changed since something was read. Sorted records behind
-//! the last key are loaded fastest with [`Keyspace::ingest`].
+//! [`insert`](Keyspace::insert)s and [`remove`](Keyspace::remove)s are batches of one. A batch does not notice what other
+//! threads changed since something was read; a [transaction](#transactions) does. Sorted records behind the last key are
+//! loaded fastest with [`Keyspace::ingest`].
+//!
+//! # Transactions
+//! A [`Transaction`] reads and writes, and takes effect as if nothing had happened meanwhile, or not at all: if any other commit
+//! has changed what it read, its commit returns [`Error::Conflict`]. [`Database::transact`] begins it again until it is
+//! committed.
+//!
+//! ```
+//! use sapwood::{Database, Error};
+//!
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = Database::open(dir.path().join("ships.db"))?;
+//! # let ks = db.keyspace("ships")?;
+//! # let f = |n: Option<sapwood::Value>| n.map_or(0, |n| n[0]).to_string();
+//! db.transact(|tx| { let n = tx.get(&ks, "n")?; tx.insert(&ks, "n", f(n))?; Ok(()) })?; // repeated on conflict
+//!
+//! let mut tx = db.transaction()?;
+//! for item in tx.prefix(&ks, "x") { let (key, value) = item?; } // reads its own writes
+//! let mark = tx.savepoint();
+//! tx.remove(&ks, "y")?;
+//! tx.roll_back_to(mark)?;
+//! match tx.commit() {
+//!     Err(Error::Conflict { keyspace, key, .. }) => println!("{key:?} in {keyspace} was changed"),
+//!     other => other?,
+//! }
+//! # Ok(()) }
+//! ```
+//! A transaction that only reads is a snapshot and does not conflict, and what it only writes conflicts with nothing. It locks nothing,
+//! so transactions cannot deadlock.
 //!
 //! # Durability
 //! | [`Durability`] | when `commit` returns | process crashes | power fails |
@@ -117,6 +146,7 @@
 //! | key | 1 to 65,536 bytes ([`KEY_LEN_MAX`]) |
 //! | value | 16 MiB, a quarter of [`Builder::segment_span`], and what a batch can hold |
 //! | batch | a sixteenth of the memory budget, at least 1 MiB, at most 60 MiB |
+//! | writes of a transaction | those of a batch, and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
 //! | memory budget | at least 4 MiB |
@@ -150,6 +180,7 @@
 //! | error | nothing happened? | what to do |
 //! |---|---|---|
 //! | [`KeyEmpty`](Error::KeyEmpty), [`KeyTooLong`](Error::KeyTooLong), [`ValueTooLong`](Error::ValueTooLong), [`BatchTooLarge`](Error::BatchTooLarge), [`NotSorted`](Error::NotSorted) | yes | correct the call |
+//! | [`Conflict`](Error::Conflict) | yes | begin the transaction again, or use [`Database::transact`] |
 //! | [`DiskFull`](Error::DiskFull), [`Exhausted`](Error::Exhausted) | yes | reads go on; repeat when there is space |
 //! | [`Locked`](Error::Locked) | yes | [`Builder::wait_for_lock`], or try later |
 //! | [`Poisoned`](Error::Poisoned), [`Io`](Error::Io) on a write | unknown | close and open again: opening recovers |
@@ -198,6 +229,7 @@ mod background;
 mod bytecode;
 mod cache;
 mod commit;
+mod conflict;
 mod current_state;
 mod database_id;
 mod db;
@@ -234,8 +266,11 @@ pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
 pub use db::options::Builder;
 pub use db::snapshot::Snapshot;
+pub use db::transaction::Transaction;
+pub use db::transaction::range::TransactionRange;
+pub use db::transaction::writes::Savepoint;
 pub use durability::Durability;
-pub use error::{Error, Refusal, Result};
+pub use error::{ConflictReason, Error, Refusal, Result};
 pub use iter::Range;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};

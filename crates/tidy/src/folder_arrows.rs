@@ -35,19 +35,34 @@ const OPEN: &[&str] = &["KEY_LEN_MAX"];
 const FOLDERS: &[(&str, &[&str])] = &[
     ("opq", &[]),
     ("wal", &[]),
+    ("conflict", &[]),
     ("storage", &[]),
     ("log_area", &["storage"]),
     ("cache", &["storage", "log_area"]),
     ("version", &["storage", "log_area", "cache"]),
     ("tree", &["storage", "log_area", "cache", "version", "opq"]),
     ("current_state", &["cache", "version", "tree", "opq"]),
-    ("flow", &["storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
+    ("flow", &["conflict", "storage", "log_area", "cache", "version", "tree", "opq", "current_state"]),
     ("iter", &["cache", "opq", "tree", "current_state"]),
     ("reserve", &[]),
     ("publish", &["storage", "version", "current_state", "reserve"]),
     ("tree_writer", &["storage", "flow"]),
     ("space", &["storage", "version", "current_state", "reserve", "publish"]),
-    ("commit", &["cache", "version", "opq", "wal", "current_state", "flow", "reserve", "publish", "space"]),
+    (
+        "commit",
+        &[
+            "conflict",
+            "cache",
+            "version",
+            "opq",
+            "wal",
+            "current_state",
+            "flow",
+            "reserve",
+            "publish",
+            "space",
+        ],
+    ),
     (
         "background",
         &[
@@ -68,6 +83,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "db",
         &[
+            "conflict",
             "storage",
             "log_area",
             "cache",

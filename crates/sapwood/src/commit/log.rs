@@ -4,12 +4,15 @@
 //! Invariant: who holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
 use super::queue::{CommitQueue, PendingBatch};
-use crate::operation::{OperationRef, Operations, SeqNo};
+use super::turn::TurnHolder;
+use crate::conflict::validation::Validation;
+use crate::operation::{KeyspaceId, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
 use parking_lot::{Condvar, MutexGuard};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The log and the sequence number of the next operation.
@@ -19,11 +22,35 @@ pub(crate) struct Log {
     pub next_seq: SeqNo,
     /// The commits that are in the log, and wait for the device without holding the log.
     pub syncing: Option<Syncing>,
+    /// Whether commits are recorded in the history, for open transactions.
+    pub is_recorded: bool,
+    /// The keyspaces in which ingested records are about to become visible.
+    pub ingesting: Vec<KeyspaceId>,
+    /// [`State::ingested`](crate::current_state::State::ingested) after the last ingestion into a keyspace.
+    pub ingested: BTreeMap<KeyspaceId, u64>,
 }
 
 impl Log {
     pub fn new(wal: WalWriter, next_seq: SeqNo) -> Self {
-        Self { wal, next_seq, syncing: None }
+        Self {
+            wal,
+            next_seq,
+            syncing: None,
+            is_recorded: false,
+            ingesting: Vec::new(),
+            ingested: BTreeMap::new(),
+        }
+    }
+
+    /// Whether these have to wait for commits that are being synced, or for records that are being ingested: a transaction
+    /// that has read of that keyspace is validated when it is known whether they are there.
+    pub fn holds_up<'a>(&self, group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
+        let is_read = |keyspace: &KeyspaceId| {
+            let mut transactions = group.clone().filter_map(|pending| pending.validation.as_ref());
+            transactions.any(|validation| validation.concerns_keyspace(*keyspace))
+        };
+        self.syncing.as_ref().is_some_and(|syncing| syncing.concerns(group.clone()))
+            || self.ingesting.iter().any(is_read)
     }
 
     /// Whether there are such commits.
@@ -32,16 +59,18 @@ impl Log {
     }
 }
 
-/// Hashes of the keys that the commits being synced change.
+/// Hashes of the keys that the commits being synced change, and what the transactions among them have read.
 #[derive(Default)]
 pub(crate) struct Syncing {
     keys: HashSet<u64>,
+    transactions: Vec<Arc<Validation>>,
     hasher: foldhash::fast::RandomState,
 }
 
 impl Syncing {
-    pub fn of<'a>(group: impl Iterator<Item = &'a PendingBatch>) -> Self {
-        let mut syncing = Self::default();
+    pub fn of<'a>(group: impl Iterator<Item = &'a PendingBatch> + Clone) -> Self {
+        let transactions = group.clone().filter_map(|pending| pending.validation.clone()).collect();
+        let mut syncing = Self { transactions, ..Self::default() };
         for operation in operations(group) {
             let hash = syncing.hash(&operation);
             syncing.keys.insert(hash);
@@ -53,12 +82,21 @@ impl Syncing {
         self.hasher.hash_one((operation.keyspace.0, operation.key))
     }
 
-    /// Whether these have to wait: for their durability, or since they change the same keys.
+    /// Whether these have to wait: for their durability, since they change the same keys, or since they change what a transaction
+    /// has read that is being synced. Such a change comes after the transaction, and would be visible before it: a reader
+    /// between could see what cannot be in any order. A transaction waits for all, to be validated against them.
     pub fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
-        group.clone().any(PendingBatch::is_durable)
-            || group.any(|pending| {
-                operations(std::iter::once(pending)).any(|op| self.keys.contains(&self.hash(&op)))
-            })
+        let is_concerned = |operation: OperationRef<'_>| {
+            self.keys.contains(&self.hash(&operation))
+                || self.transactions.iter().any(|transaction| transaction.concerns(&operation))
+        };
+        group.clone().any(|pending| pending.is_durable() || pending.validation.is_some())
+            || group.any(|pending| operations(std::iter::once(pending)).any(is_concerned))
+    }
+
+    /// Whether a transaction that is being synced has read anything of a keyspace.
+    pub fn has_read_of(&self, keyspace: KeyspaceId) -> bool {
+        self.transactions.iter().any(|transaction| transaction.concerns_keyspace(keyspace))
     }
 }
 
@@ -73,25 +111,31 @@ pub(crate) fn operations<'a>(
 pub(crate) struct CommitQueues {
     pub durable: CommitQueue,
     pub others: CommitQueue,
-    /// No commit waits for the device any more.
+    /// No commit waits for the device any more, or an ingestion or a turn has ended.
     pub settled: Condvar,
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
+    /// Who has the turn.
+    pub turn: TurnHolder,
 }
 
 impl CommitQueues {
-    /// Waits until no commit waits for the device, if one of those that do is this.
-    pub fn wait(&self, guard: &mut MutexGuard<'_, Option<Log>>, is_this: impl Fn(&Syncing) -> bool) {
-        let must_wait = |log: &Log| log.syncing.as_ref().is_some_and(&is_this);
-        if !guard.as_ref().is_some_and(must_wait) {
+    /// Waits while the log is so: until what is in the way is over.
+    pub fn wait(&self, guard: &mut MutexGuard<'_, Option<Log>>, is_so: impl Fn(&Log) -> bool) {
+        if !guard.as_ref().is_some_and(&is_so) {
             return;
         }
         self.wanted.fetch_add(1, Relaxed);
-        while guard.as_ref().is_some_and(must_wait) {
-            watchdog::wait(&self.settled, guard, "a sync of durable commits");
+        while guard.as_ref().is_some_and(&is_so) {
+            watchdog::wait(&self.settled, guard, "a sync of durable commits, an ingestion or a turn");
         }
         self.wanted.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether a group has to wait because another thread has the turn. Syncs need not: they change nothing.
+    pub fn are_held_up<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch>) -> bool {
+        self.turn.is_others() && !group.all(PendingBatch::is_sync)
     }
 
     pub fn queue_for(&self, pending: &PendingBatch) -> &CommitQueue {

@@ -4,13 +4,14 @@
 //! 1. There is one leader at a time, as long as anybody waits.
 //! 2. Whoever waits is answered, whatever happens to the leader.
 
+use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::operation::Operations;
 use crate::watchdog;
 use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long who waits first for another's commit looks for the answer before it sleeps.
@@ -26,11 +27,29 @@ pub(crate) struct PendingBatch {
     pub durability: Durability,
     /// Bytes that its puts count for in the reserve.
     pub admitted: u64,
+    /// What to validate before the commit, if the batch is a transaction.
+    pub validation: Option<Arc<Validation>>,
+    /// Why the leader has left it out of its group.
+    rejected: OnceLock<Box<Error>>,
 }
 
 impl PendingBatch {
     pub fn new(body: Vec<u8>, count: u32, durability: Durability) -> Self {
-        Self { body, count, durability, admitted: 0 }
+        Self { body, count, durability, admitted: 0, validation: None, rejected: OnceLock::new() }
+    }
+
+    /// Leaves it out of its group, for this reason.
+    pub fn reject(&self, why: Error) {
+        _ = self.rejected.set(Box::new(why));
+    }
+
+    pub fn is_rejected(&self) -> bool {
+        self.rejected.get().is_some()
+    }
+
+    /// The answer to this batch where its group has this one.
+    pub fn answer(&self, of_group: Result<()>) -> Result<()> {
+        self.rejected.get().map_or(of_group, |why| Err(Error::clone(why)))
     }
 
     pub fn is_durable(&self) -> bool {
@@ -126,7 +145,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.queue.hand_on();
         for waiter in &self.group {
-            waiter.give(Answer::Done(self.result.clone()));
+            waiter.give(Answer::Done(waiter.pending.answer(self.result.clone())));
         }
     }
 }

@@ -68,7 +68,7 @@ impl Batch {
         value: impl AsRef<[u8]>,
     ) -> &mut Self {
         let (key, value) = (key.as_ref(), value.as_ref());
-        let checked = self.check(keyspace, key).and_then(|()| self.check_value(value));
+        let checked = self.check(keyspace, key).and_then(|()| check_value(&self.handle, value));
         match checked {
             Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, value)),
             Err(error) => self.error = self.error.take().or(Some(error)),
@@ -115,14 +115,6 @@ impl Batch {
             return Err(Error::Foreign { what: "keyspace" });
         }
         check_key(key)
-    }
-
-    fn check_value(&self, value: &[u8]) -> Result<()> {
-        let max = self.handle.engine.shares.value;
-        if value.len() > max {
-            return Err(Error::ValueTooLong { len: value.len(), max });
-        }
-        Ok(())
     }
 
     /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
@@ -219,6 +211,15 @@ impl Batch {
         };
         self.handle.engine.commits.commit(self.body, count, self.durability)
     }
+}
+
+/// Returns an error if the value is too long for this database.
+pub(crate) fn check_value(handle: &Handle, value: &[u8]) -> Result<()> {
+    let max = handle.engine.shares.value;
+    if value.len() > max {
+        return Err(Error::ValueTooLong { len: value.len(), max });
+    }
+    Ok(())
 }
 
 /// Returns an error if the key's length is out of range.

@@ -10,6 +10,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::snapshot::Snapshot;
+use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
 use crate::iter::Host;
 use crate::stats::Stats;
@@ -167,6 +168,61 @@ impl Database {
     /// ```
     pub fn batch(&self) -> Batch {
         Batch::new(Arc::clone(&self.handle))
+    }
+
+    /// Begins a transaction: reads and writes that take effect together, as if nothing had happened meanwhile, or not at all.
+    /// See [`Transaction`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// if tx.get(&ships, "fram")?.is_none() {
+    ///     tx.insert(&ships, "fram", "1892")?;
+    /// }
+    /// tx.commit()?; // Error::Conflict if another has inserted it meanwhile
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Forked`].
+    pub fn transaction(&self) -> Result<Transaction> {
+        Transaction::begin(&self.handle)
+    }
+
+    /// Runs a transaction and commits it; if it conflicts, again, until it is committed. Returns what `run` has
+    /// returned in the run that was committed. If `run` returns an error, nothing is committed.
+    ///
+    /// After a few conflicts the thread takes a turn: commits of other threads wait until this one is done, so that it
+    /// cannot conflict again. So `run` must not wait for another thread's commit. It may write
+    /// without the transaction too, but what it changes so after the transaction has read it is a conflict that is returned.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("hits.db"))?;
+    /// # let hits = db.keyspace("hits")?;
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..4 {
+    ///         scope.spawn(|| {
+    ///             db.transact(|tx| {
+    ///                 let count = tx.get(&hits, "/")?.map_or(0, |count| count[0]);
+    ///                 tx.insert(&hits, "/", [count + 1])?;
+    ///                 Ok(())
+    ///             })
+    ///         });
+    ///     }
+    /// });
+    /// assert_eq!(hits.get("/")?.as_deref(), Some(&[4][..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those that `run` returns, and as [`Transaction::commit`].
+    pub fn transact<R>(&self, run: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
+        retry::transact(&self.handle, run)
     }
 
     /// Takes a snapshot: the database as it is now. Reading from it does not block writers, nor do they block

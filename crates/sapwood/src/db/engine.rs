@@ -28,6 +28,7 @@ use crate::background::context::WorkContext;
 use crate::cache::pager::Pager;
 use crate::commit::CommitPipeline;
 use crate::commit::log::CommitQueues;
+use crate::conflict::history::History;
 use crate::current_state::CurrentState;
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
@@ -97,7 +98,13 @@ impl Engine {
         let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
         let active = Arc::new(Opq::new(&spare));
         let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, visible));
-        let memory = Arc::new(MemoryBudget::new(shares, Arc::clone(&state), spare, in_background));
+        let history = Arc::new(History::new(shares.history));
+        let memory = Arc::new(MemoryBudget::new(
+            shares,
+            Arc::clone(&state),
+            (spare, Arc::clone(&history)),
+            in_background,
+        ));
         let wake = Arc::clone(&flush);
         let health = Arc::new(Health::new(path, read_only, move || wake.notify()));
         let publisher = Arc::new(Publisher::new(
@@ -119,6 +126,7 @@ impl Engine {
         let commits = Arc::new(CommitPipeline {
             log: Mutex::new(None),
             queues: CommitQueues::default(),
+            history,
             volume: Arc::clone(&volume),
             health: Arc::clone(&health),
             state: Arc::clone(&state),

@@ -48,10 +48,21 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         let (state, seq) = handle.engine.state.view();
+        Self::of(handle, state, seq)
+    }
+
+    /// The snapshot that this state and number make.
+    pub(crate) fn of(handle: Arc<Handle>, state: Arc<State>, seq: SeqNo) -> Self {
         Self { handle, state, seq }
     }
 
-    fn check(&self, keyspace: &Keyspace) -> Result<()> {
+    /// How many ingestions came before it ([`State::ingested`]).
+    pub(crate) fn ingested(&self) -> u64 {
+        self.state.ingested
+    }
+
+    /// Returns an error unless the keyspace is one of the same database, and this the process that opened it.
+    pub(crate) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         self.handle.engine.health.check_process()?;
         if Arc::ptr_eq(keyspace.handle(), &self.handle) {
             Ok(())
@@ -167,13 +178,8 @@ impl Snapshot {
     /// # Ok(()) }
     /// ```
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        let prefix = prefix.as_ref();
-        let low = if prefix.is_empty() {
-            Bound::Unbounded
-        } else {
-            Bound::Included(Bytes::copy_from_slice(prefix))
-        };
-        self.between(keyspace, low, end_of_prefix(prefix))
+        let (low, high) = bounds_of_prefix(prefix.as_ref());
+        self.between(keyspace, low, high)
     }
 
     /// All records, in key order.
@@ -211,6 +217,15 @@ impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Snapshot(after operation {})", self.seq)
     }
+}
+
+/// The bounds of all keys that start with `prefix`.
+pub(crate) fn bounds_of_prefix(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
+    let low = match prefix {
+        [] => Bound::Unbounded,
+        prefix => Bound::Included(Bytes::copy_from_slice(prefix)),
+    };
+    (low, end_of_prefix(prefix))
 }
 
 /// The smallest key greater than all keys that start with `prefix`, as an excluded bound.

@@ -37,6 +37,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::conflict::history::History;
 use crate::current_state::{CurrentState, State};
 use crate::flow::opq_tuning::OpqTuning;
 use crate::flow::shares::Shares;
@@ -132,6 +133,7 @@ pub(crate) struct MemoryBudget {
     state: Arc<CurrentState>,
     /// Memory of freed queues, for the next queue.
     pub spare: Arc<FreeList>,
+    history: Arc<History>,
     is_spare_kept: bool,
     pub opq_tuning: OpqTuning,
     taken: Mutex<Taken>,
@@ -202,11 +204,17 @@ const QUEUE_MIN: usize = 512 << 10;
 
 impl MemoryBudget {
     /// The budget of a database that is being opened. `is_spare_kept`: whether a freed queue leaves its memory to the next.
-    pub fn new(shares: Shares, state: Arc<CurrentState>, spare: Arc<FreeList>, is_spare_kept: bool) -> Self {
+    pub fn new(
+        shares: Shares,
+        state: Arc<CurrentState>,
+        (spare, history): (Arc<FreeList>, Arc<History>),
+        is_spare_kept: bool,
+    ) -> Self {
         Self {
             shares,
             state,
             spare,
+            history,
             is_spare_kept,
             opq_tuning: OpqTuning::default(),
             taken: Mutex::default(),
@@ -265,7 +273,7 @@ impl MemoryBudget {
         let held = held.saturating_sub(self.shares.memory as usize / HELD_UNCOUNTED);
         self.spare.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
-        let queues = old + log + now + self.spare.bytes() + held;
+        let queues = old + log + now + self.spare.bytes() + self.history.memory() + held;
         let work = taken.need.each(self.shares.work_max(), u64::min);
         self.state
             .pager

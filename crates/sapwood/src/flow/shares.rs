@@ -29,6 +29,9 @@ pub(crate) struct Shares {
     pub hold: u64,
     /// Nodes that are read ahead of the flush.
     pub prefetch: u64,
+    /// The history of commits that open transactions are validated against, at most: with keys of 16 bytes, the changes of
+    /// half a second at a budget of 128 MiB.
+    pub history: usize,
     /// The maximum size of a batch.
     pub batch: usize,
     /// The maximum size of a value.
@@ -50,6 +53,7 @@ impl Shares {
             read_buffers: (memory / 64).clamp(128 << 10, 16 << 20) as usize,
             hold: (memory / 32).clamp(256 << 10, 16 << 20),
             prefetch: (memory / 32).clamp(256 << 10, 16 << 20),
+            history: (memory / 16) as usize,
             batch,
             value: (16 << 20).min(span as usize / 4).min(batch - entry),
             node_len: NodeLen {

@@ -1,0 +1,346 @@
+//! What a transaction has read: keys, found or absent, and ranges, as far as they were observed. A commit of others that changes
+//! one of these conflicts with the transaction.
+//!
+//! A range counts from where its iterator began to the last key that it returned, or to its end if it ran out: what lies
+//! beyond was not observed. All ranges are half-open, `[start, end)`: the key right behind `key` is `key` with a zero byte.
+//!
+//! Invariants:
+//! 1. Whatever was read is in the set. There may be more in it: a set that is too large is made coarser, never incomplete.
+//! 2. The ranges of closed iterators are disjoint and do not touch.
+
+use crate::operation::KeyspaceId;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
+
+/// Memory of a key or a range in the set beside its bytes: a slot of a half-full table, or of a B-tree's node, and the header of
+/// an allocation.
+const ENTRY: usize = 80;
+
+/// How many neighbouring keys and ranges become one when the set is made coarser.
+const COARSER: usize = 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    keyspaces: BTreeMap<KeyspaceId, KeyspaceReads>,
+    /// Iterators that may go on.
+    open: Vec<Option<OpenRange>>,
+    bytes: usize,
+    bytes_max: usize,
+    /// Ranges are left out when conflicts are sought: a fault that the checker of serializability must notice.
+    #[cfg(test)]
+    ignores_ranges: bool,
+}
+
+#[derive(Debug, Default)]
+struct KeyspaceReads {
+    keys: HashSet<Bytes, foldhash::fast::RandomState>,
+    ranges: Ranges,
+}
+
+/// Disjoint ranges: from their starts to their ends, `None` for no end.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<Bytes, Option<Bytes>>);
+
+#[derive(Debug)]
+struct OpenRange {
+    keyspace: KeyspaceId,
+    start: Bytes,
+    end: Option<Bytes>,
+    /// The last key that it returned at the front.
+    front: Option<Bytes>,
+    /// The last key that it returned at the back.
+    back: Option<Bytes>,
+    is_exhausted: bool,
+}
+
+/// Names an iterator whose range is still growing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenRangeId(usize);
+
+/// An end of an iterator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Front,
+    Back,
+}
+
+/// The smallest key above `key`.
+fn successor(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+fn is_below(key: &[u8], end: Option<&Bytes>) -> bool {
+    end.is_none_or(|end| key < &end[..])
+}
+
+impl Ranges {
+    fn contains(&self, key: &[u8]) -> bool {
+        let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        before.is_some_and(|(_, end)| is_below(key, end.as_ref()))
+    }
+
+    /// Adds a range, and returns by how many bytes the set has grown or shrunk.
+    fn add(&mut self, mut start: Bytes, mut end: Option<Bytes>) -> isize {
+        if !is_below(&start, end.as_ref()) {
+            return 0;
+        }
+        let mut grown = 0;
+        let reaches = |end: &Option<Bytes>, key: &[u8]| end.as_ref().is_none_or(|end| key <= &end[..]);
+        let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(&start[..]))).next_back();
+        if let Some((low, _)) = before.filter(|(_, high)| reaches(high, &start)) {
+            start = low.clone();
+        }
+        while let Some((low, high)) =
+            self.0.range::<[u8], _>((Bound::Included(&start[..]), Bound::Unbounded)).next()
+            && reaches(&end, low)
+        {
+            let (low, high) = (low.clone(), high.clone());
+            grown -= range_bytes(&low, high.as_ref());
+            self.0.remove(&low);
+            end = match (end, high) {
+                (Some(end), Some(high)) => Some(end.max(high)),
+                _ => None,
+            };
+        }
+        grown += range_bytes(&start, end.as_ref());
+        self.0.insert(start, end);
+        grown
+    }
+}
+
+fn range_bytes(start: &Bytes, end: Option<&Bytes>) -> isize {
+    (start.len() + end.map_or(0, Bytes::len) + ENTRY) as isize
+}
+
+impl ReadSet {
+    /// An empty set, which is made coarser when it takes more than `bytes_max`.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub fn ignoring_ranges(self, ignores_ranges: bool) -> Self {
+        Self { ignores_ranges, ..self }
+    }
+
+    /// Whether nothing was read.
+    pub fn is_empty(&self) -> bool {
+        self.keyspaces.is_empty()
+    }
+
+    /// Bytes of memory taken, about.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A key was read, whether it was there or not.
+    pub fn add_key(&mut self, keyspace: KeyspaceId, key: &[u8]) {
+        let reads = self.keyspaces.entry(keyspace).or_default();
+        if !reads.ranges.contains(key) && !reads.keys.contains(key) {
+            reads.keys.insert(Bytes::copy_from_slice(key));
+            self.bytes += key.len() + ENTRY;
+            self.limit();
+        }
+    }
+
+    /// An iterator begins.
+    pub fn open_range(
+        &mut self,
+        keyspace: KeyspaceId,
+        low: &Bound<Bytes>,
+        high: &Bound<Bytes>,
+    ) -> OpenRangeId {
+        let start = match low {
+            Bound::Unbounded => Bytes::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => successor(key),
+        };
+        let end = match high {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(successor(key)),
+            Bound::Excluded(key) => Some(key.clone()),
+        };
+        let range = OpenRange { keyspace, start, end, front: None, back: None, is_exhausted: false };
+        let id = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
+        match self.open.get_mut(id) {
+            Some(free) => *free = Some(range),
+            None => self.open.push(Some(range)),
+        }
+        OpenRangeId(id)
+    }
+
+    /// An iterator has returned `key`. (Nothing happens if the transaction is over.)
+    pub fn advance(&mut self, OpenRangeId(id): OpenRangeId, end: End, key: &Bytes) {
+        if let Some(Some(range)) = self.open.get_mut(id) {
+            match end {
+                End::Front => range.front = Some(key.clone()),
+                End::Back => range.back = Some(key.clone()),
+            }
+        }
+    }
+
+    /// An iterator has found that there is no more in its range.
+    pub fn exhaust(&mut self, OpenRangeId(id): OpenRangeId) {
+        if let Some(Some(range)) = self.open.get_mut(id) {
+            range.is_exhausted = true;
+        }
+    }
+
+    /// An iterator will not go on.
+    pub fn close_range(&mut self, OpenRangeId(id): OpenRangeId) {
+        if let Some(range) = self.open.get_mut(id).and_then(Option::take) {
+            self.add_range(range);
+            self.limit();
+        }
+    }
+
+    /// Counts what iterators that may still go on have observed so far.
+    pub fn close(&mut self) {
+        for range in std::mem::take(&mut self.open).into_iter().flatten() {
+            self.add_range(range);
+        }
+    }
+
+    fn add_range(&mut self, range: OpenRange) {
+        let OpenRange { keyspace, start, end, front, back, is_exhausted } = range;
+        if !is_exhausted && front.is_none() && back.is_none() {
+            return;
+        }
+        let ranges = &mut self.keyspaces.entry(keyspace).or_default().ranges;
+        let grown = if is_exhausted {
+            ranges.add(start, end)
+        } else {
+            // A key that an iterator returned shares the memory of its node.
+            let back = back.map(|key| ranges.add(Bytes::copy_from_slice(&key), end)).unwrap_or(0);
+            back + front.map(|key| ranges.add(start, Some(successor(&key)))).unwrap_or(0)
+        };
+        self.bytes = self.bytes.saturating_add_signed(grown);
+    }
+
+    /// Whether the transaction has read this key, or a range that includes it.
+    pub fn contains(&self, keyspace: KeyspaceId, key: &[u8]) -> bool {
+        let Some(reads) = self.keyspaces.get(&keyspace) else { return false };
+        #[cfg(test)]
+        if self.ignores_ranges {
+            return reads.keys.contains(key);
+        }
+        reads.keys.contains(key) || reads.ranges.contains(key)
+    }
+
+    /// Whether it has read anything of a keyspace.
+    pub fn has_read_of(&self, keyspace: KeyspaceId) -> bool {
+        self.keyspaces.contains_key(&keyspace)
+    }
+
+    /// The keyspaces of which it has read anything.
+    pub fn keyspaces(&self) -> impl Iterator<Item = KeyspaceId> + '_ {
+        self.keyspaces.keys().copied()
+    }
+
+    /// A key that it has read, in this keyspace or in any, for messages. Empty for a range from the beginning.
+    pub fn example(&self, keyspace: Option<KeyspaceId>) -> Option<(KeyspaceId, Bytes)> {
+        self.keyspaces.iter().filter(|(id, _)| keyspace.is_none_or(|keyspace| keyspace == **id)).find_map(
+            |(id, reads)| {
+                let key = reads.keys.iter().next().or(reads.ranges.0.keys().next());
+                key.map(|key| (*id, key.clone()))
+            },
+        )
+    }
+
+    /// Makes the set coarser if it is too large: neighbours become ranges.
+    fn limit(&mut self) {
+        if self.bytes <= self.bytes_max {
+            return;
+        }
+        let mut bytes = 0;
+        for reads in self.keyspaces.values_mut() {
+            let keys = std::mem::take(&mut reads.keys).into_iter();
+            let mut all: Vec<_> = keys.map(|key| (key.clone(), Some(successor(&key)))).collect();
+            all.extend(std::mem::take(&mut reads.ranges.0));
+            all.sort_unstable();
+            for neighbours in all.chunks(COARSER) {
+                // A key may lie in a range that began before it.
+                let furthest = neighbours.iter().map(|(_, end)| end).max_by_key(|end| (end.is_none(), *end));
+                if let (Some((start, _)), Some(end)) = (neighbours.first(), furthest) {
+                    bytes += reads.ranges.add(start.clone(), end.clone());
+                }
+            }
+        }
+        self.bytes = usize::try_from(bytes).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAIN: KeyspaceId = KeyspaceId(1);
+
+    fn key(number: u8) -> Bytes {
+        Bytes::from(vec![number])
+    }
+
+    #[test]
+    fn a_range_counts_as_far_as_it_was_observed() {
+        let mut set = ReadSet::new(1 << 20);
+        let up = set.open_range(MAIN, &Bound::Excluded(key(10)), &Bound::Included(key(50)));
+        set.close_range(up);
+        assert!(set.is_empty(), "nothing was observed");
+        let up = set.open_range(MAIN, &Bound::Excluded(key(10)), &Bound::Included(key(50)));
+        set.advance(up, End::Front, &key(20));
+        set.advance(up, End::Front, &key(30));
+        set.advance(up, End::Back, &key(45));
+        set.close();
+        let of = |numbers: std::ops::Range<u8>| {
+            numbers.filter(|number| set.contains(MAIN, &[*number])).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0..100), (11..=30).chain(45..=50).collect::<Vec<_>>());
+        assert!(set.contains(MAIN, &[10, 0]) && set.contains(MAIN, &[30]) && !set.contains(MAIN, &[30, 0]));
+        assert!(!set.contains(KeyspaceId(2), &[20]));
+        set.advance(up, End::Front, &key(40));
+        set.close_range(up);
+        assert!(!set.contains(MAIN, &[40]), "the transaction is over");
+        let all = set.open_range(MAIN, &Bound::Unbounded, &Bound::Unbounded);
+        set.exhaust(all);
+        set.close_range(all);
+        assert!(set.contains(MAIN, &[0]) && set.contains(MAIN, &[255; 9]));
+    }
+
+    proptest! {
+        /// Small sets are exact, large ones have all that was read.
+        #[test]
+        fn the_set_is_what_was_read(
+            reads in prop::collection::vec((any::<u8>(), 0u8..4, any::<bool>()), 0..200),
+            is_small in any::<bool>(),
+        ) {
+            let mut set = ReadSet::new(if is_small { 2000 } else { 1 << 20 });
+            let mut model = [false; 256];
+            for (from, len, is_key) in reads {
+                if is_key {
+                    set.add_key(MAIN, &[from]);
+                    model[usize::from(from)] = true;
+                    continue;
+                }
+                let to = from.saturating_add(len);
+                let range = set.open_range(MAIN, &Bound::Included(key(from)), &Bound::Included(key(to)));
+                set.exhaust(range);
+                set.close_range(range);
+                model[usize::from(from)..=usize::from(to)].fill(true);
+            }
+            for number in 0..=255u8 {
+                let is_in = set.contains(MAIN, &[number]);
+                prop_assert!(is_in || !model[usize::from(number)], "{}", number);
+                prop_assert!(is_small || is_in == model[usize::from(number)], "{}", number);
+            }
+            let ranges: Vec<_> = set.keyspaces.values().flat_map(|reads| reads.ranges.0.clone()).collect();
+            prop_assert!(ranges.is_sorted_by(|(_, end), (start, _)| end.as_ref().is_some_and(|end| end < start)));
+            if is_small {
+                prop_assert!(set.bytes() <= 2000 + 2 * ENTRY);
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a transaction hands over with its changes, so that its commit can be validated.
+
+use crate::conflict::read_set::ReadSet;
+use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+
+/// What a transaction has read, and of when.
+#[derive(Debug)]
+pub(crate) struct Validation {
+    pub reads: ReadSet,
+    /// Operations up to this number were seen, or are known not to conflict.
+    pub since: SeqNo,
+    /// How many ingestions were seen.
+    pub ingested: u64,
+}
+
+impl Validation {
+    /// Whether this operation changes what was read.
+    pub fn concerns(&self, operation: &OperationRef<'_>) -> bool {
+        self.reads.contains(operation.keyspace, operation.key)
+    }
+
+    /// Whether records in this keyspace may change what was read.
+    pub fn concerns_keyspace(&self, keyspace: KeyspaceId) -> bool {
+        self.reads.has_read_of(keyspace)
+    }
+}

@@ -1,0 +1,511 @@
+//! Transactions: a snapshot, what was written since, and what was read. [`crate::commit`] validates what was read against the
+//! [history](crate::conflict::history) of commits.
+//!
+//! Invariants:
+//! 1. A transaction reads its snapshot, and over it what it has written itself.
+//! 2. Whatever it read of the snapshot is in its read set before the caller has it.
+//! 3. Nothing of it is seen before it is committed, nor if it is not.
+
+pub(crate) mod range;
+pub(crate) mod retry;
+#[cfg(test)]
+mod tests;
+pub(crate) mod writes;
+
+use crate::conflict::read_set::ReadSet;
+use crate::conflict::validation::Validation;
+use crate::db::batch::{check_key, check_value};
+use crate::db::database::Handle;
+use crate::db::key_bounds::KeyBounds;
+use crate::db::keyspace::Keyspace;
+use crate::db::snapshot::{Snapshot, bounds_of_prefix};
+use crate::db::transaction::range::TransactionRange;
+use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
+use crate::durability::Durability;
+use crate::error::{Error, Result};
+use crate::operation::SeqNo;
+use crate::value::{Key, Value};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// The memory of a transaction's writes, with what savepoints keep, as a multiple of the size of a batch: small records take
+/// more memory than they take bytes in the log.
+const WRITES_MEMORY: usize = 2;
+
+/// The part of the size of a batch (a fourth) that a transaction's read set may take before it is made coarser.
+const READS_SHARE: usize = 4;
+
+/// A read-write transaction over all keyspaces. Made by [`Database::transaction`](crate::Database::transaction).
+///
+/// It is *optimistic* and *serializable*. It locks nothing and waits for no other: it reads the database as of the moment at
+/// which it began, and its own writes. [`commit`](Self::commit) returns [`Error::Conflict`] if any other
+/// commit, be it a transaction, a batch or a single change, has since changed what it read: a key, a key that it found absent, or
+/// anything in a range as far as it went through it. What it only wrote conflicts with nothing. So transactions that were
+/// committed have the effect that they would have had one after the other.
+///
+/// A transaction without writes is a snapshot: its commit does nothing and does not fail.
+///
+/// Long transactions conflict easily, and hold what a [`Snapshot`] holds. [`Database::transact`](crate::Database::transact) repeats
+/// a transaction until it is committed. Dropping a transaction forgets its writes.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use sapwood::Error;
+///
+/// let mut tx = db.transaction()?;
+/// if tx.get(&ships, "fram")?.is_none() {
+///     tx.insert(&ships, "fram", "1892")?;
+/// }
+/// ships.insert("fram", "another one")?; // meanwhile, by another thread
+/// assert!(matches!(tx.commit(), Err(Error::Conflict { key, .. }) if key == "fram"));
+/// # Ok(()) }
+/// ```
+#[must_use = "a transaction does nothing until it is committed"]
+pub struct Transaction {
+    snapshot: Snapshot,
+    open: Open,
+    writes: Writes,
+    reads: Arc<Mutex<ReadSet>>,
+    durability: Durability,
+}
+
+/// Keeps the history of commits since this number, until it is dropped.
+struct Open {
+    handle: Arc<Handle>,
+    seq: SeqNo,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.handle.engine.commits.history.end(self.seq);
+    }
+}
+
+impl Transaction {
+    pub(crate) fn begin(handle: &Arc<Handle>) -> Result<Self> {
+        let engine = &handle.engine;
+        engine.health.check_process()?;
+        if engine.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        let (state, seq) = engine.commits.begin_transaction()?;
+        let open = Open { handle: Arc::clone(handle), seq };
+        let batch = engine.shares.batch;
+        let reads = ReadSet::new(batch / READS_SHARE);
+        #[cfg(test)]
+        let reads = reads.ignoring_ranges(
+            engine.commits.history.ignores_ranges.load(std::sync::atomic::Ordering::Relaxed),
+        );
+        Ok(Self {
+            snapshot: Snapshot::of(Arc::clone(handle), state, seq),
+            open,
+            writes: Writes::new(WritesMax { encoded: batch, memory: WRITES_MEMORY * batch }),
+            reads: Arc::new(Mutex::new(reads)),
+            durability: Durability::default(),
+        })
+    }
+
+    /// Returns the value of `key`.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// assert!(tx.get(&ships, "fram")?.is_none());
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// assert!(tx.get(&ships, "fram")?.is_some_and(|year| year == "1892"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let key = key.as_ref();
+        self.snapshot.check(keyspace)?;
+        check_key(key)?;
+        if let Some(written) = self.writes.get(keyspace.id(), key) {
+            return Ok(written.clone().map(Value));
+        }
+        self.reads.lock().add_key(keyspace.id(), key);
+        self.snapshot.get(keyspace, key)
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.remove(&ships, "fram")?;
+    /// assert!(!tx.contains(&ships, "fram")? && ships.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.get(keyspace, key).map(|value| value.is_some())
+    }
+
+    /// Returns the values of many keys, in the order of `keys`. Those that the transaction has not written are read together, as
+    /// by [`Keyspace::multi_get`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "beagle", "1820")?;
+    /// let found = tx.multi_get(&ships, ["beagle", "titanic", "fram"])?;
+    /// assert!(found[0].is_some() && found[1].is_none() && found[2].is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.snapshot.check(keyspace)?;
+        let keys: Vec<K> = keys.into_iter().collect();
+        keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
+        let mut values = vec![None; keys.len()];
+        let mut others = Vec::with_capacity(keys.len());
+        for (index, key) in keys.iter().enumerate() {
+            match self.writes.get(keyspace.id(), key.as_ref()) {
+                Some(written) => values[index] = written.clone().map(Value),
+                None => others.push((index, key.as_ref())),
+            }
+        }
+        let mut reads = self.reads.lock();
+        others.iter().for_each(|(_, key)| reads.add_key(keyspace.id(), key));
+        drop(reads);
+        let found = self.snapshot.multi_get(keyspace, others.iter().map(|(_, key)| key))?;
+        others.iter().zip(found).for_each(|((index, _), value)| values[*index] = value);
+        Ok(values)
+    }
+
+    /// The records whose keys lie within `bounds`, in key order. Use `.rev()` for descending order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("beagle", "1820")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// let (last, _) = tx.range(&ships, "a".."m").next_back().expect("there are two")?;
+    /// assert!(last == "fram");
+    /// # Ok(()) }
+    /// ```
+    pub fn range(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> TransactionRange {
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
+        self.between(keyspace, (own(bounds.start()), own(bounds.end())))
+    }
+
+    /// The records whose keys start with `prefix`, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// assert_eq!((tx.prefix(&ships, "fr").count(), tx.prefix(&ships, "be").count()), (1, 0));
+    /// # Ok(()) }
+    /// ```
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> TransactionRange {
+        self.between(keyspace, bounds_of_prefix(prefix.as_ref()))
+    }
+
+    /// All records, in key order.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut tx = db.transaction()?;
+    /// for item in tx.iter(&ships) {
+    ///     let (name, _) = item?;
+    ///     tx.remove(&ships, name)?; // the iterator has what was there when it was made
+    /// }
+    /// assert!(tx.first(&ships)?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn iter(&self, keyspace: &Keyspace) -> TransactionRange {
+        self.between(keyspace, (Bound::Unbounded, Bound::Unbounded))
+    }
+
+    fn between(&self, keyspace: &Keyspace, bounds: (Bound<Bytes>, Bound<Bytes>)) -> TransactionRange {
+        let snapshot = self.snapshot.range(keyspace, bounds.clone());
+        TransactionRange::new(snapshot, self.writes.of(keyspace.id()), &self.reads, keyspace.id(), bounds)
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("jobs.db"))?;
+    /// # let jobs = db.keyspace("jobs")?;
+    /// jobs.insert("1", "send the letter")?;
+    /// let mut tx = db.transaction()?;
+    /// if let Some((number, job)) = tx.first(&jobs)? {
+    ///     tx.remove(&jobs, number)?;
+    ///     assert!(job == "send the letter");
+    /// }
+    /// tx.commit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn first(&self, keyspace: &Keyspace) -> Result<Option<(Key, Value)>> {
+        self.iter(keyspace).next().transpose()
+    }
+
+    /// The record with the largest key.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("events.db"))?;
+    /// # let events = db.keyspace("events")?;
+    /// let mut tx = db.transaction()?;
+    /// let last = tx.last(&events)?.map_or(0, |(number, _)| u32::from_be_bytes(number[..].try_into().expect("four bytes")));
+    /// tx.insert(&events, (last + 1).to_be_bytes(), "something happened")?;
+    /// tx.commit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn last(&self, keyspace: &Keyspace) -> Result<Option<(Key, Value)>> {
+        self.iter(keyspace).next_back().transpose()
+    }
+
+    /// Sets `key` to `value`. Limits of keys and values are those of [`Batch::insert`](crate::Batch::insert).
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// assert!(!ships.contains("fram")?);
+    /// tx.commit()?;
+    /// assert!(ships.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BatchTooLarge`] if the transaction's writes would be larger than a batch may be, or take more than an eighth of
+    /// the memory budget. Then the transaction is as before the call: it can be committed, or go on with less.
+    /// [`Error::KeyEmpty`]; [`Error::KeyTooLong`]; [`Error::ValueTooLong`]; [`Error::Foreign`]; [`Error::ReadOnly`];
+    /// [`Error::Poisoned`].
+    pub fn insert(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        check_value(&self.open.handle, value.as_ref())?;
+        self.write(keyspace, key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Removes `key`. Has no effect if the key does not exist.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.remove(&ships, "fram")?;
+    /// tx.commit()?;
+    /// assert!(!ships.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn remove(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(keyspace, key.as_ref(), None)
+    }
+
+    fn write(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.snapshot.check(keyspace)?;
+        check_key(key)?;
+        self.open.handle.engine.health.check_writable()?;
+        self.writes.write(keyspace.id(), key, value)
+    }
+
+    /// The number of keys written.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// tx.insert(&ships, "fram", "1893")?;
+    /// assert_eq!(tx.writes_len(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn writes_len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Marks a place to which the writes of this transaction can be [rolled back](Self::roll_back_to). Savepoints nest.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// let mark = tx.savepoint();
+    /// tx.remove(&ships, "fram")?;
+    /// tx.roll_back_to(mark)?;
+    /// assert!(tx.contains(&ships, "fram")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.writes.savepoint()
+    }
+
+    /// Takes back all writes since a savepoint. The savepoint can be used again; those made after it cannot. What was read
+    /// since still counts as read: it may have decided what was done.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// let (outer, inner) = (tx.savepoint(), tx.savepoint());
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// tx.roll_back_to(outer)?;
+    /// assert_eq!(tx.writes_len(), 0);
+    /// assert!(matches!(tx.roll_back_to(inner), Err(sapwood::Error::NoSavepoint)));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSavepoint`] if the savepoint is not one of this transaction, or not any more.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.writes.roll_back_to(savepoint)
+    }
+
+    /// Forgets a savepoint, and those made after it, and the memory that they take. The writes stay.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// let mark = tx.savepoint();
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// tx.release(mark)?;
+    /// assert_eq!(tx.writes_len(), 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::roll_back_to`].
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.writes.release(savepoint)
+    }
+
+    /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.durability(sapwood::Durability::Buffered).insert(&ships, "fram", "1892")?;
+    /// tx.commit()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Commits all writes atomically, if nothing that the transaction read was changed since it began. Returns once they are as
+    /// durable as requested. Without writes it does nothing, and does not conflict.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("bank.db"))?;
+    /// # let accounts = db.keyspace("accounts")?;
+    /// # accounts.insert("a", [100])?;
+    /// # accounts.insert("b", [0])?;
+    /// let mut tx = db.transaction()?;
+    /// let (a, b) = (tx.get(&accounts, "a")?, tx.get(&accounts, "b")?);
+    /// if let (Some(a), Some(b)) = (a, b) {
+    ///     tx.insert(&accounts, "a", [a[0] - 10])?;
+    ///     tx.insert(&accounts, "b", [b[0] + 10])?;
+    /// }
+    /// match tx.commit() {
+    ///     Err(sapwood::Error::Conflict { key, .. }) => println!("{key:?} has changed: begin again"),
+    ///     other => other?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] names what was read and has changed; nothing of the transaction has happened. Others as
+    /// [`Batch::commit`](crate::Batch::commit).
+    pub fn commit(self) -> Result<()> {
+        let Self { snapshot, open, writes, reads, durability } = self;
+        let engine = &open.handle.engine;
+        engine.health.check_process()?;
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let (body, count) = writes.encode();
+        let len = body.len();
+        let count =
+            u32::try_from(count).map_err(|_| Error::BatchTooLarge { len, max: engine.shares.batch })?;
+        drop(writes);
+        let mut reads = std::mem::take(&mut *reads.lock());
+        reads.close();
+        let validation = Validation { reads, since: open.seq, ingested: snapshot.ingested() };
+        // Nothing is read any more: what only the snapshot holds is free while the commit waits.
+        drop(snapshot);
+        engine.commits.commit_validated(body, count, durability, validation)
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({} writes, after operation {})", self.writes.len(), self.open.seq)
+    }
+}

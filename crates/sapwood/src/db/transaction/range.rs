@@ -1,0 +1,164 @@
+//! Iteration in a transaction: its snapshot, with what it has written laid over it, from either end. What was observed goes to the
+//! transaction's read set.
+//!
+//! Invariants:
+//! 1. What the transaction has written for a key comes in place of what the snapshot has.
+//! 2. A record is returned from one end only.
+//! 3. Whatever was returned, and that nothing lies between, is in the read set before the caller has it.
+
+use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
+use crate::db::transaction::writes::Written;
+use crate::error::Result;
+use crate::iter::Range;
+use crate::operation::KeyspaceId;
+use crate::value::{Key, Value};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// An iterator over records in key order, as a transaction sees them. Made by
+/// [`Transaction::range`](crate::Transaction::range) and similar methods.
+///
+/// It has what the transaction had written when it was made; what is written later is not in it. So the transaction can write
+/// while it iterates. What it returns counts as read, also that there is nothing between; what it does not come to does not
+/// count.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("beagle", "1820")?;
+/// let mut tx = db.transaction()?;
+/// tx.insert(&ships, "fram", "1892")?;
+/// for item in tx.iter(&ships) {
+///     let (name, year) = item?;
+///     tx.insert(&ships, name, [&year[..], b", afloat"].concat())?;
+/// }
+/// tx.commit()?;
+/// assert!(ships.get("fram")?.is_some_and(|year| year == "1892, afloat"));
+/// # Ok(()) }
+/// ```
+#[must_use = "iterators do nothing until they are used"]
+pub struct TransactionRange {
+    snapshot: Range,
+    written: Arc<Written>,
+    /// What is left of `written`.
+    low: Bound<Bytes>,
+    high: Bound<Bytes>,
+    /// Taken from the snapshot and not returned yet.
+    front: Option<(Key, Value)>,
+    back: Option<(Key, Value)>,
+    reads: Arc<Mutex<ReadSet>>,
+    id: OpenRangeId,
+    is_over: bool,
+}
+
+impl TransactionRange {
+    pub(super) fn new(
+        snapshot: Range,
+        written: Arc<Written>,
+        reads: &Arc<Mutex<ReadSet>>,
+        keyspace: KeyspaceId,
+        (low, high): (Bound<Bytes>, Bound<Bytes>),
+    ) -> Self {
+        let id = reads.lock().open_range(keyspace, &low, &high);
+        let (front, back, is_over) = (None, None, false);
+        Self { snapshot, written, low, high, front, back, reads: Arc::clone(reads), id, is_over }
+    }
+
+    fn step(&mut self, end: End) -> Result<Option<(Key, Value)>> {
+        loop {
+            let (own, other) = match end {
+                End::Front => (&mut self.front, &mut self.back),
+                End::Back => (&mut self.back, &mut self.front),
+            };
+            if own.is_none() {
+                let next = match end {
+                    End::Front => self.snapshot.next(),
+                    End::Back => self.snapshot.next_back(),
+                };
+                // What the other end has taken is the last one left.
+                *own = next.transpose()?.or_else(|| other.take());
+            }
+            let (low, high) = (self.low.as_ref(), self.high.as_ref());
+            let mut left = (!is_empty(low, high)).then(|| self.written.range::<Bytes, _>((low, high)));
+            let written = left.as_mut().and_then(|left| match end {
+                End::Front => left.next(),
+                End::Back => left.next_back(),
+            });
+            let Some((key, change)) = written else { return Ok(own.take()) };
+            if let Some((stored, _)) = own {
+                match (stored.0.cmp(key), end) {
+                    (std::cmp::Ordering::Less, End::Front) | (std::cmp::Ordering::Greater, End::Back) => {
+                        return Ok(own.take());
+                    }
+                    (std::cmp::Ordering::Equal, _) => *own = None,
+                    _ => {}
+                }
+            }
+            let (key, change) = (key.clone(), change.clone());
+            match end {
+                End::Front => self.low = Bound::Excluded(key.clone()),
+                End::Back => self.high = Bound::Excluded(key.clone()),
+            }
+            if let Some(value) = change {
+                return Ok(Some((Value(key), Value(value))));
+            }
+        }
+    }
+
+    fn advance(&mut self, end: End) -> Option<Result<(Key, Value)>> {
+        if self.is_over {
+            return None;
+        }
+        let next = self.step(end);
+        match &next {
+            Ok(Some((key, _))) => self.reads.lock().advance(self.id, end, &key.0),
+            Ok(None) => self.reads.lock().exhaust(self.id),
+            Err(_) => {}
+        }
+        self.is_over = !matches!(next, Ok(Some(_)));
+        next.transpose()
+    }
+}
+
+/// Whether no key lies between the bounds: `BTreeMap::range` panics for some of these.
+fn is_empty(low: Bound<&Bytes>, high: Bound<&Bytes>) -> bool {
+    match (low, high) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+            low >= high
+        }
+        _ => false,
+    }
+}
+
+impl Iterator for TransactionRange {
+    type Item = Result<(Key, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance(End::Front)
+    }
+}
+
+impl DoubleEndedIterator for TransactionRange {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.advance(End::Back)
+    }
+}
+
+impl std::iter::FusedIterator for TransactionRange {}
+
+impl Drop for TransactionRange {
+    fn drop(&mut self) {
+        self.reads.lock().close_range(self.id);
+    }
+}
+
+impl std::fmt::Debug for TransactionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransactionRange").field("snapshot", &self.snapshot).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,162 @@
+//! Transactions that are repeated, and the turn that they take.
+
+use super::{open, put};
+use crate::{Database, Durability, Error};
+use psync::Simulated;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+#[test]
+fn a_long_transaction_beside_hot_short_ones_ends() {
+    let db = Database::builder().memory(4 << 20).open_on(Arc::new(Simulated::new(1))).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let (is_over, writes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (db, keyspace, is_over, writes) = (&db, &keyspace, &is_over, &writes);
+            scope.spawn(move || {
+                while !is_over.load(SeqCst) {
+                    put(db, keyspace, &format!("key {thread}"), "value");
+                    db.transact(|tx| {
+                        tx.durability(Durability::Buffered).get(keyspace, "key 0")?;
+                        tx.insert(keyspace, "key 1", "value")
+                    })
+                    .unwrap();
+                    writes.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        let mut runs = 0;
+        for _ in 0..5 {
+            db.transact(|tx| {
+                runs += 1;
+                let found = tx.iter(&keyspace).count();
+                std::thread::sleep(Duration::from_millis(10));
+                tx.insert(&keyspace, "found", found.to_string())
+            })
+            .unwrap();
+        }
+        is_over.store(true, SeqCst);
+        assert!((5..=25).contains(&runs), "{runs} runs of five transactions");
+    });
+    assert!(writes.into_inner() > 100);
+}
+
+/// Runs something in the turn of a transaction, by making it conflict before that.
+fn in_turn<R>(
+    db: &Database,
+    mut run: impl FnMut(&mut crate::Transaction) -> crate::Result<R>,
+) -> crate::Result<R> {
+    let hot = db.keyspace("hot").unwrap();
+    db.transact(|tx| {
+        tx.get(&hot, "hot")?;
+        tx.insert(&hot, "cold", "1")?;
+        if !db.handle.engine.commits.queues.turn.is_mine() {
+            put(db, &hot, "hot", "1");
+            return run(tx).map(Some);
+        }
+        run(tx).map(Some)
+    })
+    .map(|result| result.unwrap())
+}
+
+#[test]
+fn others_wait_for_the_turn_and_its_thread_does_not() {
+    let (db, keyspace) = open();
+    std::thread::scope(|scope| {
+        let (mut waiting, turn) = (None, &db.handle.engine.commits.queues.turn);
+        in_turn(&db, |tx| {
+            if turn.is_mine() {
+                let commit = scope.spawn(|| put(&db, &keyspace, "k", "other"));
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!commit.is_finished() && !keyspace.contains("k").unwrap());
+                waiting = Some(commit);
+                // The leader of others waits for the log, and these pass by it.
+                put(&db, &keyspace, "own", "1");
+                keyspace.insert("own, durable", "1").unwrap();
+                db.transact(|tx| tx.insert(&keyspace, "own, nested", "1")).unwrap();
+                db.flush().unwrap();
+                assert!(turn.is_mine(), "the inner one has not ended it");
+                scope.spawn(|| db.sync().unwrap()).join().unwrap();
+            }
+            tx.insert(&keyspace, "in turn", "1")
+        })
+        .unwrap();
+        waiting.unwrap().join().unwrap();
+    });
+    assert_eq!(keyspace.iter().count(), 5);
+}
+
+#[test]
+fn the_turn_ends_whatever_happens() {
+    let (db, keyspace) = open();
+    let turn = &db.handle.engine.commits.queues.turn;
+    let mut had_turn = 0;
+    let refused = in_turn(&db, |_| -> crate::Result<()> {
+        had_turn += usize::from(turn.is_mine());
+        if turn.is_mine() { Err(Error::KeyEmpty) } else { Ok(()) }
+    });
+    assert!(matches!(refused, Err(Error::KeyEmpty)));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        in_turn(&db, |_| {
+            had_turn += usize::from(turn.is_mine());
+            assert!(!turn.is_mine(), "for this test");
+            Ok(())
+        })
+    }));
+    assert!(panicked.is_err() && had_turn == 2);
+    // What its own thread changes after it was read is its own fault, and is not tried for ever.
+    let refused = in_turn(&db, |tx| {
+        tx.get(&keyspace, "k")?;
+        had_turn += usize::from(turn.is_mine());
+        put(&db, &keyspace, "k", "own");
+        tx.insert(&keyspace, "x", "1")
+    });
+    assert!(matches!(&refused, Err(Error::Conflict { key, .. }) if *key == "k"), "{refused:?}");
+    assert_eq!(had_turn, 3);
+    std::thread::scope(|scope| scope.spawn(|| put(&db, &keyspace, "after", "1")).join().unwrap());
+    assert!(keyspace.contains("after").unwrap() && !keyspace.contains("x").unwrap());
+}
+
+/// The queue fills up while nobody else commits, and is flushed.
+#[test]
+fn a_turn_that_writes_more_than_a_queue_takes_ends() {
+    for threads in [0, 1] {
+        let db = Database::builder().memory(4 << 20).background_threads(threads);
+        let db = db.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        in_turn(&db, |tx| {
+            for number in 0..3000u32 {
+                put(&db, &keyspace, &format!("{number}"), &"value ".repeat(200));
+            }
+            tx.insert(&keyspace, "x", "1")
+        })
+        .unwrap();
+        assert_eq!(keyspace.iter().count(), 3001);
+    }
+}
+
+#[test]
+fn many_threads_count_in_one_record_and_none_is_lost() {
+    let db = Database::builder().memory(4 << 20).open_on(Arc::new(Simulated::new(1))).unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    db.transact(|tx| {
+                        let count = tx
+                            .get(&keyspace, "n")?
+                            .map_or(0, |n| u32::from_be_bytes(n[..].try_into().unwrap()));
+                        tx.durability(Durability::Buffered);
+                        tx.insert(&keyspace, "n", (count + 1).to_be_bytes())
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(keyspace.get("n").unwrap().unwrap(), &800u32.to_be_bytes());
+}
