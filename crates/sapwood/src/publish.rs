@@ -7,11 +7,10 @@
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
+use crate::pool::Pool;
 use crate::reserve::Reserve;
-use crate::spawn::Wait;
 use crate::storage::segment::Segment;
 use crate::version::Version;
-use crate::version::build_thread::VersionThread;
 use crate::version::builder::{Sealed, VersionBuilder};
 use crate::version::edit::Edit;
 use crate::version::manifest::Manifest;
@@ -38,9 +37,6 @@ pub(crate) struct PublishContext<'a> {
     pub begun: &'a [Arc<Segment>],
     pub trees: TreesChange,
 }
-
-/// An edit with at least this many nodes takes long to apply (count).
-const LONG: usize = 256;
 
 /// The version that results from an edit, and the version the edit was applied to.
 struct NextVersion {
@@ -76,8 +72,7 @@ pub(crate) struct Publisher {
     state: Arc<CurrentState>,
     health: Arc<Health>,
     reserve: Arc<Reserve>,
-    in_background: bool,
-    build_thread: VersionThread,
+    pool: Arc<Pool>,
     /// `None` until the database is open, if it is read-only, and once it is closed.
     pub manifest: Mutex<Option<Manifest>>,
 }
@@ -88,30 +83,34 @@ impl Publisher {
         (volume, data): (Arc<dyn Volume>, FileId),
         state: Arc<CurrentState>,
         (health, reserve): (Arc<Health>, Arc<Reserve>),
-        in_background: bool,
+        pool: Arc<Pool>,
     ) -> Self {
-        let build_thread = VersionThread::default();
-        Self { volume, data, state, health, reserve, in_background, build_thread, manifest: Mutex::new(None) }
+        Self { volume, data, state, health, reserve, pool, manifest: Mutex::new(None) }
     }
 
-    /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being synced.
+    /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being
+    /// synced, and in this thread, which is the same for most versions: the tables live long, and if many threads made
+    /// them, each would leave some in another arena of the allocator, none of which could be given back.
     pub fn commit_version(&self, mut builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
         let Sealed { edit, begun } = builder.seal()?;
-        let (edit, with) = (Arc::new(edit), PublishContext { begun: &begun, trees });
-        let next = self.begin_next_version(&edit, with);
-        let sync = || {
-            self.volume.sync(self.data).map_err(|error| {
-                let error = Error::undecided(error);
+        let with = PublishContext { begun: &begun, trees };
+        builder.finish()?;
+        let next = if edit.set.is_empty() {
+            self.next_version(&edit, with)
+        } else {
+            let (volume, data) = (Arc::clone(&self.volume), self.data);
+            let sync = self.pool.begin("the sync of data", move || Ok(volume.sync(data)));
+            // Without a thread everything happens in one order: the sync first.
+            let next = self.pool.has_threads().then(|| self.next_version(&edit, with));
+            let synced = sync.wait().and_then(|synced| synced.map_err(Error::undecided));
+            if let Err(error) = synced {
+                // Others shall not hold the segments that are given back now.
+                drop(next);
                 self.health.poison(&error);
-                error
-            })
+                return Err(error);
+            }
+            next.unwrap_or_else(|| self.next_version(&edit, with))
         };
-        let written = builder.finish().and_then(|()| if edit.set.is_empty() { Ok(()) } else { sync() });
-        if let Err(error) = written {
-            // Nobody else shall hold the segments that are given back now.
-            drop(next());
-            return Err(error);
-        }
         self.publish_made(&edit, with, next)?;
         builder.committed();
         Ok(())
@@ -120,22 +119,16 @@ impl Publisher {
     /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
     /// engine.
     pub fn publish(&self, edit: Edit, with: PublishContext<'_>) -> Result<()> {
-        let edit = Arc::new(edit);
-        self.publish_made(&edit, with, Box::new(|| self.begin_next_version(&edit, with)()))
+        self.publish_made(&edit, with, self.next_version(&edit, with))
     }
 
-    fn publish_made(
-        &self,
-        edit: &Arc<Edit>,
-        with: PublishContext<'_>,
-        next: Wait<'_, NextVersion>,
-    ) -> Result<()> {
+    fn publish_made(&self, edit: &Edit, with: PublishContext<'_>, next: Result<NextVersion>) -> Result<()> {
         self.health.check_writable()?;
         let undecided = Undecided {
             begun: with.begun,
             _panicked: Panicked::watch(&self.health, "a thread that was publishing"),
         };
-        let result = next().and_then(|next| self.publish_inner(edit, with, next));
+        let result = next.and_then(|next| self.publish_inner(edit, with, next));
         match &result {
             Err(error) if !error.is_refusal() => self.health.poison(error),
             _ => undecided.decided(),
@@ -143,26 +136,17 @@ impl Publisher {
         result
     }
 
-    /// Begins to build the version that results from applying the edit to the current version.
-    fn begin_next_version<'a>(
-        &'a self,
-        edit: &'a Arc<Edit>,
-        PublishContext { begun, .. }: PublishContext<'a>,
-    ) -> Wait<'a, NextVersion> {
-        let base = || Arc::clone(&self.state.load().version);
-        if self.in_background && edit.set.len() >= LONG {
-            let (base, edit, begun) = (base(), Arc::clone(edit), begun.to_vec());
-            return self.build_thread.begin(move || next_version(base, &edit, &begun));
-        }
-        Box::new(move || next_version(base(), edit, begun))
+    /// The version that results from applying the edit to the current version.
+    fn next_version(&self, edit: &Edit, with: PublishContext<'_>) -> Result<NextVersion> {
+        next_version(Arc::clone(&self.state.load().version), edit, with.begun)
     }
 
-    fn publish_inner(&self, edit: &Arc<Edit>, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
+    fn publish_inner(&self, edit: &Edit, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
         // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
-            next = self.begin_next_version(edit, with)()?;
+            next = self.next_version(edit, with)?;
         }
         let (version, trees) = (next.version, with.trees);
         manifest.append(edit, version.epoch)?;
@@ -238,7 +222,7 @@ mod tests {
             let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0, bytes: 0 };
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
-        let slow = Arc::new(edit(7));
+        let slow = edit(7);
         let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
         engine.publisher.publish(edit(8), PublishContext::default()).unwrap();
         engine.publisher.publish_inner(&slow, PublishContext::default(), next).unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct TreeWriter {
 pub(crate) struct WriterAtWork<'a> {
     writer: MutexGuard<'a, Option<Writer>>,
     // Dropped last, after `drop` has released the writer's buffers.
-    work: Reservation<'a>,
+    work: Reservation,
 }
 
 impl WriterAtWork<'_> {
@@ -33,7 +33,7 @@ impl WriterAtWork<'_> {
     }
 
     /// The writer and its memory reservation.
-    pub fn parts(&mut self) -> Result<(&mut Writer, &Reservation<'_>)> {
+    pub fn parts(&mut self) -> Result<(&mut Writer, &Reservation)> {
         Ok((self.writer.as_mut().ok_or(Error::Closed)?, &self.work))
     }
 }

@@ -7,7 +7,6 @@
 //! 3. Every log area belongs to a node that has an address, and its pieces have addresses.
 //! 4. Epochs count the edits since the database was created, one each.
 
-pub(crate) mod build_thread;
 pub(crate) mod builder;
 pub(crate) mod checkpoint;
 pub(crate) mod current;

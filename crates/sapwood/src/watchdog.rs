@@ -4,7 +4,6 @@
 //! Invariant: a report changes nothing. Whoever is notified stops waiting, and nobody else does.
 
 use parking_lot::{Condvar, MutexGuard};
-use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// The time between reports.
@@ -17,19 +16,6 @@ pub(crate) fn wait<T>(condvar: &Condvar, guard: &mut MutexGuard<'_, T>, what: &'
     } else {
         condvar.wait(guard);
     }
-}
-
-/// Waits for a message. `what` completes "waits for".
-pub(crate) fn receive<T>(messages: &Receiver<T>, what: &'static str) -> Result<T, RecvError> {
-    if !cfg!(debug_assertions) {
-        return messages.recv();
-    }
-    let received = |time| match messages.recv_timeout(time) {
-        Ok(message) => Some(Ok(message)),
-        Err(RecvTimeoutError::Disconnected) => Some(Err(RecvError)),
-        Err(RecvTimeoutError::Timeout) => None,
-    };
-    watched(EVERY, received, report(what))
 }
 
 /// Waits in turns of `every` until `wait` has a result. Reports after each that brought none.
@@ -59,7 +45,6 @@ fn report(what: &'static str) -> impl FnMut(Duration) {
 mod tests {
     use super::*;
     use parking_lot::Mutex;
-    use std::sync::mpsc::channel;
 
     #[test]
     fn a_long_wait_is_reported_and_ends_when_it_is_notified() {
@@ -83,12 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_the_message_or_hears_that_none_comes() {
-        let (sender, messages) = channel();
-        sender.send(7).unwrap();
-        assert_eq!(receive(&messages, "a number"), Ok(7));
-        drop(sender);
-        assert_eq!(receive(&messages, "a number"), Err(RecvError));
+    fn a_wait_ends_when_it_is_notified() {
         let (is_done, changed) = (Mutex::new(false), Condvar::new());
         std::thread::scope(|scope| {
             let mut guard = is_done.lock();

@@ -23,7 +23,7 @@ const LOW: &[&str] = &[
     "health",
     "operation",
     "source",
-    "spawn",
+    "pool",
     "value",
     "watchdog",
 ];

@@ -16,6 +16,7 @@ pub mod length;
 pub mod links;
 pub mod opening;
 pub mod places;
+pub mod threads;
 mod tokens;
 mod tree;
 pub mod unsafe_code;

@@ -31,6 +31,11 @@ fn methods_lie_in_the_folder_of_their_type() {
 }
 
 #[test]
+fn the_store_starts_no_thread_outside_its_pool() {
+    report(&tidy::threads::check(&repository()));
+}
+
+#[test]
 fn nothing_is_left_over() {
     report(&tidy::leftovers::check(&repository()));
 }

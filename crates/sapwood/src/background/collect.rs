@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn while_writers_are_pressed_nothing_is_collected_or_given_back_that_is_bearable() {
         for (records, is_bearable) in [(80_000, true), (200_000, false)] {
-            let (db, keyspace, due) = with_due(&Simulated::new(1), 1, records);
+            let (db, keyspace, due) = with_due(&Simulated::new(1), 4, records);
             let engine = &db.handle.engine;
             // The flushing thread waits for the writer as long as this thread has it.
             let mut guard = engine.writer().lock(Need::default()).unwrap();

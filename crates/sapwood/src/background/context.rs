@@ -8,6 +8,7 @@ use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
 use crate::health::Health;
+use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::space::Space;
 use crate::tree_writer::TreeWriter;
@@ -25,6 +26,7 @@ pub(crate) struct WorkContext {
     pub memory: Arc<MemoryBudget>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
+    pub pool: Arc<Pool>,
 }
 
 impl WorkContext {

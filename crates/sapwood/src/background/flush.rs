@@ -24,7 +24,7 @@ pub(crate) use append_ahead::Ahead;
 pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use carry_over::CarryOver;
 
-use crate::background::cleanse::Cleanser;
+use crate::background::cleanse::{Cleanser, GoesAhead};
 use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
@@ -38,8 +38,7 @@ use crate::flow::memory::Need;
 use crate::flow::opq_tuning::WorkloadCounts;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
-use crate::spawn::beside;
-use crate::storage::writer::Writer;
+use crate::pool::Task;
 use crate::tree::cleanse::ON_THE_WAY;
 use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, Lengths, LogBytes};
 use crate::tree_writer::WriterAtWork;
@@ -58,7 +57,7 @@ pub(crate) struct Flusher {
 }
 
 impl FlushInCaller for Flusher {
-    fn flush_now(&self) -> Result<()> {
+    fn flush_now(self: Arc<Self>) -> Result<()> {
         self.flush_and_hand_on(&mut CarryOver::default())
     }
 }
@@ -66,7 +65,7 @@ impl FlushInCaller for Flusher {
 impl Flusher {
     /// Flushes the frozen queue, if there is one, in this thread. Uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
     /// there what the next flush can use.
-    pub fn flush_and_hand_on<'e>(&'e self, carry_over: &mut CarryOver<'e>) -> Result<()> {
+    pub fn flush_and_hand_on(self: &Arc<Self>, carry_over: &mut CarryOver) -> Result<()> {
         let mut guard = self.ctx.writer.lock(Need::default())?;
         self.ctx.flush.begin();
         let has_removals =
@@ -114,10 +113,10 @@ impl Flusher {
         result
     }
 
-    fn flush_frozen<'e>(
-        &'e self,
+    fn flush_frozen(
+        self: &Arc<Self>,
         at_work: &mut WriterAtWork<'_>,
-        carry_over: &mut CarryOver<'e>,
+        carry_over: &mut CarryOver,
     ) -> Result<()> {
         let of_this = carry_over.ahead.take();
         let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(()) };
@@ -132,27 +131,16 @@ impl Flusher {
         self.ctx.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
         let before = self.ctx.flush.counters.change_bytes.load(Relaxed);
         let is_whole = frozen.resume.lock().is_none();
-        // In the foreground, everything happens in one deterministic order.
-        let sync = || self.commits.sync_log_below(wal_low);
-        let begin = || self.commits.begin_log(wal_low);
-        let renew = || self.renew_records(&frozen.queue);
-        if self.ctx.flush.in_background() {
-            std::thread::scope(|scope| {
-                let is_early = self.commits.is_log_synced_early(wal_low);
-                let sync_log = if is_early {
-                    SyncLog::Begun(beside(scope, "sapwood-sync", sync))
-                } else {
-                    SyncLog::IfNeeded
-                };
-                let begun = beside(scope, "sapwood-begin", begin);
-                let renewed = beside(scope, "sapwood-records", renew);
-                let is_ready = Box::new(move || begun().and(renewed()));
-                self.flush_portions(at_work, &frozen, of_this, &mut cursor, sync_log, is_ready)
-            })?
+        let sync_log = if self.ctx.flush.in_background() && self.commits.is_log_synced_early(wal_low) {
+            SyncLog::Begun(self.begin(move |flusher| flusher.commits.sync_log_below(wal_low)))
         } else {
-            let is_ready = Box::new(|| begin().and_then(|()| renew()));
-            self.flush_portions(at_work, &frozen, of_this, &mut cursor, SyncLog::IfNeeded, is_ready)?
+            SyncLog::IfNeeded
         };
+        let begun = self.begin(move |flusher| flusher.commits.begin_log(wal_low));
+        let queue = Arc::clone(&frozen.queue);
+        let renewed = self.begin(move |flusher| flusher.renew_records(&queue));
+        let is_ready = Box::new(move || begun.wait().and_then(|()| renewed.wait()));
+        self.flush_portions(at_work, &frozen, of_this, &mut cursor, sync_log, is_ready)?;
         self.ctx.flush.counters.flushes.fetch_add(1, Relaxed);
         let newest = (self.ctx.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
         let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
@@ -169,7 +157,8 @@ impl Flusher {
         self.ctx.flush.notify();
         self.commits.shorten_log(wal_low);
         let due = cursor.take_due();
-        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &mut cursor, &due, carry_over)?;
+        drop(cursor);
+        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &due, carry_over)?;
         event.end(&self.ctx, lengths, due.len(), undone);
         // Readers that held the queue when it came to the trees may be done by now.
         self.ctx.memory.recount_old_queues();
@@ -183,18 +172,20 @@ impl Flusher {
 
     /// After the queue is in the trees: cleanses what is due, and appends the next queue ahead beside it.
     /// Returns how many blocks are left, and how long the flush was idle, waiting only for the next queue.
-    fn cleanse_and_go_ahead<'e>(
-        &'e self,
+    fn cleanse_and_go_ahead(
+        self: &Arc<Self>,
         at_work: &mut WriterAtWork<'_>,
-        cursor: &mut CleansingCursor,
         due: &[CleansingTask],
-        CarryOver { ahead, buffers }: &mut CarryOver<'e>,
+        CarryOver { ahead, buffers }: &mut CarryOver,
     ) -> Result<(usize, Duration)> {
         let (writer, work) = at_work.parts()?;
         work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
         let mut left = due;
-        let of_next = &mut *cursor;
-        let goes_ahead = move |left: &[CleansingTask], writer| self.append_ahead(of_next, left, writer);
+        let goes_ahead = |left: &[CleansingTask], writer| {
+            let (flusher, left) = (Arc::clone(self), left.to_vec());
+            let work = move || Ok(flusher.append_ahead(&mut flusher.ctx.flush.cursor.lock(), &left, writer));
+            self.ctx.pool.begin_if_free("the next queue's changes", work)
+        };
         let (mut cleansed, next) = match self.collector.tidy_up(writer, GcUrgency::AtWork) {
             Ok(()) => self.cleanser.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
             failed => (failed, None),
@@ -203,11 +194,11 @@ impl Flusher {
         while cleansed.as_ref().is_err_and(Error::is_disk_full) && reserve.gets_space() {
             self.ctx.space.reclaim_space();
             cleansed = self.collector.tidy_up(writer, GcUrgency::AtWork).and_then(|()| {
-                let alone = None::<fn(&[CleansingTask], Writer)>;
+                let alone = None::<GoesAhead<()>>;
                 self.cleanser.cleanse_due_beside(writer, &mut left, buffers, alone).0
             });
         }
-        cursor.leave(left);
+        self.ctx.flush.cursor.lock().leave(left);
         let undone = left.len();
         match cleansed {
             // The queue is in the trees; the rest of the work can wait.
@@ -227,6 +218,12 @@ impl Flusher {
             next => next?,
         };
         Ok((undone, waited))
+    }
+
+    /// Begins work beside the first portion; without a free thread it is done when it is waited for.
+    fn begin(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<()> + Send + 'static) -> Task<()> {
+        let flusher = Arc::clone(self);
+        self.ctx.pool.begin("the flush", move || work(&flusher))
     }
 
     /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where

@@ -171,7 +171,7 @@ pub(crate) fn evacuate(
 ) -> std::result::Result<(), Failed> {
     let base = Arc::clone(builder.base());
     let nodes = live_nodes(&base, segments);
-    let pager = builder.pager();
+    let pager = Arc::clone(builder.pager());
     let most = if reading == Reading::OneByOne { 1 } else { pager.pio_max() };
     let mut rest = &nodes[..];
     while !rest.is_empty() {

@@ -207,12 +207,12 @@ impl IdleWork {
     /// Rests until `until` while anyone reads (`read`: the reads counted so far), and ends early when reads
     /// stop or anyone writes. The memory of `work` goes back to the readers meanwhile, since the thread rests
     /// most of the time.
-    fn rest_from_a_walk<'e>(
-        &'e self,
+    fn rest_from_a_walk(
+        &self,
         until: Instant,
         mut read: u64,
         visible: SeqNo,
-        work: &mut Option<Reservation<'e>>,
+        work: &mut Option<Reservation>,
     ) -> Result<()> {
         loop {
             self.cleanse_for_scans()?;

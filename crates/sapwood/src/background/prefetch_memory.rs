@@ -9,6 +9,7 @@
 
 use crate::background::context::WorkContext;
 use crate::flow::memory::Reservation;
+use std::sync::Arc;
 
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
 /// should have twice as much as the leaves ([`crate::flow::log_area_tuning`]), and may have 1.8 times as much as it should
@@ -17,19 +18,19 @@ use crate::flow::memory::Reservation;
 pub(crate) const WITH_LOG: u64 = 5;
 
 /// See the module documentation.
-pub(crate) struct PrefetchMemory<'e> {
-    ctx: &'e WorkContext,
+pub(crate) struct PrefetchMemory {
+    ctx: Arc<WorkContext>,
     // Returned after the buffers.
-    work: Reservation<'e>,
+    work: Reservation,
 }
 
 impl WorkContext {
-    pub fn prefetch_memory(&self) -> PrefetchMemory<'_> {
-        PrefetchMemory { ctx: self, work: self.memory.work(Default::default()) }
+    pub fn prefetch_memory(self: &Arc<Self>) -> PrefetchMemory {
+        PrefetchMemory { ctx: Arc::clone(self), work: self.memory.work(Default::default()) }
     }
 }
 
-impl PrefetchMemory<'_> {
+impl PrefetchMemory {
     /// Prepares for reading ahead this many bytes of leaves with their logs.
     pub fn keep_for(&self, leaves: u64) {
         self.work.needs(self.ctx.shares.read_ahead(WITH_LOG * leaves));
@@ -37,7 +38,7 @@ impl PrefetchMemory<'_> {
     }
 }
 
-impl Drop for PrefetchMemory<'_> {
+impl Drop for PrefetchMemory {
     fn drop(&mut self) {
         self.ctx.pager.reader.buffers().allow(0);
     }
@@ -46,9 +47,9 @@ impl Drop for PrefetchMemory<'_> {
 #[cfg(test)]
 mod tests {
     use crate::Database;
+    use crate::background::cleanse::GoesAhead;
     use crate::background::cleanse::tests::with_due;
     use crate::flow::memory::Need;
-    use crate::storage::writer::Writer;
     use crate::tree::cleansing_cursor::CleansingTask;
     use crate::{Keyspace, Result};
     use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
@@ -69,13 +70,13 @@ mod tests {
     #[test]
     fn buffers_stay_and_count_until_they_are_let_go() {
         let volume = Simulated::new(1);
-        let (db, _, due) = with_due(&volume, 1, 200_000);
+        let (db, _, due) = with_due(&volume, 4, 200_000);
         let engine = &db.handle.engine;
         let due: Vec<_> = due.into_iter().map(|due| CleansingTask { leaves: 1 << 20, ..due }).collect();
         let pool = engine.pager.reader.buffers();
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut buffers = None;
-        let (mut left, nobody) = (&due[..], None::<fn(&[CleansingTask], Writer)>);
+        let (mut left, nobody) = (&due[..], None::<GoesAhead<()>>);
         engine
             .background
             .cleanser

@@ -13,12 +13,12 @@ use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
 use crate::iter::Host;
+use crate::pool::Task;
 use crate::stats::Stats;
 use parking_lot::Mutex;
 use psync::{Lock, Volume};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// An open database: a directory with any number of [keyspaces](Keyspace).
 ///
@@ -52,7 +52,8 @@ pub struct Database {
 /// State shared by all clones.
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The background work, until the database is closed.
+    background: Mutex<Option<Task<()>>>,
     lock: Mutex<Option<Lock>>,
     creation: Creation,
 }
@@ -73,20 +74,19 @@ impl Database {
 
     pub(crate) fn open_with(volume: Arc<dyn Volume>, options: &Builder) -> Result<Self> {
         let (engine, lock) = open::open(volume, options)?;
-        let engine = Arc::new(engine);
         let handle = Arc::new(Handle {
             engine,
-            thread: Mutex::new(None),
+            background: Mutex::new(None),
             lock: Mutex::new(Some(lock)),
             creation: Creation::default(),
         });
         if handle.engine.flush.in_background() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
-            let thread = std::thread::Builder::new()
-                .name("sapwood-flush".into())
-                .spawn(move || engine.background.run())
-                .map_err(|error| psync::Error::from_io("start", "the flushing thread", None, error))?;
-            *handle.thread.lock() = Some(thread);
+            let task = handle.engine.pool.begin_on_a_thread("the background work", move || {
+                engine.background.run();
+                Ok(())
+            });
+            *handle.background.lock() = Some(task.ok_or_else(no_thread)?);
         }
         Ok(Self { handle })
     }
@@ -378,6 +378,13 @@ impl Database {
     }
 }
 
+/// The system gives no thread.
+fn no_thread() -> Error {
+    let refused =
+        std::io::Error::other("the system provides no thread; with background_threads(0) none is needed");
+    psync::Error::from_io("start", "the background work", None, refused).into()
+}
+
 impl Handle {
     fn close(&self) -> Result<()> {
         self.engine.health.check_process()?;
@@ -385,9 +392,9 @@ impl Handle {
         // database while the first still gives space back that they would take.
         let mut lock = self.lock.lock();
         self.engine.flush.stop();
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic of the flush thread was reported when it happened. The log holds whatever it left undone.
-            let _ = thread.join();
+        if let Some(task) = self.background.lock().take() {
+            // A panic of the background work was reported when it happened. The log holds whatever it left undone.
+            let _ = task.wait();
         }
         // Commits must be durable; giving back space can wait. `engine.close()` below returns the log's error,
         // if any.
@@ -401,6 +408,7 @@ impl Handle {
         // Give back all space that can be spared: nobody does so later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
         let result = self.engine.close();
+        self.engine.pool.close();
         *lock = None;
         result
     }
@@ -422,7 +430,7 @@ impl Drop for Handle {
             // Threads, rings and locks are the parent's.
             std::mem::forget((
                 Arc::clone(&self.engine),
-                self.thread.get_mut().take(),
+                self.background.get_mut().take(),
                 self.lock.get_mut().take(),
             ));
             return;

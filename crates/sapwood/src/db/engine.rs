@@ -37,6 +37,7 @@ use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::operation::SeqNo;
 use crate::opq::Opq;
+use crate::pool::Pool;
 use crate::publish::Publisher;
 use crate::reserve::Reserve;
 use crate::space::Space;
@@ -60,6 +61,7 @@ pub(crate) struct Engine {
     pub space: Arc<Space>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
+    pub pool: Arc<Pool>,
     pub commits: Arc<CommitPipeline>,
     pub background: Background,
 }
@@ -75,23 +77,15 @@ pub(crate) struct EngineInit {
     pub version: Arc<Version>,
     pub visible: SeqNo,
     pub read_only: bool,
-    pub in_background: bool,
+    pub threads: usize,
 }
 
 impl Engine {
     pub fn new(init: EngineInit) -> Self {
-        let EngineInit {
-            path,
-            volume,
-            data,
-            shares,
-            slots,
-            pager,
-            version,
-            visible,
-            read_only,
-            in_background,
-        } = init;
+        let EngineInit { path, volume, data, shares, slots, pager, version, visible, read_only, threads } =
+            init;
+        let pool = Arc::new(Pool::new(threads));
+        let in_background = pool.has_threads();
         let flush = Arc::new(FlushControl::new(in_background));
         let progress = Arc::new(FlushProgress::default());
         let spare = Arc::default();
@@ -111,7 +105,7 @@ impl Engine {
             (Arc::clone(&volume), data),
             Arc::clone(&state),
             (Arc::clone(&health), Arc::clone(&reserve)),
-            in_background,
+            Arc::clone(&pool),
         ));
         let space = Arc::new(Space {
             volume: Arc::clone(&volume),
@@ -149,6 +143,7 @@ impl Engine {
             memory: Arc::clone(&memory),
             flush: Arc::clone(&flush),
             progress: Arc::clone(&progress),
+            pool: Arc::clone(&pool),
         };
         let background = Background::new(ctx, &commits);
         Self {
@@ -163,6 +158,7 @@ impl Engine {
             space,
             flush,
             progress,
+            pool,
             commits,
             background,
         }

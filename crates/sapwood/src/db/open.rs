@@ -25,7 +25,6 @@ use crate::db::replay::{Overflow, Replay, replay};
 use crate::error::{Error, Result};
 use crate::publish::PublishContext;
 use crate::reserve;
-use crate::spawn::beside;
 use crate::storage::data_file::DataFile;
 use crate::storage::segment::{GRANULE, Slots, granules};
 use crate::storage::unused::unused;
@@ -47,7 +46,7 @@ use std::time::Duration;
 const GENERATIONS_MAX: u64 = 4;
 
 /// Opens the database on `volume`, or creates it.
-pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Engine, Lock)> {
+pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<Engine>, Lock)> {
     let path = volume.describe();
     // Before there is a file `LOCK` in a directory that is none of ours.
     let entries = volume.list()?;
@@ -209,7 +208,7 @@ fn start(
     slots: Arc<Slots>,
     options: &Builder,
     path: String,
-) -> Result<Engine> {
+) -> Result<Arc<Engine>> {
     let read_only = options.is_read_only();
     let version = Arc::new(replayed.version.clone());
     let data = volume.open(pager::FILE, Access { write: !read_only, direct: true, ..Access::default() })?;
@@ -223,7 +222,7 @@ fn start(
         frames: shares.spare_frames(),
     };
     let pager = Pager::new(Arc::clone(volume), data, current.span, volume.limits().pio_max, room);
-    let engine = Engine::new(EngineInit {
+    let engine = Arc::new(Engine::new(EngineInit {
         path,
         volume: Arc::clone(volume),
         data,
@@ -233,8 +232,8 @@ fn start(
         version: Arc::clone(&version),
         visible: version.flushed_seq,
         read_only,
-        in_background: options.has_background_thread(),
-    });
+        threads: options.threads(),
+    }));
     if !read_only {
         engine.space.reserve.find();
     }
@@ -248,7 +247,7 @@ fn start(
     // Only a log that does not fit into memory is flushed later, by another replay.
     let open =
         version.segments.get(version.open_segment).map(|entry| (Arc::clone(&entry.segment), entry.used));
-    let output = WriteBehind::new(Arc::clone(volume), data, options.has_background_thread());
+    let output = WriteBehind::new(Arc::clone(volume), data, Arc::clone(&engine.pool));
     let alignment = volume.limits().alignment;
     let newest = version.segments.last().map_or(0, |last| last.segment.number).max(version.open_segment);
     let file = Arc::new(DataFile::new(newest, &version.table, slots));
@@ -267,20 +266,19 @@ fn start(
         let next = Current { format, manifest: current.manifest + 1, manifest_len: 0, ..current };
         with_space(&engine, || Manifest::create(Arc::clone(volume), next, &version))
     };
-    let rewritten = || {
-        let mut tail = tail.clone();
-        with_space(&engine, || wal::rewrite_unsynced(&**volume, current.database, &mut tail))?;
-        Ok(tail)
-    };
     // They are independent, and both wait for the disk most of the time.
-    let (rewritten, manifest) = if options.has_background_thread() {
-        std::thread::scope(|scope| {
-            let rewritten = beside(scope, "sapwood-rewrite", rewritten);
-            let manifest = manifest();
-            (rewritten(), manifest)
+    let rewritten = {
+        let (engine, volume, mut tail) = (Arc::clone(&engine), Arc::clone(volume), tail.clone());
+        Arc::clone(&engine.pool).begin("a copy of the log", move || {
+            with_space(&engine, || wal::rewrite_unsynced(&*volume, current.database, &mut tail))?;
+            Ok(tail)
         })
+    };
+    let (rewritten, manifest) = if engine.pool.has_threads() {
+        let manifest = manifest();
+        (rewritten.wait(), manifest)
     } else {
-        (Ok(rewritten()?), manifest())
+        (Ok(rewritten.wait()?), manifest())
     };
     let tail = rewritten?;
     let manifest = manifest?;

@@ -37,6 +37,10 @@ pub struct Builder {
 /// Between two attempts to take the lock.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// What a flush does at a time: it merges, reads ahead, builds the next version and writes (count).
+const BACKGROUND_THREADS: usize = 4;
+/// More threads than there can be work for (count).
+const BACKGROUND_THREADS_MAX: usize = 64;
 const MEMORY_MIN: u64 = 4 << 20;
 /// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which
 /// never flushes. Smaller in tests.
@@ -53,7 +57,7 @@ impl Default for Builder {
             pio_max: 64,
             busy_wait: true,
             io_timeout: Duration::from_secs(60),
-            background_threads: 1,
+            background_threads: BACKGROUND_THREADS,
             leaf_len: 4 << 10,
             segment_span: 64 << 20,
             holder: None,
@@ -163,8 +167,9 @@ impl Builder {
         self
     }
 
-    /// The number of background flush threads: 1 (the default) or 0. With 0, the commit that makes a flush due
-    /// runs the flush itself, which makes tests deterministic.
+    /// The number of threads for background work, 0 to 64: 4 unless told. The database starts no others. With 1, flushes do all
+    /// their work on a single thread. With 0, the commit that makes a flush due runs the flush itself, which makes tests
+    /// deterministic, and idle time is not used.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -344,8 +349,8 @@ impl Builder {
         if self.io_timeout < Duration::from_millis(1) {
             return refuse("io_timeout", self.io_timeout.as_millis() as u64, "at least 1 ms");
         }
-        if self.background_threads > 1 {
-            return refuse("background_threads", self.background_threads as u64, "0 or 1");
+        if self.background_threads > BACKGROUND_THREADS_MAX {
+            return refuse("background_threads", self.background_threads as u64, "0 to 64");
         }
         if !LEAF_LEN.contains(&self.leaf_len) {
             return refuse("leaf_len", self.leaf_len as u64, "256 to 1048576 bytes");
@@ -372,8 +377,8 @@ impl Builder {
         self.segment_span
     }
 
-    pub(crate) fn has_background_thread(&self) -> bool {
-        self.background_threads > 0
+    pub(crate) fn threads(&self) -> usize {
+        self.background_threads
     }
 
     pub(crate) fn holder_text(&self) -> String {

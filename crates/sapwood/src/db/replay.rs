@@ -21,6 +21,7 @@ use crate::db::engine::Engine;
 use crate::db::options::REPLAYED_MAX;
 use crate::error::{Error, Result};
 use crate::operation::{Operations, SeqNo};
+use crate::pool::Task;
 use crate::version::Version;
 use crate::wal;
 use crate::wal::{Record, Tail};
@@ -28,7 +29,6 @@ use bytes::Bytes;
 use psync::Volume;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 /// Bytes of records that are inserted together, unless a single one is longer: some hundred short ones, whose
 /// positions are searched together.
@@ -55,32 +55,30 @@ pub(crate) struct Replay {
 
 /// Replays the records of the log from generation `low` on that are not visible yet into the queues.
 pub(crate) fn replay(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     volume: &dyn Volume,
     database: DatabaseId,
     [low, high]: [u64; 2],
     overflow: Overflow,
 ) -> Result<Replay> {
     let version = Arc::clone(&engine.state.load().version);
-    let queues = Queues { engine, overflow, generation: 0 };
-    std::thread::scope(|scope| {
-        // If everything must happen in one order, there is only one thread; and a flush has threads of its own.
-        let is_beside = engine.flush.in_background() && overflow == Overflow::Left;
-        let mut feed = Feed {
-            version: &version,
-            from: engine.state.visible(),
-            has_begun: false,
-            gathered: Gathered::default(),
-            way: Delivery::Here(queues),
-            scope: is_beside.then_some(scope),
-        };
-        let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
-        let next = feed.from + 1;
-        if !feed.has_begun && tail.next_seq != next {
-            return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));
-        }
-        Ok(Replay { tail, is_whole: feed.end()? })
-    })
+    let queues = Queues { engine: Arc::clone(engine), overflow, generation: 0 };
+    // If everything must happen in one order, there is only one thread; and a flush has threads of its own.
+    let may_deliver_beside = engine.pool.has_threads() && overflow == Overflow::Left;
+    let mut feed = Feed {
+        version: &version,
+        from: engine.state.visible(),
+        has_begun: false,
+        gathered: Gathered::default(),
+        way: Delivery::Here(queues),
+        may_deliver_beside,
+    };
+    let tail = wal::replay(volume, database, low, high, &mut |record| feed.take(&record))?;
+    let next = feed.from + 1;
+    if !feed.has_begun && tail.next_seq != next {
+        return Err(not_continued(tail.ends_in, "the end of the log", next, tail.next_seq));
+    }
+    Ok(Replay { tail, is_whole: feed.end()? })
 }
 
 /// The log does not continue what is in the trees.
@@ -116,17 +114,17 @@ struct Portion {
 }
 
 /// Turns portions into entries of queues.
-struct Queues<'e> {
-    engine: &'e Engine,
+struct Queues {
+    engine: Arc<Engine>,
     overflow: Overflow,
     /// The generation of the last portion.
     generation: u64,
 }
 
-impl Queues<'_> {
+impl Queues {
     /// Inserts a portion into the active queue. Returns false if there is no room.
     fn bring(&mut self, portion: &Portion) -> Result<bool> {
-        let engine = self.engine;
+        let engine = &*self.engine;
         let state = engine.state.load_full();
         let (fill, is_behind_another) = (state.active.fill(), state.frozen.is_some());
         if engine.health.is_read_only() && fill as u64 >= REPLAYED_MAX {
@@ -174,9 +172,9 @@ impl Queues<'_> {
 }
 
 /// How portions reach the queues.
-enum Delivery<'scope, 'e> {
-    Here(Queues<'e>),
-    Beside(SyncSender<Portion>, ScopedJoinHandle<'scope, Result<bool>>),
+enum Delivery {
+    Here(Queues),
+    Beside(SyncSender<Portion>, Task<bool>),
     /// Not at all: there is no room.
     Nowhere,
 }
@@ -191,18 +189,18 @@ struct Gathered {
 }
 
 /// Takes records from the log.
-struct Feed<'v, 'scope, 'env, 'e> {
+struct Feed<'v> {
     version: &'v Version,
     /// Operations up to this one are already visible.
     from: SeqNo,
     has_begun: bool,
     gathered: Gathered,
-    way: Delivery<'scope, 'e>,
-    /// Set if another thread may insert; it starts with the second portion.
-    scope: Option<&'scope Scope<'scope, 'env>>,
+    way: Delivery,
+    /// Whether another thread may insert; it starts with the second portion.
+    may_deliver_beside: bool,
 }
 
-impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
+impl Feed<'_> {
     fn take(&mut self, record: &Record) -> Result<()> {
         let (generation, first_seq, count) = (record.generation, record.first_seq, u64::from(record.count));
         if first_seq + count - 1 <= self.from {
@@ -240,24 +238,26 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
                     self.way = self.begin_beside(queues);
                 }
             }
-            Delivery::Beside(sender, thread) => match sender.send(portion) {
-                Ok(()) => self.way = Delivery::Beside(sender, thread),
+            Delivery::Beside(sender, task) => match sender.send(portion) {
+                Ok(()) => self.way = Delivery::Beside(sender, task),
                 // The thread has ended early: there was no room, or it failed.
-                Err(_) => drop(joined(thread)?),
+                Err(_) => drop(task.wait()?),
             },
             Delivery::Nowhere => {}
         }
         Ok(())
     }
 
-    fn begin_beside(&mut self, queues: Queues<'e>) -> Delivery<'scope, 'e> {
-        let Some(scope) = self.scope.take() else { return Delivery::Here(queues) };
+    fn begin_beside(&mut self, queues: Queues) -> Delivery {
+        if !std::mem::take(&mut self.may_deliver_beside) {
+            return Delivery::Here(queues);
+        }
         let Queues { engine, overflow, generation } = queues;
+        let beside = Queues { engine: Arc::clone(&engine), overflow, generation };
         let (sender, receiver) = sync_channel(ON_THE_WAY);
-        let builder = Builder::new().name("sapwood-replay".into());
-        match builder.spawn_scoped(scope, move || queues.bring_all(&receiver)) {
-            Ok(thread) => Delivery::Beside(sender, thread),
-            Err(_) => Delivery::Here(Queues { engine, overflow, generation }),
+        match engine.pool.begin_if_free("the replay of the log", move || beside.bring_all(&receiver)) {
+            Some(task) => Delivery::Beside(sender, task),
+            None => Delivery::Here(Queues { engine, overflow, generation }),
         }
     }
 
@@ -268,15 +268,11 @@ impl<'scope, 'e: 'scope> Feed<'_, 'scope, '_, 'e> {
         }
         match self.way {
             Delivery::Here(_) => Ok(true),
-            Delivery::Beside(sender, thread) => {
+            Delivery::Beside(sender, task) => {
                 drop(sender);
-                joined(thread)
+                task.wait()
             }
             Delivery::Nowhere => Ok(false),
         }
     }
-}
-
-fn joined(thread: ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
-    thread.join().unwrap_or(Err(Error::Closed))
 }

@@ -12,12 +12,12 @@ use crate::tree::candidates::Paid;
 use crate::tree::cleansing_cursor::CleansingCursor;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Runs the flush of a frozen queue in the thread that calls it.
 pub(crate) trait FlushInCaller: Send + Sync {
-    fn flush_now(&self) -> Result<()>;
+    fn flush_now(self: Arc<Self>) -> Result<()>;
 }
 
 /// Wakes the flush thread, and the threads that wait for it.

@@ -156,12 +156,12 @@ struct Taken {
 }
 
 /// The memory of a flush, a cleansing or an ingestion. Returned on drop.
-pub(crate) struct Reservation<'a> {
-    budget: &'a MemoryBudget,
+pub(crate) struct Reservation {
+    budget: Arc<MemoryBudget>,
     need: Cell<Need>,
 }
 
-impl Reservation<'_> {
+impl Reservation {
     /// Bytes reserved so far.
     pub fn bytes(&self) -> u64 {
         self.need.get().bytes()
@@ -181,7 +181,7 @@ impl Reservation<'_> {
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut taken = self.budget.taken.lock();
         taken.works -= 1;
@@ -340,9 +340,9 @@ impl MemoryBudget {
     }
 
     /// Reserves memory from the cache until the result is dropped.
-    pub fn work(&self, need: Need) -> Reservation<'_> {
+    pub fn work(self: &Arc<Self>, need: Need) -> Reservation {
         self.taken.lock().works += 1;
-        let work = Reservation { budget: self, need: Cell::default() };
+        let work = Reservation { budget: Arc::clone(self), need: Cell::default() };
         work.needs(need);
         work
     }

@@ -1,30 +1,34 @@
-//! Write-behind: a thread of its own writes the sequential writer's full buffers to the device while the
-//! writer fills the next. In foreground mode, where everything happens in one order, a buffer is written at
-//! once.
+//! Write-behind: a thread of the pool writes the sequential writer's full buffers to the device while the writer fills
+//! the next. If no thread is free, whoever needs a buffer back writes.
 //!
 //! Invariants:
-//! 1. At most [`BUFFERS`] buffers, the writer's own among them.
+//! 1. At most [`BUFFERS`] buffers, the writer's own among them; they are written one after the other, in order.
 //! 2. A failed write is reported by the next call that needs its buffer back, at the latest by
 //!    [`WriteBehind::finish`], after which no write is in flight, whatever that returns.
 
 use crate::error::{Error, Result};
-use crate::watchdog;
+use crate::pool::{Pool, Task};
+use parking_lot::Mutex;
 use psync::{AlignedBuffer, FileId, Volume, Write};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 /// The writer fills one; the others are being written or wait for it, so that the end of a portion waits for
 /// little.
 pub(crate) const BUFFERS: usize = 4;
 
-const NAME: &str = "sapwood-write";
+const NAME: &str = "a write behind the flush";
 
 /// See the module.
 pub(crate) struct WriteBehind {
     target: Target,
-    in_background: bool,
-    thread: Option<Thread>,
+    pool: Arc<Pool>,
+    to_write: Arc<Mutex<ToWrite>>,
+    /// Empties `to_write`.
+    drain: Option<Task<()>>,
+    /// Buffers handed over and not yet returned.
+    away: usize,
+    spare: Vec<AlignedBuffer>,
 }
 
 /// The file that everything goes to.
@@ -34,24 +38,19 @@ struct Target {
     file: FileId,
 }
 
-struct Thread {
-    jobs: Option<SyncSender<Job>>,
-    done: Receiver<Done>,
-    handle: Option<JoinHandle<()>>,
-    /// Buffers handed to the thread and not yet returned.
-    away: usize,
-    spare: Vec<AlignedBuffer>,
+/// Buffers on their way.
+#[derive(Default)]
+struct ToWrite {
+    full: VecDeque<Full>,
+    written: VecDeque<(AlignedBuffer, psync::Result<()>)>,
+    /// Whether a task is there that writes what is full.
+    is_draining: bool,
 }
 
-struct Job {
+struct Full {
     buffer: AlignedBuffer,
     filled: usize,
     offset: u64,
-}
-
-struct Done {
-    buffer: AlignedBuffer,
-    result: psync::Result<()>,
 }
 
 impl Target {
@@ -60,67 +59,70 @@ impl Target {
     fn write(&self, bytes: &[u8], offset: u64) -> psync::Result<()> {
         self.volume.write(&[Write { file: self.file, offset, data: bytes }])
     }
+
+    /// Writes what is full until nothing is.
+    fn drain(&self, to_write: &Mutex<ToWrite>) {
+        loop {
+            let mut locked = to_write.lock();
+            let Some(Full { buffer, filled, offset }) = locked.full.pop_front() else {
+                locked.is_draining = false;
+                return;
+            };
+            drop(locked);
+            let result = self.write(&buffer[..filled], offset);
+            to_write.lock().written.push_back((buffer, result));
+        }
+    }
 }
 
 impl WriteBehind {
-    pub fn new(volume: Arc<dyn Volume>, file: FileId, in_background: bool) -> Self {
-        Self { target: Target { volume, file }, in_background, thread: None }
+    pub fn new(volume: Arc<dyn Volume>, file: FileId, pool: Arc<Pool>) -> Self {
+        Self::to(Target { volume, file }, pool)
     }
 
-    /// Another one for the same file, with buffers and a thread of its own.
+    fn to(target: Target, pool: Arc<Pool>) -> Self {
+        Self { target, pool, to_write: Arc::default(), drain: None, away: 0, spare: Vec::new() }
+    }
+
+    /// Another one for the same file, with buffers of its own.
     pub fn beside(&self) -> Self {
-        Self { target: self.target.clone(), in_background: self.in_background, thread: None }
+        Self::to(self.target.clone(), Arc::clone(&self.pool))
     }
 
     /// Writes the first `filled` bytes of `buffer` to `offset`, now or soon, and puts a buffer of the same
     /// length in its place. An error may be that of an earlier write.
     pub fn write(&mut self, buffer: &mut AlignedBuffer, filled: usize, offset: u64) -> Result<()> {
-        if self.in_background && self.thread.is_none() {
-            self.thread = Thread::spawn(self.target.clone());
-        }
-        let Some(thread) = &mut self.thread else {
+        if !self.pool.has_threads() {
             return Ok(self.target.write(&buffer[..filled], offset)?);
-        };
-        let next = thread.free_buffer(buffer.len())?;
-        let job = Job { buffer: std::mem::replace(buffer, next), filled, offset };
-        thread.away += 1;
-        thread.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or_else(|| Error::panicked(NAME))
+        }
+        let next = self.free_buffer(buffer.len())?;
+        let full = Full { buffer: std::mem::replace(buffer, next), filled, offset };
+        self.away += 1;
+        let mut to_write = self.to_write.lock();
+        to_write.full.push_back(full);
+        if !std::mem::replace(&mut to_write.is_draining, true) {
+            drop(to_write);
+            let (target, to_write) = (self.target.clone(), Arc::clone(&self.to_write));
+            self.drain = Some(self.pool.begin(NAME, move || {
+                target.drain(&to_write);
+                Ok(())
+            }));
+        }
+        Ok(())
     }
 
     /// Frees spare buffers.
     pub fn rest(&mut self) {
-        if let Some(thread) = &mut self.thread {
-            thread.spare = Vec::new();
-        }
+        self.spare = Vec::new();
     }
 
     /// Waits until everything is written.
     pub fn finish(&mut self) -> Result<()> {
         let mut result = Ok(());
-        while let Some(thread) = &mut self.thread
-            && thread.away > 0
-        {
-            result = result.and(thread.take_back());
+        while self.away > 0 {
+            result = result.and(self.take_back());
         }
         result
-    }
-}
-
-impl Thread {
-    /// `None` if the system gives no thread: then writes are made at once.
-    fn spawn(target: Target) -> Option<Self> {
-        let (jobs, to_do) = sync_channel::<Job>(BUFFERS);
-        let (finished, done) = sync_channel(BUFFERS);
-        let work = move || {
-            while let Ok(Job { buffer, filled, offset }) = to_do.recv() {
-                let result = target.write(&buffer[..filled], offset);
-                if finished.send(Done { buffer, result }).is_err() {
-                    return;
-                }
-            }
-        };
-        let handle = std::thread::Builder::new().name(NAME.into()).spawn(work).ok()?;
-        Some(Self { jobs: Some(jobs), done, handle: Some(handle), away: 0, spare: Vec::new() })
     }
 
     fn free_buffer(&mut self, len: usize) -> Result<AlignedBuffer> {
@@ -133,22 +135,17 @@ impl Thread {
         self.spare.pop().ok_or_else(|| Error::panicked(NAME))
     }
 
-    /// Waits for the thread to return a buffer.
+    /// Takes back the buffer that was handed over first. Waits until it is written.
     fn take_back(&mut self) -> Result<()> {
+        let mut written = self.to_write.lock().written.pop_front();
+        if written.is_none() {
+            // The task ends when all is written, so this waits for more than one buffer, but only if none was back.
+            self.drain.take().map_or(Ok(()), Task::wait)?;
+            written = self.to_write.lock().written.pop_front();
+        }
         self.away -= 1;
-        let Done { buffer, result } =
-            watchdog::receive(&self.done, "a write behind the flush").map_err(|_| Error::panicked(NAME))?;
+        let (buffer, result) = written.ok_or_else(|| Error::panicked(NAME))?;
         self.spare.push(buffer);
         Ok(result?)
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(handle) = self.handle.take() {
-            // A panic of the thread has shown as a closed channel.
-            let _ = handle.join();
-        }
     }
 }

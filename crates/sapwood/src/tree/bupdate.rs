@@ -44,6 +44,7 @@ use rise::Spliced;
 use std::iter::Peekable;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Target lengths of nodes, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,8 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
     node_len: NodeLen,
 ) -> Result<()> {
     let base = std::sync::Arc::clone(builder.base());
-    let view = TreeView { pager: builder.pager(), version: &base, keyspace };
+    let pager = Arc::clone(builder.pager());
+    let view = TreeView { pager: &pager, version: &base, keyspace };
     let Some(tree) = base.trees.get(&keyspace).cloned() else {
         return Err(Error::corrupt(
             "wal",

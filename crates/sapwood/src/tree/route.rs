@@ -125,7 +125,8 @@ pub(crate) fn route<'q, I: Iterator<Item = OperationRef<'q>>>(
     budget: Budget,
 ) -> Result<Routed<'q>> {
     let base = Arc::clone(builder.base());
-    let view = TreeView { pager: builder.pager(), version: &base, keyspace };
+    let pager = Arc::clone(builder.pager());
+    let view = TreeView { pager: &pager, version: &base, keyspace };
     let mut router = Router {
         view,
         builder,

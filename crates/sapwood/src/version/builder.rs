@@ -42,7 +42,7 @@ fn bytes_of(version: &Version, id: NodeId) -> Option<Bytes> {
 /// See the module.
 pub(crate) struct VersionBuilder<'a> {
     base: Arc<Version>,
-    pager: &'a Pager,
+    pager: Arc<Pager>,
     writer: Box<dyn DerefMut<Target = Writer> + Send + 'a>,
     mark: Option<WriterPosition>,
     /// Ids that the version builder has taken, and ids that its edit frees.
@@ -83,7 +83,7 @@ impl<'a> VersionBuilder<'a> {
     /// Begins a version builder with a borrowed writer, or one of its own.
     pub fn begin(
         base: Arc<Version>,
-        pager: &'a Pager,
+        pager: &Arc<Pager>,
         writer: impl DerefMut<Target = Writer> + Send + 'a,
     ) -> Self {
         let mut writer: Box<dyn DerefMut<Target = Writer> + Send + 'a> = Box::new(writer);
@@ -91,7 +91,7 @@ impl<'a> VersionBuilder<'a> {
         let live = base.live_bytes();
         Self {
             base,
-            pager,
+            pager: Arc::clone(pager),
             writer,
             mark,
             taken: Vec::new(),
@@ -140,8 +140,8 @@ impl<'a> VersionBuilder<'a> {
         &self.base
     }
 
-    pub fn pager(&self) -> &'a Pager {
-        self.pager
+    pub fn pager(&self) -> &Arc<Pager> {
+        &self.pager
     }
 
     /// Bytes of nodes written so far.

@@ -105,7 +105,7 @@ fn scans_of_any_length_give_out_what_a_model_says() {
         let path = dir.path().join("db");
         let mut rng = StdRng::seed_from_u64(seed as u64);
         let mut model: Contents = records().collect();
-        let open = || options().pio_max(pio_max).background_threads(1).open(&path).expect("opens");
+        let open = || options().pio_max(pio_max).background_threads(4).open(&path).expect("opens");
         {
             let db = open();
             db.keyspace("main").expect("a keyspace").ingest(records()).expect("ingests");
@@ -318,7 +318,7 @@ fn a_walk_goes_on_in_another_thread_whatever_the_first_one_does() {
         walk
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let db = options().background_threads(1).open(dir.path().join("db")).expect("opens");
+    let db = options().background_threads(4).open(dir.path().join("db")).expect("opens");
     let keyspace = db.keyspace("main").expect("a keyspace");
     keyspace.ingest(records()).expect("ingests");
     let whole: Vec<_> = records().collect();
@@ -351,7 +351,7 @@ fn a_walk_goes_on_in_another_thread_whatever_the_first_one_does() {
 #[test]
 fn walks_that_are_left_harm_nobody() {
     let dir = tempfile::tempdir().expect("a directory");
-    let open = || options().background_threads(1).open(dir.path().join("db")).expect("opens");
+    let open = || options().background_threads(4).open(dir.path().join("db")).expect("opens");
     open().keyspace("main").expect("a keyspace").ingest(records()).expect("ingests");
     let whole: Vec<_> = records().collect();
     let mut rng = StdRng::seed_from_u64(4);

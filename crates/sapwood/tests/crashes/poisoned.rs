@@ -124,7 +124,7 @@ fn a_while_after_a_failed_sync_nothing_is_given_back_that_the_next_open_may_need
     let one = |work: Work, file: &str, nth| {
         let volume = Simulated::new(nth);
         let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-        let db = options().background_threads(1).open_on(shared).expect("opens");
+        let db = options().background_threads(4).open_on(shared).expect("opens");
         work.prepare(&db);
         let before = contents(&db, "before");
         let after = work.after(&before);

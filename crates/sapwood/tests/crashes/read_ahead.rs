@@ -12,7 +12,7 @@ const RECORDS: u32 = 6000;
 
 fn in_background(volume: &Simulated) -> sapwood::Result<Database> {
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    scenario::options().background_threads(1).open_on(volume)
+    scenario::options().background_threads(4).open_on(volume)
 }
 
 /// So many changes at random places, and a flush.

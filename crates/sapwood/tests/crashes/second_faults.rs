@@ -151,7 +151,7 @@ fn a_lost_log_is_told_to_the_commit_and_to_the_flush() {
         is_lost: AtomicU32::new(0),
     });
     let shared: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
-    let db = scenario::options().background_threads(1).open_on(shared).expect("opens");
+    let db = scenario::options().background_threads(4).open_on(shared).expect("opens");
     // So that the flush syncs the log early, beside its work.
     put(&db, 1, Durability::Immediate).expect("commits");
     put(&db, 2, Durability::Buffered).expect("commits");

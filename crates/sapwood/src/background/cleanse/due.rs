@@ -16,6 +16,7 @@ use crate::background::portions::{DUE_MAX, PORTION};
 use crate::background::prefetch_memory::PrefetchMemory;
 use crate::error::Result;
 use crate::log_area::read_cost::price;
+use crate::pool::Task;
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::tree::candidates::{Logged, Paid};
@@ -26,7 +27,6 @@ use crate::tree::view::{Block, TreeView};
 use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// While hardly anyone writes, but someone reads or writes, rest this many times as long as a portion took
@@ -36,59 +36,60 @@ const RESTS: u32 = 4;
 /// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.
 const ALONE: usize = 64;
 
+/// Starts the work on the next queue, with the blocks that are left to cleanse and a writer of its own, if a thread is
+/// free for it.
+pub(crate) type GoesAhead<T> = fn(&[CleansingTask], Writer) -> Option<Task<T>>;
+
 impl Cleanser {
     /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
     /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the cleansing cursor
     /// finds them due again.
     pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[CleansingTask]) -> Result<()> {
-        self.cleanse_due_beside(writer, due, &mut None, None::<fn(&[CleansingTask], Writer)>).0
+        self.cleanse_due_beside(writer, due, &mut None, None::<GoesAhead<()>>).0
     }
 
     /// Like `cleanse_due`. But when the next queue is frozen, it starts `goes_ahead` with a writer of its own
     /// and the blocks left then, and continues cleansing until that ends. Returns the result of `goes_ahead`,
     /// if it was started and did not panic, and how long this thread waited for it with nothing left to
     /// cleanse. Data read ahead into `buffers` is dropped at the end; their memory stays with the owner.
-    pub fn cleanse_due_beside<'e, T: Send>(
-        &'e self,
+    pub fn cleanse_due_beside<T: Send>(
+        &self,
         writer: &mut Writer,
         due: &mut &[CleansingTask],
-        buffers: &mut Option<PrefetchMemory<'e>>,
-        mut goes_ahead: Option<impl FnOnce(&[CleansingTask], Writer) -> T + Send>,
+        buffers: &mut Option<PrefetchMemory>,
+        mut goes_ahead: Option<impl FnOnce(&[CleansingTask], Writer) -> Option<Task<T>>>,
     ) -> (Result<()>, Option<(T, Duration)>) {
         // During a flush other work waits, so portions may be large. Other callers have time.
         let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
         if !self.ctx.flush.in_background() || due.is_empty() {
             return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
         }
-        let (prefetch, limit) = (&self.ctx.pager.prefetch, self.ctx.shares.prefetch);
+        let limit = self.ctx.shares.prefetch;
         let kept = buffers.get_or_insert_with(|| self.ctx.prefetch_memory());
         kept.keep_for(due.iter().map(|due| due.leaves).sum());
-        std::thread::scope(|scope| {
-            let open = prefetch.open(limit);
-            let version = || Arc::clone(&self.ctx.state.load().version);
-            let all = *due;
-            let work = move || prefetch_for_cleansing(prefetch, &self.ctx.pager, all, version, limit);
-            // If no thread can be started, nothing is read ahead.
-            let thread = std::thread::Builder::new().name("sapwood-ahead".into());
-            let reader = thread.spawn_scoped(scope, work).ok();
-            let mut begun: Option<ScopedJoinHandle<'_, T>> = None;
-            let result = self.cleanse_in_turn(writer, due, most, |writer, left| {
-                if let Some(goes_ahead) = goes_ahead.take() {
-                    let another = writer.beside();
-                    let thread = std::thread::Builder::new().name("sapwood-append".into());
-                    // If no thread can be started, this is done later.
-                    begun = thread.spawn_scoped(scope, move || goes_ahead(left, another)).ok();
-                }
-                begun.as_ref().is_none_or(ScopedJoinHandle::is_finished)
-            });
-            let began = Instant::now();
-            let end = begun.and_then(|begun| begun.join().ok());
-            let waited = began.elapsed();
-            drop(open);
-            // If the reader panicked, nothing was read ahead.
-            reader.map(ScopedJoinHandle::join);
-            (result, end.map(|end| (end, waited)))
-        })
+        let open = self.ctx.pager.prefetch.open(limit);
+        // If no thread is free, nothing is read ahead.
+        let (ctx, all) = (Arc::clone(&self.ctx), due.to_vec());
+        let reader = self.ctx.pool.begin_if_free("reads ahead of the cleansing", move || {
+            let version = || Arc::clone(&ctx.state.load().version);
+            prefetch_for_cleansing(&ctx.pager.prefetch, &ctx.pager, &all, version, limit);
+            Ok(())
+        });
+        let mut begun: Option<Task<T>> = None;
+        let result = self.cleanse_in_turn(writer, due, most, |writer, left| {
+            if let Some(goes_ahead) = goes_ahead.take() {
+                // If no thread is free, this is done later.
+                begun = goes_ahead(left, writer.beside());
+            }
+            begun.as_ref().is_none_or(Task::has_ended)
+        });
+        let began = Instant::now();
+        let end = begun.and_then(|begun| begun.wait().ok());
+        let waited = began.elapsed();
+        drop(open);
+        // Ends soon, now that there is nothing to read for. If it panicked, nothing was read ahead.
+        drop(reader);
+        (result, end.map(|end| (end, waited)))
     }
 
     /// Cleanses portion by portion. Once a queue is frozen, asks before each portion whether to stop for it.

@@ -53,11 +53,7 @@ impl Growth {
 impl Cleanser {
     /// Cleanses some of the grown blocks, with memory reserved by the first of them. Returns whether there is
     /// more to do now.
-    pub fn cleanse_grown<'a>(
-        &'a self,
-        growth: &mut Growth,
-        work: &mut Option<Reservation<'a>>,
-    ) -> Result<bool> {
+    pub fn cleanse_grown(&self, growth: &mut Growth, work: &mut Option<Reservation>) -> Result<bool> {
         let version = Arc::clone(&self.ctx.state.load().version);
         let fresh = version.logs.totals().fresh;
         growth.left = growth.left.min(fresh);
@@ -66,11 +62,11 @@ impl Cleanser {
         done.inspect_err(|_| *growth = Growth { left: fresh, ..Growth::default() })
     }
 
-    fn cleanse_next_grown<'a>(
-        &'a self,
+    fn cleanse_next_grown(
+        &self,
         version: Arc<Version>,
         growth: &mut Growth,
-        work: &mut Option<Reservation<'a>>,
+        work: &mut Option<Reservation>,
     ) -> Result<bool> {
         let fresh = version.logs.totals().fresh;
         if growth.at.is_none() && fresh - growth.left <= version.live_bytes() / MUCH {

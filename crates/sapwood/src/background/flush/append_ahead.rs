@@ -51,9 +51,9 @@ const CHUNKS: usize = 1;
 const LOOKS: u64 = 1024;
 
 /// See the module documentation.
-pub(crate) struct Ahead<'e> {
+pub(crate) struct Ahead {
     pub frozen: Arc<Frozen>,
-    pub builder: VersionBuilder<'e>,
+    pub builder: VersionBuilder<'static>,
     /// The parts of the queue that were skipped and must still be routed.
     pub passed: Vec<KeyInterval>,
     pub sample: Sample,
@@ -64,18 +64,18 @@ pub(crate) struct Ahead<'e> {
     /// Where the cleansing cursor was before.
     pub place: CursorPosition,
     /// The memory reserved for it.
-    pub work: Reservation<'e>,
+    pub work: Reservation,
 }
 
 impl Flusher {
     /// Routes the next frozen queue, beside a flush that still has the blocks `left` to cleanse. Returns `None`
     /// if it is better done later. If the reason is lack of space, the flush will find out itself.
-    pub fn append_ahead<'e>(
-        &'e self,
+    pub fn append_ahead(
+        &self,
         cursor: &mut CleansingCursor,
         left: &[CleansingTask],
         writer: Writer,
-    ) -> Result<Option<Ahead<'e>>> {
+    ) -> Result<Option<Ahead>> {
         let state = self.ctx.state.load();
         let (frozen, base) = (state.frozen.clone(), Arc::clone(&state.version));
         drop(state);
@@ -104,15 +104,15 @@ impl Flusher {
         }
     }
 
-    fn route_ahead<'e>(
-        &'e self,
+    fn route_ahead(
+        &self,
         cursor: &mut CleansingCursor,
         left: &[CleansingTask],
         writer: Writer,
         base: Arc<Version>,
         frozen: Arc<Frozen>,
         place: CursorPosition,
-    ) -> Result<Option<Ahead<'e>>> {
+    ) -> Result<Option<Ahead>> {
         let mut deferred = DeferredRanges::default();
         for CleansingTask { keyspace, low, .. } in left {
             let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace: *keyspace };
@@ -172,7 +172,7 @@ impl Flusher {
     }
 }
 
-impl Ahead<'_> {
+impl Ahead {
     /// Whether the attempt still fits this version, and the skipped changes go to other blocks.
     pub fn still_fits(&self, version: &Version) -> Result<bool> {
         Ok(self.builder.still_fits(version) && goes_elsewhere(&self.builder, &self.passed, version)?)

@@ -17,8 +17,8 @@ use crate::current_state::Frozen;
 use crate::error::Result;
 use crate::flow::memory::Reservation;
 use crate::operation::{KeyspaceId, OperationRef};
+use crate::pool::Task;
 use crate::publish::TreesChange;
-use crate::spawn::Wait;
 use crate::storage::node::entry_len;
 use crate::tree::bupdate::bupdate;
 use crate::tree::change::Either;
@@ -47,9 +47,9 @@ struct FlushBatch {
 }
 
 /// The state of the sync of the frozen queue's log.
-pub(crate) enum SyncLog<'a> {
+pub(crate) enum SyncLog {
     /// In progress; must be waited for.
-    Begun(Wait<'a>),
+    Begun(Task<()>),
     /// Needed only before a portion that is not the whole queue.
     IfNeeded,
     Done,
@@ -61,10 +61,10 @@ impl Flusher {
         &self,
         at_work: &mut WriterAtWork<'_>,
         frozen: &Frozen,
-        mut ahead: Option<Ahead<'_>>,
+        mut ahead: Option<Ahead>,
         cursor: &mut CleansingCursor,
-        mut sync_log: SyncLog<'_>,
-        is_ready: Wait<'_>,
+        mut sync_log: SyncLog,
+        is_ready: Box<dyn FnOnce() -> Result<()>>,
     ) -> Result<()> {
         let (writer, work) = at_work.parts()?;
         // An interrupted flush has already published something.
@@ -148,7 +148,7 @@ impl Flusher {
                 self.ctx.flush.in_portions.store(true, Relaxed);
             }
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
-                SyncLog::Begun(wait) => wait()?,
+                SyncLog::Begun(task) => task.wait()?,
                 SyncLog::IfNeeded if next.is_some() => self.commits.sync_log_below(frozen.wal_low)?,
                 // A smaller portion may replace this one.
                 SyncLog::IfNeeded => sync_log = SyncLog::IfNeeded,
@@ -193,7 +193,7 @@ impl Flusher {
     fn fill_portion<'q>(
         &self,
         builder: &mut VersionBuilder<'_>,
-        work: &Reservation<'_>,
+        work: &Reservation,
         changes: &mut Peekable<impl Iterator<Item = OperationRef<'q>>>,
         (mut portion, cursor, sample): (FlushBatch, &mut CleansingCursor, &mut Sample),
         [budget, limit]: [u64; 2],

@@ -8,12 +8,12 @@ use crate::background::prefetch_memory::PrefetchMemory;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(crate) struct CarryOver<'e> {
-    pub ahead: Option<Ahead<'e>>,
-    pub buffers: Option<PrefetchMemory<'e>>,
+pub(crate) struct CarryOver {
+    pub ahead: Option<Ahead>,
+    pub buffers: Option<PrefetchMemory>,
 }
 
-impl CarryOver<'_> {
+impl CarryOver {
     /// Whether there is anything to drop.
     pub fn is_some(&self) -> bool {
         self.ahead.is_some() || self.buffers.is_some()

@@ -88,7 +88,7 @@ impl Story {
     }
 
     /// The queue goes ahead beside these blocks.
-    fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead<'_>>> {
+    fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead>> {
         let engine = &self.db.handle.engine;
         let mut cursor = engine.flush.cursor_for_test().lock();
         let mut guard = engine.writer().lock(Need::default())?;
@@ -131,7 +131,7 @@ impl Story {
         }
     }
 
-    fn flush<'a>(&'a self, ahead: Option<Ahead<'a>>) {
+    fn flush(&self, ahead: Option<Ahead>) {
         assert!(ahead.is_some());
         let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
         self.db.handle.engine.background.flusher.flush_and_hand_on(&mut carry_over).unwrap();
@@ -443,32 +443,35 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
     }
     for way in [Way::Short, Way::Long, Way::Panics, Way::Stops] {
         let volume = Simulated::new(1);
-        let (db, keyspace, due) = with_due(&volume, 1, 200_000);
+        let (db, keyspace, due) = with_due(&volume, 4, 200_000);
         let engine = &db.handle.engine;
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
         engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
         let mut left = &due[..];
-        let begun = AtomicBool::new(false);
+        let begun = Arc::new(AtomicBool::new(false));
         let goes_ahead = |left: &[CleansingTask], _| {
-            begun.store(true, SeqCst);
             assert_eq!(left.len(), due.len());
-            match way {
-                Way::Short => {}
-                Way::Panics => panic!("for this test"),
-                Way::Stops => {
-                    engine.flush.stop();
-                    std::thread::sleep(Duration::from_millis(200));
-                }
-                // Until nothing is due any more.
-                Way::Long => {
-                    while engine.state.load().version.logs.iter().count() > 0 {
-                        std::thread::sleep(Duration::from_millis(1));
+            let (engine, begun, count) = (Arc::clone(engine), Arc::clone(&begun), left.len());
+            Arc::clone(&engine.pool).begin_if_free("a test", move || {
+                begun.store(true, SeqCst);
+                match way {
+                    Way::Short => {}
+                    Way::Panics => panic!("for this test"),
+                    Way::Stops => {
+                        engine.flush.stop();
+                        std::thread::sleep(Duration::from_millis(200));
                     }
-                    std::thread::sleep(Duration::from_millis(500));
+                    // Until nothing is due any more.
+                    Way::Long => {
+                        while engine.state.load().version.logs.iter().count() > 0 {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        std::thread::sleep(Duration::from_millis(500));
+                    }
                 }
-            }
-            left.len()
+                Ok(count)
+            })
         };
         let writer = guard.get().unwrap();
         let (result, end) =

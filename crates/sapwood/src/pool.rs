@@ -1,0 +1,357 @@
+//! The only threads that the store starts: as many as the user allows (`Builder::background_threads`), each with its
+//! first work, all until the database is closed.
+//!
+//! ```text
+//! begin ──▶ waiting ──a thread is free──▶ running ──▶ done ──▶ Task::wait
+//!              └──── Task::wait, and no thread was free: runs in the thread that waits
+//! ```
+//! So work never waits for a thread that it is itself needed by, and with no threads everything happens in the caller,
+//! in one order.
+//!
+//! Invariants:
+//! 1. Who waits runs the work waited for, or sleeps; never other work: it may hold locks.
+//! 2. When a [`Task`] is gone, its work has ended or will never begin.
+//! 3. A panic of the work is an error for the one that waits, and the thread stays.
+
+use crate::error::{Error, Result};
+use crate::watchdog;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// See the module documentation.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    threads_max: usize,
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Arc<dyn Work>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that have nothing to do.
+    idle: usize,
+    is_closed: bool,
+}
+
+impl State {
+    /// How many works more could begin at once.
+    fn free(&self, threads_max: usize) -> usize {
+        (self.idle + threads_max.saturating_sub(self.threads.len())).saturating_sub(self.waiting.len())
+    }
+}
+
+/// What a thread of the pool can run, whatever the result.
+trait Work: Send + Sync {
+    /// Runs it, unless it was begun or given up.
+    fn run(&self);
+}
+
+/// Work that was begun.
+pub(crate) struct Task<T> {
+    job: Arc<Job<T>>,
+}
+
+struct Job<T> {
+    name: &'static str,
+    progress: Mutex<Progress<T>>,
+    ended: Condvar,
+}
+
+enum Progress<T> {
+    Waiting(Box<dyn FnOnce() -> Result<T> + Send>),
+    Running,
+    Ended(Result<T>),
+    /// Its result was taken, or it was given up.
+    Over,
+}
+
+impl<T: Send> Work for Job<T> {
+    fn run(&self) {
+        self.run_if_waiting(self.progress.lock());
+    }
+}
+
+impl<T> Job<T> {
+    fn run_if_waiting(&self, mut progress: MutexGuard<'_, Progress<T>>) {
+        if !matches!(*progress, Progress::Waiting(_)) {
+            return;
+        }
+        let Progress::Waiting(work) = std::mem::replace(&mut *progress, Progress::Running) else { return };
+        drop(progress);
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::panicked(self.name)));
+        *self.progress.lock() = Progress::Ended(result);
+        self.ended.notify_all();
+    }
+
+    /// Waits until it no longer runs.
+    fn at_rest(&self) -> MutexGuard<'_, Progress<T>> {
+        let mut progress = self.progress.lock();
+        while matches!(*progress, Progress::Running) {
+            watchdog::wait(&self.ended, &mut progress, self.name);
+        }
+        progress
+    }
+}
+
+impl<T> Task<T> {
+    /// Returns the result. Runs the work here if no thread has begun it.
+    ///
+    /// # Errors
+    /// What the work returns; [`Error::Poisoned`] if it panicked.
+    pub fn wait(self) -> Result<T> {
+        self.help();
+        match std::mem::replace(&mut *self.job.at_rest(), Progress::Over) {
+            Progress::Ended(result) => result,
+            _ => Err(Error::Closed),
+        }
+    }
+
+    /// Runs the work here if no thread has begun it.
+    pub fn help(&self) {
+        self.job.run_if_waiting(self.job.progress.lock());
+    }
+
+    /// Whether the work has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(*self.job.progress.lock(), Progress::Ended(_) | Progress::Over)
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        *self.job.at_rest() = Progress::Over;
+    }
+}
+
+impl Pool {
+    pub fn new(threads_max: usize) -> Self {
+        let shared = Shared { threads_max, state: Mutex::default(), more: Condvar::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Whether it may have threads at all.
+    pub fn has_threads(&self) -> bool {
+        self.shared.threads_max > 0
+    }
+
+    /// Begins `work` on the next free thread. `name`: what whoever waits for it waits for.
+    pub fn begin<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Task<T> {
+        let task = Task::new(name, work);
+        if self.has_threads() {
+            let mut state = self.shared.state.lock();
+            self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
+        }
+        task
+    }
+
+    /// Begins `work` that nobody will run in a thread's place. `None` if the system provides no thread.
+    pub fn begin_on_a_thread<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Option<Task<T>> {
+        let task = self.begin(name, work);
+        (!self.shared.state.lock().threads.is_empty()).then_some(task)
+    }
+
+    /// Begins `work` if a thread is free for it now.
+    pub fn begin_if_free<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Option<Task<T>> {
+        let mut state = self.shared.state.lock();
+        if state.free(self.shared.threads_max) == 0 {
+            return None;
+        }
+        let task = Task::new(name, work);
+        let has_thread = self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
+        if !has_thread {
+            state.waiting.pop_back();
+            return None;
+        }
+        drop(state);
+        Some(task)
+    }
+
+    /// Queues work, and sees to it that there is a thread for it, if there may be one more. Returns whether one is free.
+    fn give(&self, state: &mut State, work: Arc<dyn Work>) -> bool {
+        state.waiting.push_back(work);
+        let lacks = state.waiting.len() > state.idle;
+        if lacks && !state.is_closed && state.threads.len() < self.shared.threads_max {
+            let shared = Arc::clone(&self.shared);
+            let name = format!("sapwood-{}", state.threads.len() + 1);
+            match Builder::new().name(name).spawn(move || shared.run()) {
+                Ok(thread) => {
+                    state.threads.push(thread);
+                    // Until it runs it is as good as idle.
+                    state.idle += 1;
+                }
+                Err(error) => tracing::warn!(%error, "no thread for background work"),
+            }
+        }
+        self.shared.more.notify_one();
+        state.waiting.len() <= state.idle
+    }
+
+    /// Ends the threads, each after the work that it has. What waits is run by those who wait for it. Not to be called
+    /// by a thread of the pool.
+    pub fn close(&self) {
+        let mut state = self.shared.state.lock();
+        state.is_closed = true;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.shared.more.notify_all();
+        for thread in threads {
+            // A thread ends without a panic: it catches those of its work.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Perhaps by one of its own threads, which cannot wait for itself.
+        self.shared.state.lock().is_closed = true;
+        self.shared.more.notify_all();
+    }
+}
+
+impl<T: Send + 'static> Task<T> {
+    fn new(name: &'static str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        let progress = Mutex::new(Progress::Waiting(Box::new(work)));
+        Self { job: Arc::new(Job { name, progress, ended: Condvar::new() }) }
+    }
+}
+
+impl Shared {
+    /// What a thread does.
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.waiting.pop_front() {
+                state.idle -= 1;
+                drop(state);
+                work.run();
+                drop(work);
+                state = self.state.lock();
+                state.idle += 1;
+            } else if state.is_closed {
+                return;
+            } else {
+                self.more.wait(&mut state);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread::current;
+    use std::time::Duration;
+
+    /// Work that ends when it is told to.
+    fn blocked(pool: &Pool) -> (impl Fn() + use<>, Task<bool>) {
+        let (go, goes) = channel::<()>();
+        let task = pool.begin("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+        (move || _ = go.send(()), task)
+    }
+
+    #[test]
+    fn there_are_never_more_threads_than_allowed_and_they_stay() {
+        let pool = Pool::new(2);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..100 {
+            let tasks: Vec<_> =
+                (0..5).map(|_| pool.begin("a test", || Ok(current().name().map(str::to_owned)))).collect();
+            while !tasks.iter().all(Task::has_ended) {
+                std::thread::yield_now();
+            }
+            seen.extend(tasks.into_iter().filter_map(|task| task.wait().unwrap()));
+        }
+        assert!(seen.iter().all(|name| ["sapwood-1", "sapwood-2"].contains(&name.as_str())), "{seen:?}");
+        pool.close();
+    }
+
+    #[test]
+    fn who_waits_does_the_work_if_no_thread_is_free() {
+        let pool = Pool::new(1);
+        let (go, first) = blocked(&pool);
+        let here = pool.begin("a test", || Ok(current().id())).wait().unwrap();
+        assert_eq!(here, current().id());
+        assert!(pool.begin_if_free("a test", || Ok(())).is_none());
+        go();
+        assert!(first.wait().unwrap());
+        pool.close();
+        assert!(Pool::new(0).begin_on_a_thread("a test", || Ok(())).is_none());
+        assert_eq!(Pool::new(0).begin("a test", || Ok(current().id())).wait().unwrap(), current().id());
+        assert!(Pool::new(0).begin_if_free("a test", || Ok(())).is_none());
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_the_thread_stays() {
+        let pool = Pool::new(1);
+        let task = pool.begin_if_free("a test", || -> Result<()> { panic!("on purpose") }).unwrap();
+        while !task.has_ended() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(task.wait(), Err(Error::Poisoned { .. })));
+        let name = loop {
+            if let Some(task) = pool.begin_if_free("a test", || Ok(current().name().map(str::to_owned))) {
+                while !task.has_ended() {
+                    std::thread::yield_now();
+                }
+                break task.wait().unwrap();
+            }
+        };
+        assert_eq!(name.as_deref(), Some("sapwood-1"));
+    }
+
+    /// What it borrows may be gone afterwards.
+    #[test]
+    fn work_nobody_waits_for_ends_or_does_not_begin() {
+        let pool = Pool::new(1);
+        let (go, first) = blocked(&pool);
+        let (begun, begins) = channel();
+        drop(pool.begin("a test", move || {
+            let _ = begun.send(());
+            Ok(())
+        }));
+        assert!(begins.recv().is_err(), "it never begins");
+        std::thread::scope(|scope| {
+            let dropper = scope.spawn(|| drop(first));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!dropper.is_finished(), "it is still running");
+            go();
+        });
+    }
+
+    #[test]
+    fn a_pool_may_be_let_go_of_by_its_own_thread() {
+        let pool = Arc::new(Pool::new(1));
+        let (go, goes) = channel::<()>();
+        let held = Arc::clone(&pool);
+        let task = pool.begin("a test", move || {
+            let _ = goes.recv_timeout(Duration::from_secs(10));
+            drop(held);
+            Ok(())
+        });
+        drop(pool);
+        let _ = go.send(());
+        task.wait().unwrap();
+    }
+}
