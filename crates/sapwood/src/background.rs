@@ -38,7 +38,11 @@ pub(crate) struct Background {
 impl Background {
     pub fn new(ctx: WorkContext, commits: &Arc<CommitPipeline>) -> Self {
         let ctx = Arc::new(ctx);
-        let collector = Arc::new(Collector { ctx: Arc::clone(&ctx), unreadable: Default::default() });
+        let collector = Arc::new(Collector {
+            ctx: Arc::clone(&ctx),
+            unreadable: Default::default(),
+            stuck_end: Default::default(),
+        });
         let cleanser = Arc::new(Cleanser { ctx: Arc::clone(&ctx), collector: Arc::clone(&collector) });
         let flusher = Arc::new(Flusher {
             ctx: Arc::clone(&ctx),

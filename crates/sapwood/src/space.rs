@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::health::Health;
 use crate::publish::Publisher;
 use crate::reserve::{Reserve, Work};
-use crate::storage::segment::{Extent, Slots, granules};
+use crate::storage::segment::{Extent, GRANULE, Slots, granules};
 use crate::storage::writer::segment_capacity;
 use psync::{FileId, Volume};
 use std::sync::Arc;
@@ -99,6 +99,18 @@ impl Space {
             if given_back > 0 {
                 return given_back;
             }
+        }
+    }
+
+    /// Cuts off the end of the data file if it is free and its space was given back. As with that, the edit that has
+    /// freed it is durable, and no version, snapshot or attempt holds anything of it.
+    pub fn cut_data(&self) {
+        if self.health.check_writable().is_err() {
+            return;
+        }
+        let cut = self.slots.cut_off(|end| self.volume.resize(self.data, u64::from(end) * GRANULE));
+        if let Err(error) = cut {
+            tracing::warn!(%error, path = %self.health.path(), "the free end of the data file was not cut off");
         }
     }
 

@@ -23,7 +23,7 @@ use crate::version::builder::VersionBuilder;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long a segment is left alone that could not be read. It may have been an outage.
@@ -34,6 +34,8 @@ pub(crate) struct Collector {
     pub ctx: Arc<WorkContext>,
     /// Segments that are left alone, because a node in them could not be read, and since when.
     pub unreadable: Mutex<BTreeMap<u64, Instant>>,
+    /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
+    pub stuck_end: AtomicU32,
 }
 
 impl Collector {
@@ -46,7 +48,22 @@ impl Collector {
 
     /// Whether there is more dead space than `patience` tolerates.
     pub fn has_to_collect(&self, patience: GcUrgency) -> bool {
-        garbage_collection::excess(&self.ctx.state.load().version, patience, &self.spared()) > 0
+        let (version, spared) = (Arc::clone(&self.ctx.state.load().version), self.spared());
+        garbage_collection::excess(&version, patience, &spared) > 0
+            || !self.at_the_end(&version, patience, 0, &spared).is_empty()
+    }
+
+    /// Segments to move so that the data file can be cut off.
+    fn at_the_end(&self, version: &Version, patience: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
+        // What snapshots hold is in use.
+        let (len, allowed) = (
+            self.ctx.space.slots.next(),
+            garbage_collection::length_allowed(self.ctx.space.slots.used(), patience),
+        );
+        if len <= allowed || len == self.stuck_end.load(Relaxed) {
+            return Vec::new();
+        }
+        garbage_collection::at_the_end(version, allowed, budget, spared)
     }
 
     /// The maximum memory that the collector takes.
@@ -67,7 +84,12 @@ impl Collector {
         let patience = if self.is_hurried() { GcUrgency::InAHurry } else { patience };
         loop {
             let budget = portion(base.live_bytes()).min(self.ctx.flush.shortage.limit()).min(*most);
-            let victims = garbage_collection::choose(&base, patience, budget, &self.spared());
+            let spared = self.spared();
+            let mut victims = garbage_collection::choose(&base, patience, budget, &spared);
+            let of_end = victims.is_empty();
+            if of_end {
+                victims = self.at_the_end(&base, patience, budget, &spared);
+            }
             if victims.is_empty() {
                 return Ok(false);
             }
@@ -88,12 +110,29 @@ impl Collector {
                     return Ok(false);
                 }
                 Ok(()) => {
-                    self.ctx.reclaim_by_steps(false);
+                    self.ctx.reclaim_by_steps(of_end);
+                    if of_end {
+                        self.note_end(&base);
+                    }
                     *most = most.saturating_mul(2);
                     return Ok(true);
                 }
             }
         }
+    }
+
+    /// After the end of the data file was moved: if segments reach as far as those of `base` did, it is not tried again
+    /// until the file has another length, or it would be moved to and fro.
+    fn note_end(&self, base: &Version) {
+        let end = |version: &Version| {
+            version
+                .segments
+                .iter()
+                .map(|entry| u64::from(entry.segment.start) + entry.segment.granules() as u64)
+                .max()
+        };
+        let is_stuck = end(&self.ctx.state.load().version) >= end(base);
+        self.stuck_end.store(if is_stuck { self.ctx.space.slots.next() } else { 0 }, Relaxed);
     }
 
     /// Copies the live nodes of these segments.

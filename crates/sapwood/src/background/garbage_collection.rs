@@ -11,6 +11,7 @@ use crate::cache::pager::ReadMode;
 use crate::error::Error;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
+use crate::storage::segment::SegmentUse;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
@@ -27,6 +28,12 @@ const SLACK: u64 = 2 << 20;
 /// Dead bytes per hundred live ones that may be in segments that snapshots hold. There has to be a limit: there may be
 /// an older snapshot at any time, each held for a short while.
 const HELD_PERCENT: u64 = 50;
+
+/// The data file may be longer than its segments by this part (1/2) and by so many granules (4 MiB) before its end is
+/// moved. The lowest place comes first then (`storage/segment.rs`). While anyone waits, by so many (48 MiB).
+const LONGER: u32 = 2;
+const LONGER_SLACK: u32 = 64;
+const LONGER_BEARABLE: u32 = 768;
 
 /// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +135,34 @@ pub(crate) fn choose(version: &Version, patience: GcUrgency, budget: u64, spared
         (0, _) => Vec::new(),
         (excess, candidates) => victims(candidates, excess, budget),
     }
+}
+
+/// Granules that the data file may have, with so many in use, without its end being moved.
+pub(crate) fn length_allowed(used: usize, patience: GcUrgency) -> u32 {
+    let used = u32::try_from(used).unwrap_or(u32::MAX);
+    let slack = if patience == GcUrgency::InAHurry { LONGER_BEARABLE } else { LONGER_SLACK };
+    used.saturating_add(used / LONGER).saturating_add(slack)
+}
+
+/// Segments to move because the data file is far longer than what is in it: those that begin behind the `allowed` granules,
+/// last first, with at most `budget` live bytes together (or a single one); never the open one.
+pub(crate) fn at_the_end(version: &Version, allowed: u32, budget: u64, spared: &Spared) -> Vec<u64> {
+    let is_spared = |entry: &SegmentUse| {
+        entry.segment.number >= version.open_segment
+            || spared.unreadable.contains(&entry.segment.number)
+            || (spared.held && Arc::strong_count(&entry.segment) > 1)
+    };
+    let mut last: Vec<_> = version.segments.iter().filter(|entry| entry.segment.start >= allowed).collect();
+    last.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.segment.start));
+    let (mut chosen, mut copied) = (Vec::new(), 0);
+    for entry in last.into_iter().filter(|entry| !is_spared(entry)) {
+        copied += entry.live;
+        if copied > budget && !chosen.is_empty() {
+            break;
+        }
+        chosen.push(entry.segment.number);
+    }
+    chosen
 }
 
 /// The live nodes of the segments, in their order on the device.

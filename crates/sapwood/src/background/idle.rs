@@ -172,6 +172,7 @@ impl IdleWork {
             && !self.ctx.memory.works()
             && self.ctx.space.reclaim_some(self.ctx.space.granules_to_keep(true), GRANULES) > 0
         {}
+        self.ctx.space.cut_data();
     }
 
     /// Collects garbage that flushes left behind because writers were pressed, portion by portion. It does not rest beside

@@ -69,6 +69,7 @@ impl WorkContext {
         while !self.are_writers_pressed()
             && self.space.reclaim_some(self.space.granules_to_keep(is_idle), GRANULES) > 0
         {}
+        self.space.cut_data();
     }
 }
 

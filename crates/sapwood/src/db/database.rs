@@ -407,6 +407,7 @@ impl Handle {
         }
         // Give back all space that can be spared: nobody does so later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
+        self.engine.space.cut_data();
         let result = self.engine.close();
         self.engine.pool.close();
         *lock = None;

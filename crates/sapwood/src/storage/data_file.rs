@@ -7,11 +7,17 @@
 //! 2. A number is taken once, even by a version builder that is aborted: no position is published twice.
 
 use crate::storage::mapping_table::MappingTable;
-use crate::storage::node::NodeId;
+use crate::storage::node::{HEADER as NODE_HEADER, NodeId};
 use crate::storage::segment::{Segment, Slots, granules};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The least bytes of a data file whose ids of nodes are all below this one, free ids included: who reads a manifest
+/// believes no larger ones.
+pub(crate) fn least_len(id: u64) -> u64 {
+    id.saturating_mul(NODE_HEADER as u64)
+}
 
 /// See the module.
 pub(crate) struct DataFile {
@@ -46,6 +52,7 @@ impl DataFile {
     /// A data file whose segments have their slots from `slots`, and numbers above `newest`. The ids that `table` does not
     /// have are free.
     pub fn new(newest: u64, table: &MappingTable, slots: Arc<Slots>) -> Self {
+        slots.keep_long(granules(least_len(table.ids_end())));
         Self {
             slots,
             next_number: AtomicU64::new(newest + 1),
@@ -71,6 +78,7 @@ impl DataFile {
         let mut ids = self.ids.lock();
         ids.free.pop().unwrap_or_else(|| {
             ids.next += 1;
+            self.slots.keep_long(granules(least_len(ids.next)));
             NodeId(ids.next - 1)
         })
     }

@@ -80,6 +80,11 @@ impl MappingTable {
         self.count
     }
 
+    /// No id had an address that is this large or larger.
+    pub fn ids_end(&self) -> u64 {
+        (self.chunks.len() * CHUNK) as u64
+    }
+
     /// All ids that have an address, in order.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, Address)> + '_ {
         self.chunks.iter().enumerate().flat_map(|(chunk_index, chunk)| {

@@ -81,10 +81,14 @@ impl Rows {
         true
     }
 
+    /// The first row that has at least so many granules.
+    fn first(&self, least: u32) -> Option<(u32, u32)> {
+        self.by_start.iter().find(|(_, its)| **its >= least).map(|(a, b)| (*a, *b))
+    }
+
     /// Takes `most` granules at the beginning of the first row that has as many, or all of the first that has `least`.
     fn take(&mut self, least: u32, most: u32) -> Option<Extent> {
-        let first = |len: u32| self.by_start.iter().find(|(_, its)| **its >= len).map(|(a, b)| (*a, *b));
-        let (start, len) = first(most).or_else(|| first(least))?;
+        let (start, len) = self.first(most).or_else(|| self.first(least))?;
         let place = Extent { start, len: len.min(most) };
         self.remove(place);
         Some(place)
@@ -104,6 +108,13 @@ impl Rows {
 /// those in use: then the file must not become longer for it.
 const PART: u32 = 4;
 const MUCH_FREE: usize = 4;
+/// If more granules are free than this part (1/2) of those in use, the lowest place comes first that has this part (1/16) of
+/// what a segment should have, with disk space or without: the file should become shorter.
+const VERY_FREE: usize = 2;
+const SHORT_PART: u32 = 16;
+
+/// Fewer free granules (1 MiB) at the file's end are not worth a call: it would soon be as long again.
+const CUT_MIN: u32 = 16;
 
 /// Hands out places of the data file and takes them back.
 #[derive(Debug, Default)]
@@ -113,8 +124,10 @@ pub(crate) struct Slots {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    /// Granules at and above this one were never used.
+    /// The file's granules: those at and above this one were never used, or were cut off.
     next: u32,
+    /// As many must stay, however little is in them ([`Slots::keep_long`]).
+    least: u32,
     /// Free granules that may still hold disk space.
     dirty: Rows,
     /// Free granules whose space was given back.
@@ -132,7 +145,26 @@ impl SlotState {
         self.peak = self.peak.max(self.used);
     }
 
+    fn free(&self) -> usize {
+        self.dirty.granules + self.clean.granules
+    }
+
+    /// Takes the lowest place of at least `least` granules, whether it has disk space or not.
+    fn take_lowest(&mut self, least: u32, most: u32) -> Option<Extent> {
+        let rows = [&mut self.dirty, &mut self.clean];
+        let lowest = rows.into_iter().filter_map(|rows| Some((rows.first(least)?, rows)));
+        let ((start, its), rows) = lowest.min_by_key(|((start, _), _)| *start)?;
+        let place = Extent { start, len: its.min(most) };
+        rows.remove(place);
+        Some(place)
+    }
+
     fn take(&mut self, least: u32, most: u32) -> Extent {
+        if self.free() > self.used / VERY_FREE
+            && let Some(place) = self.take_lowest(least.max(most.div_ceil(SHORT_PART)), most)
+        {
+            return place;
+        }
         if let Some(place) = self.dirty.take(least, most).or_else(|| self.clean.take(least, most)) {
             return place;
         }
@@ -156,13 +188,13 @@ impl SlotState {
 
 impl Slots {
     /// Takes a place of `most` granules, or at least of a quarter of them, or, if much is free, of `least`: the lowest that
-    /// has disk space already, or the lowest.
+    /// has disk space already, or the lowest; of all if the file is far longer than what is in use.
     pub fn take(&self, least: u32, most: u32) -> Extent {
         let mut state = self.state.lock();
         let (least, most) = (least.clamp(1, most.max(1)), most.max(1));
         // Otherwise there would be too many short segments.
-        let free = state.dirty.granules + state.clean.granules;
-        let least = if free > state.used / MUCH_FREE { least } else { least.max(most.div_ceil(PART)) };
+        let least =
+            if state.free() > state.used / MUCH_FREE { least } else { least.max(most.div_ceil(PART)) };
         let place = state.take(least, most);
         state.count_used(place.len);
         place
@@ -191,6 +223,30 @@ impl Slots {
         let left = Extent { start: state.next, len: granules.saturating_sub(state.next) };
         state.dirty.insert(left);
         state.next = state.next.max(granules);
+    }
+
+    /// The file must not become shorter than so many granules.
+    pub fn keep_long(&self, granules: u32) {
+        let mut state = self.state.lock();
+        state.least = state.least.max(granules);
+    }
+
+    /// If the file ends with free granules whose space was given back, more than a few, `cut` is to cut it to so many
+    /// granules. Nobody takes a place meanwhile. Returns whether there were such.
+    pub fn cut_off<E>(&self, cut: impl FnOnce(u32) -> Result<(), E>) -> Result<bool, E> {
+        let mut state = self.state.lock();
+        let Some((start, len)) = state.clean.by_start.last_key_value().map(|(a, b)| (*a, *b)) else {
+            return Ok(false);
+        };
+        let end = start.max(state.least);
+        if start + len < state.next || state.next < end + CUT_MIN {
+            return Ok(false);
+        }
+        cut(end)?;
+        let rest = Extent { start: end, len: state.next - end };
+        state.clean.remove(rest);
+        state.next = end;
+        Ok(true)
     }
 
     /// Granules at and above this one were never used, as far as is known.
@@ -498,6 +554,31 @@ mod tests {
     }
 
     #[test]
+    fn a_free_end_is_cut_off_if_its_space_was_given_back() {
+        let slots = Slots::default();
+        let places: Vec<_> = (0..3).map(|_| slots.take(100, 100)).collect();
+        slots.keep_long(30);
+        let would_cut = || slots.cut_off(Err::<(), u32>).err();
+        assert_eq!(would_cut(), None, "all of it is in use");
+        slots.give_back(places[2]);
+        assert_eq!(would_cut(), None, "it has its space");
+        let dirty = slots.take_dirty(0, usize::MAX);
+        assert_eq!(would_cut(), None, "somebody is about to give it back");
+        slots.cleaned(dirty);
+        assert_eq!(would_cut(), Some(200));
+        assert_eq!((slots.next(), would_cut()), (300, Some(200)), "that was refused");
+        assert_eq!(slots.cut_off(|_| Ok::<_, ()>(())), Ok(true));
+        assert_eq!((slots.next(), would_cut()), (200, None));
+        // The file grows again at its end.
+        assert_eq!(slots.take(150, 150), Extent { start: 200, len: 150 });
+        slots.give_back(Extent { start: 0, len: 350 });
+        slots.cleaned(slots.take_dirty(0, usize::MAX));
+        assert_eq!(would_cut(), Some(30), "so many must stay");
+        let few = slots.take(350 - CUT_MIN + 1, 350 - CUT_MIN + 1);
+        assert_eq!((few.start, would_cut()), (0, None), "few are not worth it");
+    }
+
+    #[test]
     fn segments_are_found_and_die() {
         let slots = Arc::new(Slots::default());
         let mut segments = Segments::default();
@@ -516,7 +597,7 @@ mod tests {
     proptest! {
         /// No granule is in two places, whatever is taken, ended, given back and released.
         #[test]
-        fn no_granule_is_taken_twice(steps in prop::collection::vec((0u8..5, 1u32..9, any::<u16>()), 1..200)) {
+        fn no_granule_is_taken_twice(steps in prop::collection::vec((0u8..7, 1u32..9, any::<u16>()), 1..200)) {
             let slots = Arc::new(Slots::default());
             let mut segments: Vec<Arc<Segment>> = Vec::new();
             for (what, len, which) in steps {
@@ -525,6 +606,11 @@ mod tests {
                     0 | 1 => segments.push(Segment::new(0, slots.take(len.div_ceil(2), len), &slots)),
                     2 if !segments.is_empty() => drop(segments.swap_remove(which)),
                     3 if !segments.is_empty() => segments[which].end_at(u64::from(len) * GRANULE),
+                    4 => {
+                        let end = segments.iter().map(|one| one.start + one.granules() as u32).max().unwrap_or(0);
+                        let cut = |to: u32| if to < end { Err(TestCaseError::fail(format!("{to} of {end}"))) } else { Ok(()) };
+                        slots.cut_off(cut)?;
+                    }
                     _ => {
                         let dirty = slots.take_dirty(0, len as usize);
                         if which.is_multiple_of(2) { slots.cleaned(dirty) } else { slots.still_dirty(dirty) }

@@ -187,7 +187,6 @@ fn the_data_file_is_hardly_longer_than_what_it_has_on_disk() {
         let entries = Volume::list(&volume).expect("a list");
         let len = entries.iter().find(|entry| entry.name == "data").expect("the data").len;
         most = volume.used().max(most);
-        // What has been longer does not become shorter.
         assert!(len <= most / 2 * 3 + (4 << 20), "{what}: {len} bytes, {most} on disk");
     };
     for start in (0..RECORDS).step_by(1000) {
@@ -217,4 +216,71 @@ fn the_data_file_is_hardly_longer_than_what_it_has_on_disk() {
     db.compact().expect("compacts");
     look("compacted");
     db.check().expect("sound");
+}
+
+/// The records that stay when most are removed: one in fifty, scattered, or the first or the last of the keys.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    Scattered,
+    First,
+    Last,
+    None,
+}
+
+/// What had been 300 MB stayed so in `ls -l`, whatever was removed.
+#[test]
+fn the_data_file_becomes_shorter_when_records_go() {
+    for (seed, left) in [Left::Scattered, Left::First, Left::Last, Left::None].into_iter().enumerate() {
+        let volume = Simulated::new(seed as u64);
+        let mut db = open(&volume);
+        let mut keyspace = db.keyspace("main").expect("a keyspace");
+        let mut rng = StdRng::seed_from_u64(seed as u64);
+        let lens = || {
+            let entries = Volume::list(&volume).expect("a list");
+            let len = entries.iter().find(|entry| entry.name == "data").expect("the data").len;
+            (len, volume.used())
+        };
+        let records = 3 * RECORDS;
+        for start in (0..records).step_by(1000) {
+            let numbers =
+                (start..start + 1000).map(|number| (u64::from(number) * 7919 % u64::from(records)) as u32);
+            commit(&db, &keyspace, numbers, &mut rng);
+        }
+        db.flush().expect("flushes");
+        let before = lens();
+        let stays = |number: u32| match left {
+            Left::Scattered => number.is_multiple_of(50),
+            Left::First => number < records / 50,
+            Left::Last => number >= records - records / 50,
+            Left::None => false,
+        };
+        for start in (0..records).step_by(1000) {
+            let mut batch = db.batch();
+            (start..start + 1000).filter(|number| !stays(*number)).for_each(|number| {
+                batch.remove(&keyspace, key(number));
+            });
+            if !batch.is_empty() {
+                batch.durability(Durability::Buffered).commit().expect("commits");
+            }
+        }
+        db.flush().expect("flushes");
+        let flushed = lens();
+        db.compact().expect("compacts");
+        let compacted = lens();
+        drop((keyspace, db));
+        let closed = lens();
+        db = open(&volume);
+        keyspace = db.keyspace("main").expect("a keyspace");
+        assert_eq!(
+            keyspace.iter().count() as u32,
+            (0..records).filter(|number| stays(*number)).count() as u32
+        );
+        db.check().expect("sound");
+        for (len, used) in [flushed, compacted, closed, lens()] {
+            assert!(
+                len <= used / 2 * 3 + (4 << 20),
+                "{left:?}: {len} bytes, {used} on disk; {before:?} before"
+            );
+        }
+    }
 }

@@ -15,5 +15,6 @@ mod power_loss_small_flushes;
 mod read_ahead;
 mod scenario;
 mod second_faults;
+mod shorter_data;
 mod unbegun_log;
 mod unsynced_log;

@@ -15,7 +15,7 @@ use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::NUMBER_MAX;
 use crate::source::{FileSource, Source, Window};
-use crate::storage::node::HEADER as NODE_HEADER;
+use crate::storage::data_file::least_len;
 use crate::storage::segment::{GRANULE, Segment, Slots, granules};
 use crate::version::Version;
 use crate::version::current::{Current, FORMAT_OF_SLOTS};
@@ -77,23 +77,17 @@ pub(crate) fn replay(
     decode(source(volume, current)?, current, data_len, slots)
 }
 
-/// Checks that the data file ever had room for the nodes, segments and trees of an edit. The error: the length that
-/// it would need, and for what.
+/// Checks that the numbers of an edit are no absurd ones: nodes for which the data file, which is cut off only so far
+/// ([`least_len`]), has no room, and segments whose positions are not numbers. The error: the length that it would need,
+/// and for what.
 fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(), (u64, String)> {
-    if let Some((id, _)) = edit.set.iter().find(|(id, _)| id.0 >= data_len / NODE_HEADER as u64) {
-        return Err((id.0.saturating_add(1).saturating_mul(NODE_HEADER as u64), format!("node {}", id.0)));
+    if let Some((id, _)) = edit.set.iter().find(|(id, _)| least_len(id.0.saturating_add(1)) > data_len) {
+        return Err((least_len(id.0.saturating_add(1)), format!("node {}", id.0)));
     }
-    if let Some((_, tree)) = edit.trees.iter().find(|(_, tree)| tree.len.max(tree.bytes) > data_len) {
-        let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
-        return Err((tree.len.max(tree.bytes), what));
-    }
-    let begun = data_len.div_ceil(GRANULE) + GRANULES_BEGUN;
-    // Positions behind such a segment would not be numbers.
     let is_absurd = |number: u64| number >= u64::MAX / span / 2;
-    let outside = |(number, start): &&(u64, u32)| u64::from(*start) >= begun || is_absurd(*number);
-    if let Some((number, start)) = edit.segments.iter().find(outside) {
+    if let Some((number, start)) = edit.segments.iter().find(|(number, _)| is_absurd(*number)) {
         let what = format!("segment {number} at granule {start}");
-        return Err((u64::from(*start).saturating_mul(GRANULE), what));
+        return Err((number.saturating_mul(span), what));
     }
     match edit.open_segment.filter(|number| is_absurd(*number)) {
         Some(number) => Err((number.saturating_mul(span), format!("open segment {number}"))),
@@ -101,11 +95,28 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
     }
 }
 
+/// Checks the same of the segments and trees of the version that results: those before it may have been larger.
+fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, String)> {
+    let trees = version.trees.iter().map(|(_, tree)| tree);
+    if let Some(tree) = trees.into_iter().find(|tree| tree.len.max(tree.bytes) > data_len) {
+        let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
+        return Err((tree.len.max(tree.bytes), what));
+    }
+    let begun = data_len.div_ceil(GRANULE) + GRANULES_BEGUN;
+    match version.segments.iter().find(|entry| u64::from(entry.segment.start) >= begun) {
+        Some(entry) => {
+            let what = format!("segment {} at granule {}", entry.segment.number, entry.segment.start);
+            Err((entry.segment.offset(), what))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Granules behind the end of the data file at which segments may have been begun: of a thousand segments of 1 GiB.
 const GRANULES_BEGUN: u64 = 1 << 24;
 
-/// Reads a manifest from its `source`, as [`replay`] does. The data file's length, which never shrinks, bounds
-/// what is believed: see `within_bounds`.
+/// Reads a manifest from its `source`, as [`replay`] does. The data file's length bounds what is believed: see
+/// `within_bounds` and `has_room`.
 pub(crate) fn decode(
     source: impl Source,
     current: &Current,
@@ -208,6 +219,10 @@ pub(crate) fn decode(
         return Err(Error::corrupt(name, at, "an edit is damaged or missing", expected, found));
     }
     refuse_hole(&mut window, at, name, current)?;
+    has_room(&version, data_len).map_err(|(needed, what)| {
+        let expected = format!("room for {what} of {name}: at least {needed} bytes");
+        Error::corrupt(DATA_FILE, data_len, "length of the data file", expected, data_len)
+    })?;
     let mut segments: Vec<_> = version.segments.iter().collect();
     segments.sort_unstable_by_key(|entry| entry.segment.start);
     if let Some(entry) = segments.into_iter().find(|entry| !entry.segment.claim(entry.used)) {
