@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! 1. All of it leaves the records as they are: each piece of work is an edit that readers do not notice.
-//! 2. One thread flushes at a time, and cleansing and collection run on that thread.
+//! 2. One thread flushes at a time, and cleansing and collection run on that thread. [`pick`](pick::pick) says what is next.
 
 pub(crate) mod cleanse;
 pub(crate) mod collect;
@@ -12,6 +12,7 @@ pub(crate) mod flush;
 pub(crate) mod garbage_collection;
 pub(crate) mod idle;
 pub(crate) mod pacing;
+pub(crate) mod pick;
 pub(crate) mod portions;
 pub(crate) mod prefetch_memory;
 pub(crate) mod removals;
@@ -23,7 +24,7 @@ use collect::Collector;
 use context::WorkContext;
 use flush::{CarryOver, Flusher};
 use idle::{Idle, IdleWork};
-use parking_lot::MutexGuard;
+use pick::{Choice, Job, pick};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,42 +62,38 @@ impl Background {
         Self { ctx, cleanser, flusher, idle_work }
     }
 
-    /// The main loop of the flush thread. Returns when told to stop.
+    /// What the background thread does until the database is closed: it looks, picks, and does what it picked.
     pub fn run(&self) {
-        let _panicked = Panicked::watch(&self.ctx.health, "the flushing thread");
+        let _panicked = Panicked::watch(&self.ctx.health, "the background work");
         let mut idle = Idle::default();
         let mut carry_over = CarryOver::default();
-        loop {
-            {
-                let mut control = self.ctx.flush.inner.lock();
-                while !control.stop
-                    && (self.ctx.state.load().frozen.is_none() || self.ctx.health.check_writable().is_err())
-                {
-                    if carry_over.is_some() {
-                        MutexGuard::unlocked(&mut control, || carry_over = CarryOver::default());
-                        continue;
-                    }
-                    // Recomputed after each wakeup, however often the thread is woken.
-                    let left = idle.left(self.idle_work.keeps_something());
-                    if left.is_zero() {
-                        MutexGuard::unlocked(&mut control, || self.idle_work.idle(&mut idle));
-                    } else {
-                        self.ctx.flush.changed.wait_for(&mut control, left);
-                    }
+        while !self.ctx.flush.stops() {
+            let load = self.idle_work.look(&mut idle, carry_over.is_some());
+            match pick(&load) {
+                Choice::Job(Job::Flush) => {
+                    self.flush(&mut carry_over);
+                    idle.flushed(self.ctx.state.visible());
                 }
-                if control.stop {
-                    return;
-                }
+                Choice::Job(Job::DropCarryOver) => carry_over = CarryOver::default(),
+                Choice::Job(job) => self.idle_work.run(job, &mut idle),
+                Choice::Wait(_) if load.interval.is_some() => idle.begin_interval(),
+                Choice::Wait(time) => self.ctx.flush.sleep(time, || {
+                    // What came since this thread looked.
+                    let has_flush = self.ctx.state.load().frozen.is_some() && load.is_writable;
+                    has_flush || (!load.keeps_something && self.idle_work.keeps_something())
+                }),
             }
-            if let Err(error) = self.flusher.flush_and_hand_on(&mut carry_over) {
-                carry_over = CarryOver::default();
-                if error.is_disk_full() {
-                    // There may be no next queue until there is space.
-                    self.ctx.memory.give_back_spare(Duration::ZERO);
-                    self.pause_for_space();
-                }
+        }
+    }
+
+    fn flush(&self, carry_over: &mut CarryOver) {
+        if let Err(error) = self.flusher.flush_and_hand_on(carry_over) {
+            *carry_over = CarryOver::default();
+            if error.is_disk_full() {
+                // There may be no next queue until there is space.
+                self.ctx.memory.give_back_spare(Duration::ZERO);
+                self.pause_for_space();
             }
-            idle.flushed(self.ctx.state.visible());
         }
     }
 

@@ -1,28 +1,20 @@
-//! The flush thread's work between flushes: it improves the database for readers.
+//! The background thread's work between flushes: it improves the database for readers. What is picked when stands in
+//! [`crate::background::pick`]; this looks at the load, and does the jobs.
 //!
-//! ```text
-//! no flush has come for some seconds ────▶ give records their share of the cache's memory that flushes took in turn
-//! the last flush is no longer just over ─▶ give back the memory of its queue, as far as the next one has not taken it
-//! nobody writes, or a flush is long ago ─▶ give back the space that the next one would write to, some slots at a time
-//! nobody writes ─▶ collect what flushes have left, for which writers would have waited; write the next manifest to its end
-//! nobody writes ── readers miss the cache, and much waits in the queue ─▶ flush: the queue's memory becomes cache
-//! nobody writes ── what was removed in the queue holds much space ─▶ flush (crate::background::removals)
-//! nobody writes ── the database has grown ─▶ cleanse the blocks whose log areas have become long with it
-//! scans paid the price of blocks with log pieces ─▶ merge their runs, or cleanse these blocks, whoever writes meanwhile
-//! ```
 //! [`crate::log_area::read_cost`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
 //!
 //! Invariant: a full queue ends all idle work, at the latest after the current portion.
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::background::cleanse::{Cleanser, Growth};
 use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::pacing::rest_after;
+use crate::background::pick::{INTERVAL, Interval, Job, LONG_AGO, Load, STILL, next_interval};
 use crate::background::removals;
 use crate::commit::CommitPipeline;
 use crate::space::GRANULES;
@@ -30,20 +22,10 @@ use crate::space::GRANULES;
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::operation::SeqNo;
+use crate::version::manifest::Manifest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The interval between checks: when something happens, and when nothing does.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(64);
-/// How long nobody may have written before space kept for the next flush is given back; also how long memory is
-/// kept for the next queue.
-pub(crate) const STILL: Duration = Duration::from_millis(250);
-/// After this time since the last flush, space is given back even while others write: the next flush is far
-/// away.
-const LONG: Duration = Duration::from_secs(10);
-/// This many device reads per interval make a flush worthwhile.
-const MISSES: u64 = 100;
 /// After a portion for scans, rest this many times as long as it took, because the readers that benefit use the device
 /// too. No longer, because they pay until the work is done.
 const RESTS: u32 = 2;
@@ -53,13 +35,18 @@ const RESTS_OF_A_WALK: u32 = 64;
 const REST_OF_A_WALK_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the flush thread saw at its last check.
+/// What the background thread saw when it looked last.
 pub(crate) struct Idle {
-    pause: Duration,
-    looked: Instant,
+    /// The length of this interval, and when it began.
+    length: Duration,
+    began: Instant,
+    /// What was seen in it, once it is over, and the last job done since.
+    over: Option<Interval>,
+    done: Option<Job>,
     flushed: Instant,
     /// When the thread last checked for writes, and the newest visible operation then.
     still: (Instant, SeqNo),
+    /// The newest visible operation, and the reads that readers had waited for, at the end of the last interval.
     visible: SeqNo,
     misses: u64,
     growth: Growth,
@@ -69,8 +56,10 @@ impl Default for Idle {
     fn default() -> Self {
         let now = Instant::now();
         Self {
-            pause: PAUSE,
-            looked: now,
+            length: INTERVAL,
+            began: now,
+            over: None,
+            done: None,
             flushed: now,
             still: (now, 0),
             visible: 0,
@@ -81,17 +70,17 @@ impl Default for Idle {
 }
 
 impl Idle {
-    /// How long the thread can sleep. `keeps_something`: whether the engine keeps something to give back.
-    pub fn left(&self, keeps_something: bool) -> Duration {
-        let left = self.pause.saturating_sub(self.looked.elapsed());
-        if keeps_something { left.min(STILL.saturating_sub(self.still.0.elapsed())) } else { left }
-    }
-
     /// A flush has ended.
     pub fn flushed(&mut self, visible: SeqNo) {
         self.flushed = Instant::now();
-        self.pause = PAUSE;
+        self.length = INTERVAL;
         self.still = (self.flushed, visible);
+    }
+
+    /// All is done that was to do after this interval.
+    pub fn begin_interval(&mut self) {
+        self.over = None;
+        self.done = None;
     }
 }
 
@@ -104,55 +93,88 @@ pub(crate) struct IdleWork {
 }
 
 impl IdleWork {
-    /// Whether the engine keeps memory or space to give back when nobody needs it for a moment.
+    /// Whether memory or space is kept to give back when nobody needs it for a moment.
     pub fn keeps_something(&self) -> bool {
         self.ctx.memory.spare.is_open() || self.ctx.space.keeps_space()
     }
 
-    /// One round of idle work, after a pause without a frozen queue. Errors have been recorded where they
-    /// occurred.
-    pub fn idle(&self, idle: &mut Idle) {
+    /// Looks at what there is to do.
+    pub fn look(&self, idle: &mut Idle, has_carry_over: bool) -> Load {
         self.ctx.memory.recount_old_queues();
         self.ctx.pager.cache.look_again();
-        if idle.still.0.elapsed() >= STILL {
-            self.ctx.memory.give_back_spare(STILL);
-            let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), self.ctx.state.visible()));
-            if idle.still.1 == before || idle.flushed.elapsed() >= LONG {
-                self.give_back_space();
-            }
+        if idle.over.is_none() && idle.began.elapsed() >= idle.length {
+            self.end_interval(idle);
         }
-        if idle.looked.elapsed() < idle.pause {
-            return;
+        Load {
+            is_writable: self.ctx.health.check_writable().is_ok(),
+            has_frozen: self.ctx.state.load().frozen.is_some(),
+            has_carry_over,
+            keeps_something: self.keeps_something(),
+            still: idle.still.0.elapsed(),
+            interval: idle.over.clone(),
+            left: idle.length.saturating_sub(idle.began.elapsed()),
+            done: idle.done,
         }
-        idle.looked = Instant::now();
+    }
+
+    /// The interval is over: notes what was seen in it.
+    fn end_interval(&self, idle: &mut Idle) {
         let (visible, misses) = (self.ctx.state.visible(), self.ctx.pager.waited_for());
-        let quiet = std::mem::replace(&mut idle.visible, visible) == visible;
-        let missed = misses - std::mem::replace(&mut idle.misses, misses);
-        idle.pause = if quiet && missed == 0 && !self.ctx.pager.read_costs.has_listed() {
-            (2 * idle.pause).min(PAUSE_MAX)
-        } else {
-            PAUSE
+        let is_quiet = std::mem::replace(&mut idle.visible, visible) == visible;
+        let has_next = |manifest: &Manifest| manifest.has_next();
+        let seen = Interval {
+            is_quiet,
+            missed: misses - std::mem::replace(&mut idle.misses, misses),
+            is_reserve_whole: self.ctx.space.reserve.is_whole(),
+            has_to_collect: is_quiet && self.collector.has_to_collect(GcUrgency::AtRest),
+            has_next_manifest: is_quiet && self.ctx.publisher.manifest.lock().as_ref().is_some_and(has_next),
+            is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8,
+            is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
+            has_paid: self.ctx.pager.read_costs.has_listed(),
         };
-        if self.ctx.health.check_writable().is_err() {
-            return;
+        idle.length = next_interval(idle.length, &seen);
+        idle.began = Instant::now();
+        idle.over = Some(seen);
+    }
+
+    /// Does a job of those that are not a flush's. Errors have been recorded where they occurred; whatever refuses writes
+    /// is reported to the next writer.
+    pub fn run(&self, job: Job, idle: &mut Idle) {
+        if job > Job::GiveBack {
+            idle.done = Some(job);
         }
-        self.ctx.space.restore_reserve();
-        if quiet {
-            let _ = self.collect_the_rest();
-            let _ = self.finish_manifest();
+        let visible = idle.visible;
+        let done = match job {
+            Job::GiveBack => {
+                self.give_back(idle);
+                Ok(())
+            }
+            Job::RestoreReserve => {
+                self.ctx.space.restore_reserve();
+                Ok(())
+            }
+            Job::Collect => self.collect_the_rest(),
+            Job::FinishManifest => self.finish_manifest(),
+            Job::Freeze => {
+                self.freeze_if_nobody_writes(visible);
+                Ok(())
+            }
+            Job::CleanseForScans => self.cleanse_for_scans(),
+            Job::CleanseGrown => self.cleanse_what_grew(&mut idle.growth, visible),
+            Job::Flush | Job::DropCarryOver => Ok(()),
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, ?job, path = %self.ctx.health.path(), "work between flushes was given up");
         }
-        let is_much_queued = || self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8;
-        if quiet
-            && ((missed >= MISSES && is_much_queued())
-                || removals::waits_for_space(&self.ctx.state, &self.ctx.pager))
-        {
-            self.freeze_if_nobody_writes(visible);
-            return;
-        }
-        // Whatever poisons the engine is reported to the next writer.
-        let _ = self.cleanse_for_scans();
-        if quiet {
-            let _ = self.cleanse_what_grew(&mut idle.growth, visible);
+    }
+
+    /// Gives back the memory kept for the next queue; and the space, if nobody writes, or the last flush is long ago.
+    fn give_back(&self, idle: &mut Idle) {
+        self.ctx.memory.give_back_spare(STILL);
+        let visible = self.ctx.state.visible();
+        let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), visible));
+        if visible == before || idle.flushed.elapsed() >= LONG_AGO {
+            self.give_back_space();
         }
     }
 

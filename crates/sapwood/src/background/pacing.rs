@@ -4,7 +4,7 @@
 //! Invariant: a frozen queue ends a rest at once, and so does closing the database.
 
 use crate::background::context::WorkContext;
-use crate::background::idle::STILL;
+use crate::background::pick::STILL;
 use std::time::{Duration, Instant};
 
 /// The longest rest between two portions of work that readers pay for, however long a portion took.

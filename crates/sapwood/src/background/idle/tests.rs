@@ -1,9 +1,11 @@
 //! What is done between flushes, by a thread whose part the test plays.
 
-use super::{Idle, LONG, LOOK, PAUSE, PAUSE_MAX, STILL};
+use super::{Idle, LOOK};
 use crate::background::cleanse::Growth;
 use crate::background::cleanse::tests::{cleansed, with_long_areas};
 use crate::background::garbage_collection::GcUrgency;
+use crate::background::pick::{Choice, INTERVAL, INTERVAL_MAX, Job, LONG_AGO, STILL, pick};
+use crate::db::engine::Engine;
 use crate::flow::memory::Need;
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
@@ -17,6 +19,17 @@ use std::time::{Duration, Instant};
 
 fn ago(time: Duration) -> Instant {
     Instant::now().checked_sub(time).unwrap()
+}
+
+/// Does all that is picked now but flushes, as the background thread would.
+pub(crate) fn all_jobs(engine: &Engine, idle: &mut Idle) {
+    let work = &engine.background.idle_work;
+    while let Choice::Job(job) = pick(&work.look(idle, false)) {
+        if job == Job::Flush {
+            return;
+        }
+        work.run(job, idle);
+    }
 }
 
 fn overwrite(db: &Database, keyspace: &Keyspace) {
@@ -46,8 +59,8 @@ fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
     for (writes, flushed, goes_back) in [
         (false, Duration::ZERO, true),
         (true, Duration::ZERO, false),
-        (true, LONG / 2, false),
-        (true, LONG, true),
+        (true, LONG_AGO / 2, false),
+        (true, LONG_AGO, true),
     ] {
         let volume = Simulated::new(1);
         let (db, keyspace) = keeping_space(&volume);
@@ -58,10 +71,10 @@ fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
             keyspace.insert([1], [1]).unwrap();
         }
         let mut idle = Idle { flushed: ago(flushed), still: (ago(STILL / 2), visible), ..Idle::default() };
-        engine.background.idle_work.idle(&mut idle);
+        all_jobs(engine, &mut idle);
         assert!(engine.space.keeps_space(), "it is too early to tell whether anybody writes");
         idle.still = (ago(STILL), visible);
-        engine.background.idle_work.idle(&mut idle);
+        all_jobs(engine, &mut idle);
         assert_eq!(engine.space.keeps_space(), !goes_back, "writes: {writes}, {flushed:?} after a flush");
         assert_eq!(volume.used() + (500 << 10) < used, goes_back, "{} of {used} bytes", volume.used());
     }
@@ -81,13 +94,19 @@ fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
 
 #[test]
 fn whoever_keeps_space_looks_soon() {
-    let mut idle = Idle { pause: PAUSE_MAX, ..Idle::default() };
-    assert!(idle.left(true) <= STILL && idle.left(false) > PAUSE);
+    let (db, _) = keeping_space(&Simulated::new(1));
+    let (engine, visible) = (&db.handle.engine, db.handle.engine.state.visible());
+    let mut idle = Idle { length: INTERVAL_MAX, still: (Instant::now(), visible), ..Idle::default() };
+    let next = |idle: &mut Idle| pick(&engine.background.idle_work.look(idle, false));
+    assert!(matches!(next(&mut idle), Choice::Wait(time) if time <= STILL));
     idle.still.0 = idle.still.0.checked_sub(STILL).unwrap();
-    assert!(idle.left(true).is_zero() && idle.left(false) > PAUSE);
+    assert_eq!(next(&mut idle), Choice::Job(Job::GiveBack));
     idle.flushed(7);
-    assert!(!idle.left(true).is_zero(), "after a flush it begins anew");
+    assert!(matches!(next(&mut idle), Choice::Wait(time) if !time.is_zero()), "after a flush it begins anew");
     assert_eq!(idle.still.1, 7);
+    engine.space.reclaim(0);
+    idle.length = INTERVAL_MAX;
+    assert!(matches!(next(&mut idle), Choice::Wait(time) if time > INTERVAL), "it keeps nothing");
 }
 
 /// A flush leaves dead bytes to the next while writers are pressed, and there may be no next.
@@ -96,11 +115,11 @@ fn what_flushes_left_is_collected_when_nobody_writes() {
     for writes in [true, false] {
         let db = cleansed(80_000);
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
+        let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
-        engine.background.idle_work.idle(&mut idle);
+        all_jobs(engine, &mut idle);
         assert_eq!(engine.background.cleanser.collector.has_to_collect(GcUrgency::AtRest), writes);
         db.check().unwrap();
     }
@@ -113,11 +132,11 @@ fn what_has_grown_is_cleansed_when_nobody_writes() {
         let engine = &db.handle.engine;
         let fresh = || engine.state.load().version.logs.totals().fresh;
         let before = fresh();
-        let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
+        let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
-        engine.background.idle_work.idle(&mut idle);
+        all_jobs(engine, &mut idle);
         assert_eq!(fresh() == before, writes);
     }
 }
@@ -378,8 +397,8 @@ fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
     let engine = &db.handle.engine;
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.flush.stop();
-    let mut idle = Idle { looked: ago(PAUSE), visible: engine.state.visible(), ..Idle::default() };
-    engine.background.idle_work.idle(&mut idle);
+    let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
+    all_jobs(engine, &mut idle);
     assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
     assert!(engine.pager.read_costs.has_listed(), "what is not done is not forgotten");
 }

@@ -46,7 +46,7 @@ fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
     let queues = engine.state.load().queues().map(|queue| queue.memory() as u64).sum::<u64>();
     assert_eq!(db.stats().memory.queues, queues);
     drop(held_while_it_comes_to_the_trees(&mut write));
-    engine.background.idle_work.idle(&mut crate::background::idle::Idle::default());
+    engine.background.idle_work.look(&mut crate::background::idle::Idle::default(), false);
     assert_eq!(engine.memory.old_queues(), 0);
 }
 

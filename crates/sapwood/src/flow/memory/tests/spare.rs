@@ -2,7 +2,7 @@
 
 use super::{queues, writing};
 use crate::Database;
-use crate::background::idle::STILL;
+use crate::background::pick::STILL;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::opq::Opq;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
