@@ -142,8 +142,11 @@ impl Current {
             .and_then(|()| volume.sync(file));
         volume.close(file)?;
         written?;
-        // If something fails from here on, it is unknown which file is valid.
-        volume.rename(TEMPORARY, FILE).and_then(|()| volume.sync_directory()).map_err(Error::undecided)
+        match volume.rename(TEMPORARY, FILE) {
+            Err(full) if full.is_full() => Err(full.into()),
+            // If something else fails from here on, it is unknown which file is valid.
+            renamed => renamed.and_then(|()| volume.sync_directory()).map_err(Error::undecided),
+        }
     }
 }
 

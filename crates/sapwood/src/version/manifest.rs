@@ -143,7 +143,7 @@ impl Manifest {
         let output = &mut self.output;
         let before = output.len;
         if let Err(error) = output.put(epoch, false, edit) {
-            if error.is_disk_full() {
+            if error.is_disk_full() && !output.volume.len(output.file).is_ok_and(|len| len <= before) {
                 // The record may be there nevertheless. It would count after a crash, while the nodes that it
                 // names are about to be overwritten by the next attempt. So it has to go, durably.
                 let cut = output.volume.resize(output.file, before).and_then(|()| output.sync());

@@ -111,8 +111,12 @@ pub(super) fn write_file(volume: &dyn Volume, header: &Header, syncs: &mut u64) 
     let bytes = header.encode();
     let Err(error) = volume.write(&[Write { file, offset: 0, data: &bytes }]) else { return Ok(file) };
     let error = Error::from(error);
+    let is_empty = volume.len(file).is_ok_and(|len| len == 0);
     let _ = volume.close(file);
-    if error.is_disk_full() {
+    if error.is_disk_full() && is_empty {
+        // A full disk may refuse that as well. It would be as after a power loss, and the next attempt removes it.
+        let _ = volume.remove(&name);
+    } else if error.is_disk_full() {
         volume.remove(&name).and_then(|()| volume.sync_directory()).map_err(Error::undecided)?;
         *syncs += 1;
     }

@@ -26,7 +26,7 @@ use super::{Tail, file_name};
 use crate::database_id::DatabaseId;
 use crate::error::{Error, Result};
 use crate::operation::SeqNo;
-use psync::{Access, AlignedBuffer, Volume, Write};
+use psync::{Access, AlignedBuffer, Read, Volume, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -236,7 +236,8 @@ impl WalWriter {
 
     /// Undoes a write that failed for lack of space: cuts it off durably, so that no crash brings it back. The
     /// new epoch prevents what is left of it from connecting to anything written later. If the file system has
-    /// the space neither for cutting nor for blanking, it is undecided whether the write comes back: a failure.
+    /// the space neither for cutting nor for blanking (as a full one that copies on write), nothing is to be undone if the
+    /// first head was not written; otherwise it is undecided whether the write comes back: a failure.
     fn rewind(&mut self) -> Result<()> {
         let Some(epoch) = self.epoch.checked_add(1) else {
             let flaw = Flaw::new("the writer's epoch", "less than 2^32 - 1", self.epoch);
@@ -244,16 +245,36 @@ impl WalWriter {
         };
         self.epoch = epoch;
         let (file, len) = (self.current.file, self.current.len);
-        self.current.reserved.cut();
         self.stored.close();
-        if self.volume.resize(file, len).is_err() {
-            // With its first head gone, the rest is unreachable as well.
+        if self.volume.len(file).is_ok_and(|found| found <= len) {
+            self.current.reserved.cut();
+            return Ok(());
+        }
+        if self.volume.resize(file, len).is_ok() {
+            self.current.reserved.cut();
+        } else {
+            // Without its first head the rest is unreachable as well.
+            if !self.may_have_head() {
+                return Ok(());
+            }
+            self.current.reserved.cut();
             let blank = [0; HEAD_LEN];
             if let Err(error) = self.volume.write(&[Write { file, offset: len, data: &blank }]) {
                 return Err(self.fail(Error::undecided(error)));
             }
         }
         self.sync_current()
+    }
+
+    /// Whether a record may begin behind the end of the log.
+    fn may_have_head(&self) -> bool {
+        let (file, offset) = (self.current.file, self.current.len);
+        let found = self.volume.len(file).map(|len| len.saturating_sub(offset).min(HEAD_LEN as u64));
+        let Ok(found) = found else { return true };
+        let mut head = [0; HEAD_LEN];
+        let buffer = &mut head[..found as usize];
+        let is_read = self.volume.read(&mut [Read { file, offset, buffer }]).is_ok();
+        !is_read || head != [0; HEAD_LEN]
     }
 
     /// Makes the current generation durable.

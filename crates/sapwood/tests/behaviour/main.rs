@@ -1,6 +1,7 @@
 //! What the store does while nothing goes wrong: answers, space, memory of the cache.
 
 mod concurrent;
+mod copy_on_write;
 mod emptied;
 mod len_estimate;
 mod long_records;

@@ -81,6 +81,41 @@ fn what_was_refused_does_not_come_back_after_a_power_loss() {
     }
 }
 
+/// A full disk refuses to cut the file, too. Only what may have written something is undecided.
+#[test]
+fn what_wrote_nothing_is_refused_though_nothing_can_be_cut_off() {
+    let (mut refused, mut poisoned) = (0, 0);
+    for seed in 0..400 {
+        let volume = Simulated::new(seed);
+        let mut wal = begin(&volume);
+        wal.append(1, 1, &body('A', 100));
+        if seed % 2 == 0 {
+            wal.reserve().unwrap();
+        }
+        wal.sync().unwrap();
+        for kind in [OperationKind::Write, OperationKind::Resize] {
+            volume.fail_nth(Filter::kinds([kind]), 1, Fault::NoSpace, Repeat::Sticky);
+        }
+        wal.append(2, 1, &body('B', 3000));
+        let error = wal.write().unwrap_err();
+        if !error.is_disk_full() {
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+            poisoned += 1;
+            continue;
+        }
+        refused += 1;
+        wal.retract(1);
+        volume.clear_faults();
+        for image in [volume.crash(), volume.power_loss(seed)] {
+            assert_eq!(read(&image, 1).0, [body('A', 100)], "seed {seed}");
+        }
+        wal.append(2, 1, &body('C', 3000));
+        wal.sync().unwrap();
+        assert_eq!(read(&volume.power_loss(seed), 1).0, [body('A', 100), body('C', 3000)], "seed {seed}");
+    }
+    assert!(refused > 100 && poisoned > 50, "{refused} were refused, {poisoned} undecided");
+}
+
 /// The disk is full when the next generation is begun, and its header is there nevertheless. If the file came
 /// back after a power loss, its header would say that the generation before ends where it ended then, and all
 /// that was committed since would be lost without a word.
