@@ -7,6 +7,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod check;
+mod conditions;
 pub(crate) mod create_keyspaces;
 pub(crate) mod database;
 pub(crate) mod engine;

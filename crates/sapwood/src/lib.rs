@@ -93,6 +93,22 @@
 //! }
 //! # Ok(()) }
 //! ```
+//! For one key there is [`Keyspace::update`], [`compare_and_swap`](Keyspace::compare_and_swap),
+//! [`insert_if_absent`](Keyspace::insert_if_absent), [`replace`](Keyspace::replace), [`take`](Keyspace::take),
+//! [`pop_first`](Keyspace::pop_first) and [`pop_last`](Keyspace::pop_last); a transaction has the same.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+//! # let ks = db.keyspace("ships")?;
+//! # let g = |old: Option<&[u8]>| old.map_or(1, |old| old.len()).to_string();
+//! ks.compare_and_swap("k", Some("old"), Some("new"))?.unwrap_or_else(|found| println!("there is {found:?}"));
+//! ks.insert_if_absent("k", "v")?; // what was there, then nothing changed
+//! ks.update("k", |old: Option<&[u8]>| Some(g(old)))?; // the old value
+//! let job = ks.pop_first()?; // each record to one caller
+//! # Ok(()) }
+//! ```
 //! A transaction that only reads is a snapshot and does not conflict, and what it only writes conflicts with nothing. It locks nothing,
 //! so transactions cannot deadlock.
 //!
