@@ -321,7 +321,8 @@ fn engine(volume: &Arc<dyn Volume>, count: u64, durability: Durability) -> Resul
     let keyspace = database.keyspace("records")?;
     let keys: Vec<u64> = (0..count).collect();
     for some in keys.chunks(BATCH) {
-        let mut batch = database.batch().durability(Durability::None);
+        let mut batch = database.batch();
+        batch.durability(Durability::None);
         for index in some {
             batch.insert(&keyspace, (2 * index).to_be_bytes(), index.to_be_bytes());
         }
@@ -337,7 +338,8 @@ impl Store {
         match self {
             Store::Tree(tree) => Ok(tree.update(key, value)?),
             Store::Engine(database, keyspace, durability) => {
-                let mut batch = database.batch().durability(*durability);
+                let mut batch = database.batch();
+                batch.durability(*durability);
                 batch.insert(keyspace, key.to_be_bytes(), value.to_be_bytes());
                 Ok(batch.commit()?)
             }

@@ -373,6 +373,41 @@ impl Error {
     }
 }
 
+/// For programs whose errors are those of I/O. The [`Error`] is the source, and tells more than the kind.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// let db = sapwood::Database::open(dir.path().join("ships.db"))?; // in a function that returns std::io::Result
+/// # Ok(()) }
+/// ```
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match &error {
+            Error::DiskFull(_) => ErrorKind::StorageFull,
+            Error::Exhausted(_) => ErrorKind::OutOfMemory,
+            Error::Corrupt { .. } | Error::Damaged { .. } => ErrorKind::InvalidData,
+            Error::NoKeyspace { .. } | Error::Gone { .. } => ErrorKind::NotFound,
+            Error::NotWritable { .. } => ErrorKind::PermissionDenied,
+            Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
+            // Not `Interrupted`: loops of the standard library would repeat a part of the transaction.
+            Error::Locked { .. } | Error::Conflict { .. } => ErrorKind::ResourceBusy,
+            Error::KeyEmpty
+            | Error::KeyTooLong { .. }
+            | Error::ValueTooLong { .. }
+            | Error::BatchTooLarge { .. }
+            | Error::NotSorted { .. }
+            | Error::BadName { .. }
+            | Error::BadOption { .. }
+            | Error::NoSavepoint
+            | Error::Foreign { .. } => ErrorKind::InvalidInput,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 impl From<psync::Error> for Error {
     fn from(error: psync::Error) -> Self {
         match error {

@@ -296,6 +296,22 @@ impl DoubleEndedIterator for Range {
 
 impl std::iter::FusedIterator for Range {}
 
+/// A clone goes on where the iterator stands, as of the same moment, and finds its place by a search.
+impl Clone for Range {
+    fn clone(&self) -> Self {
+        let place = |end: &Option<Box<Merge>>, bound: &Bound<Bytes>| {
+            let last = end.as_deref().and_then(Merge::last_key);
+            last.map_or_else(|| bound.clone(), |last| Bound::Excluded(Bytes::copy_from_slice(last)))
+        };
+        let bounds = (place(&self.front, &self.low), place(&self.back, &self.high));
+        let (host, current) = (Arc::clone(&self.host), Arc::clone(&self.current));
+        let (state, refused) = (Arc::clone(&self.state), self.refused.clone());
+        let mut clone = Self::new(host, current, state, self.seq, self.keyspace, bounds, refused);
+        clone.over |= self.over;
+        clone
+    }
+}
+
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Range({:?}, {:?})", self.low, self.high)

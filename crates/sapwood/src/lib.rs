@@ -275,6 +275,9 @@ mod version;
 mod wal;
 mod watchdog;
 
+/// The crate whose devices, volumes and errors appear in this one's interface.
+pub use psync;
+
 pub use db::batch::Batch;
 pub use db::check::Checked;
 pub use db::database::Database;
@@ -293,3 +296,21 @@ pub use value::{Key, Value};
 
 /// The maximum length of a key in bytes. Keys have at least 1 byte.
 pub const KEY_LEN_MAX: usize = 64 << 10;
+
+/// Every type that users hold may be sent to other threads, and shared with them.
+const _: () = {
+    const fn is_shared<T: Send + Sync + std::fmt::Debug>() {}
+    is_shared::<Database>();
+    is_shared::<Keyspace>();
+    is_shared::<Batch>();
+    is_shared::<Snapshot>();
+    is_shared::<Range>();
+    is_shared::<Transaction>();
+    is_shared::<TransactionRange>();
+    is_shared::<Savepoint>();
+    is_shared::<Builder>();
+    is_shared::<Stats>();
+    is_shared::<Checked>();
+    is_shared::<Value>();
+    is_shared::<Error>();
+};

@@ -19,6 +19,7 @@ use std::ops::Deref;
 /// let year = ships.get("fram")?.expect("it is there");
 /// assert!(year == "1892" && year.len() == 4);
 /// let owned: Vec<u8> = year.to_vec();
+/// assert_eq!(sapwood::Value::from(owned), year);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -47,27 +48,74 @@ impl std::borrow::Borrow<[u8]> for Value {
     }
 }
 
-impl PartialEq<[u8]> for Value {
-    fn eq(&self, other: &[u8]) -> bool {
-        self.0 == other
+/// Equality with other types of bytes, from either side.
+macro_rules! equals {
+    ($([$($generic:tt)*] $other:ty),* $(,)?) => {$(
+        impl<$($generic)*> PartialEq<$other> for Value {
+            fn eq(&self, other: &$other) -> bool {
+                self.0[..] == *AsRef::<[u8]>::as_ref(other)
+            }
+        }
+
+        impl<$($generic)*> PartialEq<Value> for $other {
+            fn eq(&self, other: &Value) -> bool {
+                other == self
+            }
+        }
+    )*};
+}
+
+equals!(
+    [] [u8],
+    [] &[u8],
+    [const N: usize] [u8; N],
+    [const N: usize] &[u8; N],
+    [] str,
+    [] &str,
+    [] String,
+    [] Vec<u8>,
+    [] Bytes,
+);
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
     }
 }
 
-impl PartialEq<&[u8]> for Value {
-    fn eq(&self, other: &&[u8]) -> bool {
-        self.0 == *other
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
     }
 }
 
-impl PartialEq<&str> for Value {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == other.as_bytes()
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self(text.into())
     }
 }
 
-impl<const N: usize> PartialEq<&[u8; N]> for Value {
-    fn eq(&self, other: &&[u8; N]) -> bool {
-        self.0[..] == other[..]
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(bytes))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Value {
+    fn from(bytes: [u8; N]) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Value {
+    fn from(bytes: &[u8; N]) -> Self {
+        Self::from(&bytes[..])
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::from(text.as_bytes())
     }
 }
 
@@ -86,5 +134,42 @@ impl From<Value> for Bytes {
 impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn equals<T: PartialEq<Value> + ?Sized>(same: &T, other: &T)
+    where
+        Value: PartialEq<T>,
+    {
+        let value = Value::from("ab");
+        assert!(value == *same);
+        assert!(*same == value);
+        assert!(value != *other);
+        assert!(*other != value);
+    }
+
+    #[test]
+    fn a_value_equals_the_same_bytes_of_any_type() {
+        equals("ab", "abc");
+        equals(&"ab", &"");
+        equals(b"ab", b"ba");
+        equals(&b"ab", &b"aa");
+        equals(&b"ab"[..], &b"a"[..]);
+        equals(&&b"ab"[..], &&b"b"[..]);
+        equals(&String::from("ab"), &String::from("a"));
+        equals(&b"ab".to_vec(), &Vec::new());
+        equals(&Bytes::from("ab"), &Bytes::from("b"));
+    }
+
+    #[test]
+    fn a_value_is_made_of_any_bytes() {
+        let of_slices = [Value::from(&b"ab"[..]), Value::from(*b"ab"), Value::from(b"ab"), Value::from("ab")];
+        let owned = [Value::from(vec![b'a', b'b']), String::from("ab").into(), Bytes::from("ab").into()];
+        assert!(of_slices.iter().chain(&owned).all(|value| *value == "ab"));
+        assert_eq!(Vec::from(owned[0].clone()), b"ab");
     }
 }

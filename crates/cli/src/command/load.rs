@@ -85,7 +85,9 @@ impl Loader<'_> {
             Durability::Buffered => sapwood::Durability::Buffered,
             Durability::None => sapwood::Durability::None,
         };
-        std::mem::replace(&mut self.batch, self.db.batch()).durability(durability)
+        let mut batch = std::mem::replace(&mut self.batch, self.db.batch());
+        batch.durability(durability);
+        batch
     }
 
     fn commit(&mut self) -> Result<()> {

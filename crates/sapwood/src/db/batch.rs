@@ -129,7 +129,7 @@ impl Batch {
     /// batch.durability(sapwood::Durability::Buffered).commit()?;
     /// # Ok(()) }
     /// ```
-    pub fn durability(mut self, durability: Durability) -> Self {
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = durability;
         self
     }
@@ -167,7 +167,7 @@ impl Batch {
     /// for number in 0..100_000u32 {
     ///     batch.insert(&ships, number.to_be_bytes(), "afloat");
     ///     if batch.byte_len() > 1 << 20 {
-    ///         std::mem::replace(&mut batch, db.batch()).commit()?;
+    ///         batch.commit()?; // and go on with it
     ///     }
     /// }
     /// batch.commit()?;
@@ -177,7 +177,8 @@ impl Batch {
         self.body.len() + self.left_out
     }
 
-    /// Commits all changes atomically. Returns once they are as durable as requested.
+    /// Commits all changes atomically. Returns once they are as durable as requested. The batch is empty then, whatever the
+    /// result, and can be used again, with the same durability.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -188,6 +189,8 @@ impl Batch {
     /// batch.insert(&ships, "fram", "1892").insert(&ships, "", "no name");
     /// assert!(matches!(batch.commit(), Err(sapwood::Error::KeyEmpty)));
     /// assert!(!ships.contains("fram")?); // none of it happened
+    /// assert!(batch.is_empty());
+    /// batch.insert(&ships, "fram", "1892").commit()?;
     /// # Ok(()) }
     /// ```
     ///
@@ -195,21 +198,29 @@ impl Batch {
     /// The first error in a key, value or keyspace of the batch; [`Error::BatchTooLarge`]; [`Error::DiskFull`]
     /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch
     /// took effect shows only when the database is reopened).
-    pub fn commit(self) -> Result<()> {
-        if let Some(error) = self.error {
+    pub fn commit(&mut self) -> Result<()> {
+        let len = self.byte_len();
+        let (body, count) = (std::mem::take(&mut self.body), std::mem::take(&mut self.count));
+        self.left_out = 0;
+        if let Some(error) = self.error.take() {
             return Err(error);
         }
-        if self.count == 0 {
+        if count == 0 {
             return Ok(());
         }
         let max = self.handle.engine.shares.batch;
         // So many changes are longer than a batch may be. Nothing may rest on that: with a count that wraps, a batch without
         // effect would be told to be durable.
-        let (len, count) = (self.byte_len(), u32::try_from(self.count).ok());
-        let Some(count) = count.filter(|_| len <= max) else {
+        let Some(count) = u32::try_from(count).ok().filter(|_| len <= max) else {
             return Err(Error::BatchTooLarge { len, max });
         };
-        self.handle.engine.commits.commit(self.body, count, self.durability)
+        self.handle.engine.commits.commit(body, count, self.durability)
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({} changes, {} bytes, {:?})", self.count, self.byte_len(), self.durability)
     }
 }
 
@@ -259,6 +270,19 @@ mod tests {
             assert!(matches!(batch.commit(), Err(Error::BatchTooLarge { .. })));
         }
         assert!(keyspace.iter().next().is_none());
+    }
+
+    #[test]
+    fn a_batch_is_empty_after_its_commit_and_of_use_again() {
+        let (db, keyspace) = open();
+        db.batch().insert(&keyspace, "one", "1").remove(&keyspace, "two").commit().unwrap();
+        let mut batch = db.batch();
+        batch.insert(&keyspace, "", "refused").insert(&keyspace, "x", "not there");
+        assert!(matches!(batch.commit(), Err(Error::KeyEmpty)));
+        assert!(batch.is_empty() && batch.byte_len() == 0);
+        batch.commit().unwrap();
+        batch.insert(&keyspace, "three", "3").commit().unwrap();
+        assert_eq!(keyspace.iter().map(|record| record.unwrap().0).collect::<Vec<_>>(), ["one", "three"]);
     }
 
     #[test]

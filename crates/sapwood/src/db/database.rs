@@ -154,6 +154,21 @@ impl Database {
         names
     }
 
+    /// Whether there is a keyspace of this name. [`Database::keyspace`] creates it if there is none.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// db.keyspace("ships")?;
+    /// assert!(db.contains_keyspace("ships") && !db.contains_keyspace("harbours"));
+    /// # Ok(()) }
+    /// ```
+    pub fn contains_keyspace(&self, name: &str) -> bool {
+        let state = self.handle.engine.state.load_full();
+        state.version.trees.iter().any(|(_, tree)| &*tree.name == name)
+    }
+
     /// Creates an empty batch.
     ///
     /// ```

@@ -290,6 +290,23 @@ impl Keyspace {
         self.iter().next_back().transpose()
     }
 
+    /// Whether the keyspace has no record.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// assert!(ships.is_empty()?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn is_empty(&self) -> Result<bool> {
+        self.first().map(|first| first.is_none())
+    }
+
     /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact), and while no
     /// more than some hundred changes wait in memory and in log areas.
     ///
@@ -315,6 +332,16 @@ impl Keyspace {
             tracing::warn!(%error, path, "records were counted without changes on their way to the leaves");
             state.version.trees.get(&self.id).map_or(0, |tree| tree.len)
         })
+    }
+}
+
+/// All records, as [`Keyspace::iter`].
+impl IntoIterator for &Keyspace {
+    type Item = Result<(Key, Value)>;
+    type IntoIter = Range;
+
+    fn into_iter(self) -> Range {
+        self.iter()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::iter::{Host, Range};
 use crate::operation::SeqNo;
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
-use crate::value::Value;
+use crate::value::{Key, Value};
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -197,6 +197,63 @@ impl Snapshot {
     /// ```
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.between(keyspace, Bound::Unbounded, Bound::Unbounded)
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert!(db.snapshot().contains(&ships, "fram")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.get(keyspace, key).map(|value| value.is_some())
+    }
+
+    /// The record with the smallest key, or `None` if the keyspace is empty.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let snapshot = db.snapshot();
+    /// ships.insert("beagle", "1820")?;
+    /// assert!(snapshot.first(&ships)?.is_some_and(|(name, _)| name == "fram"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn first(&self, keyspace: &Keyspace) -> Result<Option<(Key, Value)>> {
+        self.iter(keyspace).next().transpose()
+    }
+
+    /// The record with the largest key, or `None` if the keyspace is empty.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let snapshot = db.snapshot();
+    /// ships.insert("fram", "1892")?;
+    /// assert!(snapshot.last(&ships)?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn last(&self, keyspace: &Keyspace) -> Result<Option<(Key, Value)>> {
+        self.iter(keyspace).next_back().transpose()
     }
 
     fn between(&self, keyspace: &Keyspace, low: Bound<Bytes>, high: Bound<Bytes>) -> Range {

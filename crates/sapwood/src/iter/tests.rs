@@ -202,3 +202,41 @@ fn what_lies_before_a_damaged_leaf_is_given_out_though_it_was_cached() {
         assert_eq!(given, expected, "{id} begins with {first:?}");
     }
 }
+
+#[test]
+fn a_clone_goes_on_where_the_iterator_stands() {
+    let (db, keyspace) = of_short_leaves(3000);
+    let mut batch = db.batch();
+    (0..3000).step_by(7).for_each(|number| _ = batch.remove(&keyspace, key(number)));
+    (1..3000).step_by(50).for_each(|number| _ = batch.insert(&keyspace, key(number), "new"));
+    batch.commit().unwrap();
+    let mut range = keyspace.range(key(10)..=key(2990));
+    for step in 0.. {
+        if step % 300 < 2 {
+            let clone: Vec<_> = range.clone().map(|record| record.unwrap()).collect();
+            let mut other = range.clone();
+            let back: Vec<_> =
+                std::iter::from_fn(|| other.next_back()).map(|record| record.unwrap()).collect();
+            assert!(clone.iter().eq(back.iter().rev()), "step {step}");
+            keyspace.insert("later", "is not seen").unwrap();
+            assert_eq!(range.clone().count(), clone.len());
+            let Some(next) = clone.first() else { break };
+            let next_back = clone.last().unwrap();
+            if step % 2 == 0 {
+                assert_eq!(range.next().unwrap().unwrap(), *next);
+            } else {
+                assert_eq!(range.next_back().unwrap().unwrap(), *next_back);
+            }
+            continue;
+        }
+        let end = if step % 3 == 0 { range.next_back() } else { range.next() };
+        if end.is_none() {
+            assert!(range.clone().next().is_none() && range.clone().next_back().is_none());
+            break;
+        }
+        end.unwrap().unwrap();
+    }
+    let foreign = crate::Database::builder().memory(4 << 20).open_on(Arc::new(Simulated::new(2))).unwrap();
+    let refused = foreign.snapshot().iter(&keyspace);
+    assert!(matches!(refused.clone().next(), Some(Err(crate::Error::Foreign { .. }))));
+}

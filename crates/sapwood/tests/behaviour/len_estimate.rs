@@ -18,8 +18,7 @@ fn commit(db: &Database, keyspace: &Keyspace, numbers: impl Iterator<Item = u32>
             None => batch.remove(keyspace, key(number)),
         };
         if batch.len() == 1000 {
-            let full = std::mem::replace(&mut batch, db.batch());
-            full.durability(Durability::Buffered).commit().expect("commits");
+            batch.durability(Durability::Buffered).commit().expect("commits");
         }
     }
     batch.durability(Durability::Buffered).commit().expect("commits");

@@ -120,7 +120,7 @@ impl Model {
     ) -> Result<(), Error> {
         let mut to_flush = 1;
         for _ in 0..commits {
-            let (batch, number) = self.next(opened);
+            let (mut batch, number) = self.next(opened);
             let durability =
                 [Durability::Immediate, Durability::Buffered, Durability::Buffered, Durability::None]
                     [self.rng.random_range(0..4)];
