@@ -136,4 +136,30 @@ mod tests {
         }
         assert!(waits_for_space(&db.handle.engine.state, &db.handle.engine.pager));
     }
+
+    /// It stayed as long as a checkpoint of what had been there, at twice the length, and the reserve with it.
+    #[test]
+    fn the_manifest_becomes_short_when_records_go() {
+        let builder = Database::builder().memory(4 << 20).leaf_len(512).background_threads(0);
+        let db = builder.open_on(Arc::new(Simulated::new(1))).unwrap();
+        let keyspace = db.keyspace("main").unwrap();
+        for is_removal in [false, true] {
+            for start in (0..60_000u32).step_by(500) {
+                let mut batch = db.batch();
+                for number in start..start + 500 {
+                    let key = number.wrapping_mul(2_654_435_769).to_be_bytes();
+                    let _ = if is_removal {
+                        batch.remove(&keyspace, key)
+                    } else {
+                        batch.insert(&keyspace, key, [7; 150])
+                    };
+                }
+                batch.durability(Durability::Buffered).commit().unwrap();
+            }
+            db.compact().unwrap();
+            let (space, most) = (db.stats().space, if is_removal { 128 << 10 } else { u64::MAX });
+            assert!(is_removal || space.manifest > 400 << 10, "{} bytes", space.manifest);
+            assert!(space.manifest <= most, "{} bytes for {} nodes", space.manifest, space.nodes);
+        }
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) struct NewRun {
 /// without pieces and hashes.
 pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
-const RUN_IN_EDIT: u64 = 25;
+pub(crate) const RUN_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes.
 pub(crate) const NAME_LEN_MAX: usize = 255;

@@ -22,10 +22,11 @@ pub(crate) use format::seal;
 pub(crate) use replay::{Replayed, decode, replay, source_direct};
 
 use crate::error::{Error, Result};
+use crate::log_area::maplet::KeyHash;
 use crate::source::FileSource;
 use crate::version::Version;
 use crate::version::current::{Current, FILE};
-use crate::version::edit::Edit;
+use crate::version::edit::{Edit, NODE_IN_EDIT, RUN_IN_EDIT};
 use format::encode_record;
 use next::NextManifest;
 use psync::{Access, FileId, Volume, Write};
@@ -41,6 +42,15 @@ const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
 const STEPS_OF_EDIT: u64 = 4;
 /// A file this many times as long as its checkpoint is replaced before the database is closed.
 const LONG_DUE: u64 = 4;
+
+/// A checkpoint is far too long for a version whose own would have less than this part (1/4).
+const SHRUNK: u64 = 4;
+
+/// About the length of a checkpoint of a version. Names of keyspaces and fences of log areas are not counted.
+fn estimate(version: &Version) -> u64 {
+    let logged = version.logs.totals();
+    version.table.count() * NODE_IN_EDIT + logged.runs * RUN_IN_EDIT + logged.changes * KeyHash::LEN as u64
+}
 
 pub(crate) fn file_name(number: u64) -> String {
     format!("manifest-{number:06}")
@@ -101,6 +111,10 @@ pub(crate) struct Manifest {
     next: Option<NextManifest>,
     /// Set after a failure that leaves the files' contents unknown.
     failed: Option<Error>,
+    /// What the next checkpoint is to have, by the estimate; and whether the last one was far longer, so that another would
+    /// be as long again.
+    next_estimate: u64,
+    is_underestimated: bool,
     /// Length of the file when there was no space for the next one.
     refused_at: u64,
     /// Bytes of the last edit.
@@ -125,7 +139,17 @@ impl Manifest {
     }
 
     fn of(output: Output, checkpoint_len: u64) -> Self {
-        Self { output, checkpoint_len, next: None, failed: None, refused_at: 0, edit_len: 0, before: 0 }
+        Self {
+            output,
+            checkpoint_len,
+            next: None,
+            failed: None,
+            next_estimate: 0,
+            is_underestimated: false,
+            refused_at: 0,
+            edit_len: 0,
+            before: 0,
+        }
     }
 
     /// Makes an edit durable. `epoch` is that of the version after it. On `DiskFull` nothing happened.
@@ -173,11 +197,14 @@ impl Manifest {
     }
 
     /// Whether the file has outgrown its checkpoint so far that a new one is due.
-    fn is_checkpoint_due(&self) -> bool {
+    fn is_checkpoint_due(&self, version: &Version) -> bool {
         // At twice the length edits are rewritten once more as part of a checkpoint, and outdated ones take
         // no more space than the table itself. After a full disk the file grows by a quarter before another
         // checkpoint is begun.
-        self.output.len > CHECKPOINT_MIN.max(2 * self.checkpoint_len).max(self.refused_at / 4 * 5)
+        let of_now = estimate(version);
+        let has_shrunk = self.checkpoint_len / SHRUNK > of_now && !self.is_underestimated;
+        let checkpoint_len = if has_shrunk { of_now } else { self.checkpoint_len };
+        self.output.len > CHECKPOINT_MIN.max(2 * checkpoint_len).max(self.refused_at / 4 * 5)
     }
 
     /// Called after the edit that made `version`, the current version. When a new file that begins with a
@@ -185,7 +212,7 @@ impl Manifest {
     /// old file stays valid.
     pub fn go_on_with_next(&mut self, version: &Version) -> Result<()> {
         self.unless_failed(|manifest| {
-            if manifest.next.is_none() && manifest.is_checkpoint_due() {
+            if manifest.next.is_none() && manifest.is_checkpoint_due(version) {
                 manifest.next = Some(manifest.begin_next(version)?);
             }
             manifest.go_on(version, STEP.max(STEPS_OF_EDIT * manifest.edit_len))
@@ -196,6 +223,7 @@ impl Manifest {
         let current = self.output.current;
         let current = Current { manifest: current.manifest + 1, manifest_len: 0, ..current };
         let next = NextManifest::begin(Arc::clone(&self.output.volume), current, version, self.output.len);
+        self.next_estimate = estimate(version);
         next.inspect_err(|error| self.note_refusal(error))
     }
 
@@ -265,6 +293,7 @@ impl Manifest {
         self.before += output.written;
         self.output.written = 0;
         (self.checkpoint_len, self.refused_at) = (checkpoint_len, 0);
+        self.is_underestimated = checkpoint_len / SHRUNK > self.next_estimate;
         let (volume, old) = (Arc::clone(&output.volume), file_name(output.current.manifest));
         drop(output);
         if let Err(error) = volume.remove(&old) {
