@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// An open database: a directory with any number of [keyspaces](Keyspace).
 ///
-/// Cloning is cheap, and every thread may use a clone. The database closes when the last clone, keyspace,
+/// Cloning is cheap, and every thread may use a clone. The database closes when the last clone, keyspace, transaction,
 /// batch, snapshot and iterator is dropped. After a `fork`, the database belongs to the parent process: in the
 /// child, calls return [`Error::Forked`], and dropping its copy does nothing. (The child's copies of the
 /// descriptors keep the lock if the parent ends without closing the database.)

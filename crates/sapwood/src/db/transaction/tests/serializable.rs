@@ -408,7 +408,7 @@ fn round(volume: Simulated, names: Names, ignores_ranges: bool) -> (Simulated, u
     (found, nodes.len(), fault_found)
 }
 
-/// `SERIALIZABLE_ROUNDS=2500 cargo test --release -p sapwood --lib serializable` is more than a million transactions.
+/// `SERIALIZABLE_ROUNDS=2800 cargo test -p sapwood --lib serial` is more than a million transactions and batches.
 #[test]
 fn what_threads_have_read_is_explained_by_a_serial_order() {
     let rounds = std::env::var("SERIALIZABLE_ROUNDS").map_or(25, |rounds| rounds.parse().expect("a number"));
