@@ -28,7 +28,7 @@ pub(crate) mod scan_lengths;
 pub(crate) mod windowed_min;
 
 use crate::cache::ghosts::Ghosts;
-use crate::cache::partition::{CachePartition, Division, LEAST, Vote, WINDOW};
+use crate::cache::partition::{CachePartition, Division, LEAST, Vote};
 use crate::cache::records::{KeepOutcome, RecordCache};
 use crate::operation::KeyspaceId;
 use crate::storage::frames;
@@ -43,9 +43,6 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
-
-/// Bytes of memory that [`Cache::missed_records`] relates to.
-pub(crate) const A_WINDOW: u64 = 1 << 40;
 
 /// A long node, in bytes: [`shards`].
 const LONG_NODE: u64 = 64 << 10;
@@ -112,10 +109,6 @@ pub(crate) struct Cache {
     frames: Arc<Frames>,
     records: RecordCache,
     partition: CachePartition,
-    /// Records that had to be read again soon after the cache had let go of them ([`Cache::missed_records`]), and
-    /// the node that the last of them was in.
-    missed: AtomicU64,
-    missed_in: AtomicU64,
     /// Bytes of nodes that work in progress may have in addition; changed by the thread that divides.
     at_work: AtomicU64,
 }
@@ -138,8 +131,6 @@ impl Cache {
             frames,
             records: RecordCache::default(),
             partition: CachePartition::default(),
-            missed: AtomicU64::new(0),
-            missed_in: AtomicU64::new(u64::MAX),
             at_work: AtomicU64::new(0),
         };
         cache.set_capacity(capacity, 0);
@@ -257,10 +248,7 @@ impl Cache {
     pub fn remember(&self, number: u64, key: &[u8], value: &[u8], (position, node): (Position, &Node)) {
         match self.records.put(number, node.name().keyspace, key, value) {
             // If the node had to be read, more memory for records would have saved that.
-            KeepOutcome::Again if !self.holds(position) => {
-                self.note_missed(position);
-                self.vote(Vote::RecordCameBack);
-            }
+            KeepOutcome::Again if !self.holds(position) => self.vote(Vote::RecordCameBack),
             KeepOutcome::TooLong if !self.holds(position) => {
                 self.insert_read(position, node, Keep::Briefly);
                 // Records have memory that nobody uses.
@@ -270,22 +258,6 @@ impl Cache {
             }
             _ => {}
         }
-    }
-
-    /// A record had to be read again that would still be cached with a little more memory.
-    fn note_missed(&self, position: Position) {
-        let window = self.records.capacity() / WINDOW;
-        // All records that a `multi_get` finds in a node are one read.
-        if self.missed_in.swap(position.0, Relaxed) != position.0 && window > 0 {
-            self.missed.fetch_add(A_WINDOW / window, Relaxed);
-        }
-    }
-
-    /// Reads that a little more memory would have saved since the database was opened: of short records that
-    /// were asked for singly, and that the cache would still have had with `w` bytes more. Each counts as
-    /// [`A_WINDOW`]` / w`.
-    pub fn missed_records(&self) -> u64 {
-        self.missed.load(Relaxed)
     }
 
     /// The record cache.

@@ -460,15 +460,8 @@ impl CommitPipeline {
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
-            let is_full = queue.fill() >= self.memory.queue_max(state);
-            let frozen = Frozen {
-                queue,
-                wal_low,
-                last_seq,
-                is_full,
-                resume: Mutex::default(),
-                lengths: OnceLock::new(),
-            };
+            let frozen =
+                Frozen { queue, wal_low, last_seq, resume: Mutex::default(), lengths: OnceLock::new() };
             State {
                 number,
                 ingested: state.ingested,

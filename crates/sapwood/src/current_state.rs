@@ -44,8 +44,6 @@ pub(crate) struct Frozen {
     pub wal_low: u64,
     /// The sequence number of the newest operation in the queue.
     pub last_seq: SeqNo,
-    /// Whether it was frozen because it was full.
-    pub is_full: bool,
     /// Where an interrupted flush resumes: everything below is already in the trees.
     pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
     /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no

@@ -1,5 +1,5 @@
 //! What is divided among those who want it: memory ([`memory`]), the device's time ([`write_throttle`]), and the length of
-//! queues and log areas ([`opq_tuning`], [`log_area_tuning`]); and what flushes share with those who wait for them
+//! log areas ([`log_area_tuning`]); and what flushes share with those who wait for them
 //! ([`flush_control`], [`low_space`]).
 //!
 //! Invariant: nothing in here reads or writes a file.
@@ -11,6 +11,5 @@ pub(crate) mod flush_progress;
 pub(crate) mod log_area_tuning;
 pub(crate) mod low_space;
 pub(crate) mod memory;
-pub(crate) mod opq_tuning;
 pub(crate) mod shares;
 pub(crate) mod write_throttle;

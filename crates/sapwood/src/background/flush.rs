@@ -35,7 +35,6 @@ use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushInCaller;
 use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;
-use crate::flow::opq_tuning::WorkloadCounts;
 use crate::operation::OperationRef;
 use crate::opq::Opq;
 use crate::pool::Task;
@@ -148,7 +147,6 @@ impl Flusher {
             self.ctx.flush.newest.store(newest, Relaxed);
         }
         event.in_trees();
-        self.choose_opq_size(&frozen);
         let queue = Arc::downgrade(&frozen.queue);
         drop(frozen);
         self.ctx.memory.balance_without(queue);
@@ -224,16 +222,6 @@ impl Flusher {
     fn begin(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<()> + Send + 'static) -> Task<()> {
         let flusher = Arc::clone(self);
         self.ctx.pool.begin("the flush", move || work(&flusher))
-    }
-
-    /// Chooses how long queues may become from now on; this one is in the trees. Not in the foreground, where
-    /// everything is deterministic: which records the cache lets go of is not.
-    fn choose_opq_size(&self, Frozen { queue, is_full, .. }: &Frozen) {
-        if self.ctx.flush.in_background() {
-            let runs = self.ctx.flush.counters.blocks_appended.load(Relaxed);
-            let seen = WorkloadCounts { runs, missed: self.ctx.pager.cache.missed_records() };
-            self.ctx.memory.opq_tuning.flushed(is_full.then(|| queue.fill()), seen, &self.ctx.shares);
-        }
     }
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.

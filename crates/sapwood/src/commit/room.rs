@@ -43,9 +43,9 @@ impl CommitPipeline {
         if used >= capacity {
             return self.freeze_full();
         }
-        let owed = self.progress.owed(bytes, used, capacity, is_frozen);
-        if owed > 0 {
-            self.progress.throttle.wait_for_turn(bytes, owed);
+        let delay = self.progress.delay_ns(bytes, used, capacity, is_frozen);
+        if delay > 0 {
+            self.progress.throttle.delay(delay);
         }
         Ok(())
     }

@@ -2,9 +2,8 @@
 //! when the flush ends, so that writers need not stop for the whole flush. A flush ends when it has cleansed
 //! what was due; if that takes longer than foreseen, no writer is stopped for it.
 //!
-//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes get
-//! their turn `n × rest / room` seconds after the bytes before them. A writer that comes before its turn sleeps
-//! until then, if that is long enough to be worth a sleep ([`crate::flow::write_throttle`]).
+//! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes are delayed to
+//! `n × rest / room` seconds after the bytes before them ([`crate::flow::write_throttle`]).
 //!
 //! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
 //! the flush has come, the more its own speed counts.
@@ -43,7 +42,7 @@ pub(crate) struct FlushProgress {
     undone: AtomicU64,
     /// How long writers had slept when the flush began.
     delayed_before: AtomicU64,
-    /// The writers' turns.
+    /// Lets writers sleep.
     pub throttle: WriteThrottle,
     /// Total microseconds that writers waited because the queue was full.
     pub stopped_us: AtomicU64,
@@ -141,7 +140,7 @@ impl FlushProgress {
 
     /// The time in nanoseconds that a writer of `bytes` takes from other writers, when the active queue holds
     /// `used` of `capacity` bytes.
-    pub fn owed(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
+    pub fn delay_ns(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
         let (share, lead) = ((used as u64 * 1000) / capacity.max(1) as u64, self.lead.load(Relaxed));
         let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
@@ -188,21 +187,21 @@ mod tests {
     #[test]
     fn only_a_flush_that_lags_costs_and_more_the_less_room_there_is() {
         let progress = FlushProgress::default();
-        assert_eq!(progress.owed(1000, 90, 100, true), 0, "no flush");
+        assert_eq!(progress.delay_ns(1000, 90, 100, true), 0, "no flush");
         progress.begin(2000);
         progress.now.lock().started = Some(Instant::now() - Duration::from_secs(1));
         progress.wrote(1000);
-        assert_eq!(progress.owed(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
-        let some = progress.owed(1000, 600_000, 1_000_000, true);
-        let more = progress.owed(1000, 900_000, 1_000_000, true);
+        assert_eq!(progress.delay_ns(1000, 400_000, 1_000_000, true), 0, "the flush is ahead");
+        let some = progress.delay_ns(1000, 600_000, 1_000_000, true);
+        let more = progress.delay_ns(1000, 900_000, 1_000_000, true);
         assert!((2_400_000..=2_700_000).contains(&some), "1000 bytes of 400,000 in a second: {some} ns");
         assert!(more > 3 * some, "{more} ns");
         progress.lead.store(200, Relaxed);
         assert!(
-            progress.owed(1000, 600_000, 1_000_000, true) >= some,
+            progress.delay_ns(1000, 600_000, 1_000_000, true) >= some,
             "no lead before the queue is in the trees"
         );
-        assert_eq!(progress.owed(1000, 600_000, 1_000_000, false), 0);
+        assert_eq!(progress.delay_ns(1000, 600_000, 1_000_000, false), 0);
     }
 
     /// The active queue is then the next but one.
@@ -219,13 +218,13 @@ mod tests {
             progress.begin(1000 << 10);
             start(900);
             progress.wrote(900 << 10);
-            assert_eq!(progress.owed(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
+            assert_eq!(progress.delay_ns(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
             progress.expect(100 << 10);
-            let owed = progress.owed(1000, 10_000, 1_000_000, true);
+            let owed = progress.delay_ns(1000, 10_000, 1_000_000, true);
             assert!((800_000..=1_100_000).contains(&owed), "1000 of 1,000,000 bytes in a second: {owed} ns");
             progress.lead.store(200, Relaxed);
-            assert_eq!(progress.owed(1000, 80_000, 1_000_000, true), 0, "the lead");
-            assert!(progress.owed(1000, 150_000, 1_000_000, true) > 0);
+            assert_eq!(progress.delay_ns(1000, 80_000, 1_000_000, true), 0, "the lead");
+            assert!(progress.delay_ns(1000, 150_000, 1_000_000, true) > 0);
             progress.lead.store(0, Relaxed);
         }
     }
@@ -243,7 +242,7 @@ mod tests {
             "a millisecond for each KiB that was estimated"
         );
         progress.begin(1000 << 10);
-        let owed = |progress: &FlushProgress| progress.owed(1000, 500_000, 1_000_000, true);
+        let owed = |progress: &FlushProgress| progress.delay_ns(1000, 500_000, 1_000_000, true);
         assert!(
             (1_500_000..2_700_000).contains(&owed(&progress)),
             "nothing is written yet: {}",
@@ -301,7 +300,7 @@ mod tests {
         let progress = FlushProgress::default();
         let lead = |used, left| {
             progress.begin(0);
-            progress.throttle.wait_for_turn(1 << 20, 100_000);
+            progress.throttle.delay(100_000);
             progress.learn((used, 1000), (left, 100), Duration::ZERO);
             progress.end();
             progress.lead.load(Relaxed)

@@ -8,8 +8,7 @@
 //!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────────────┤
 //!                                             and ends: the cache has it again ──────────────────────────────────────────▶
 //! ```
-//! There are two queues, each of at most a sixth of the budget; shorter, if records that are read again need
-//! the memory more ([`crate::flow::opq_tuning`]). On top come queues that are already in the
+//! There are two queues, each of at most a sixth of the budget. On top come queues that are already in the
 //! trees but still held, by a snapshot or by a reader that is not scheduled. While there are such queues, the
 //! active queue counts as full earlier, so that all queues together stay within a third of the budget. If the
 //! data is so much larger than memory that its tables leave less than that, queues are shorter.
@@ -39,7 +38,6 @@ mod tests;
 
 use crate::conflict::history::History;
 use crate::current_state::{CurrentState, State};
-use crate::flow::opq_tuning::OpqTuning;
 use crate::flow::shares::Shares;
 use crate::opq::Opq;
 use crate::opq::map::FreeList;
@@ -135,7 +133,6 @@ pub(crate) struct MemoryBudget {
     pub spare: Arc<FreeList>,
     history: Arc<History>,
     is_spare_kept: bool,
-    pub opq_tuning: OpqTuning,
     taken: Mutex<Taken>,
     /// Bytes of old queues, as of the last count.
     old: AtomicUsize,
@@ -216,7 +213,6 @@ impl MemoryBudget {
             spare,
             history,
             is_spare_kept,
-            opq_tuning: OpqTuning::default(),
             taken: Mutex::default(),
             old: AtomicUsize::new(0),
             log: AtomicU64::new(0),
@@ -310,7 +306,7 @@ impl MemoryBudget {
 
     /// The size at which a queue is full, for this version, if there are no old queues.
     fn queue_share(&self, version: &Version) -> usize {
-        self.shares.queue_beside(version).min(self.opq_tuning.most(&self.shares)).max(QUEUE_MIN)
+        self.shares.queue_beside(version).max(QUEUE_MIN)
     }
 
     /// The size at which a state's active queue is full: its share, or less while old queues have memory. Then

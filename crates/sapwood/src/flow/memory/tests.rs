@@ -2,7 +2,6 @@
 
 mod cache;
 mod old_queues;
-mod share;
 mod spare;
 
 use crate::Database;
