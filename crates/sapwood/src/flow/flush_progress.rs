@@ -300,7 +300,7 @@ mod tests {
         let progress = FlushProgress::default();
         let lead = |used, left| {
             progress.begin(0);
-            progress.throttle.delay(100_000);
+            progress.throttle.delay(400_000);
             progress.learn((used, 1000), (left, 100), Duration::ZERO);
             progress.end();
             progress.lead.load(Relaxed)
