@@ -105,7 +105,7 @@ type Nodes = NodeCache<Position, Node, ByMemory, quick_cache::DefaultHashBuilder
 /// See the module.
 pub(crate) struct Cache {
     nodes: Nodes,
-    haunting: EvictionListener,
+    evictions: EvictionListener,
     frames: Arc<Frames>,
     records: RecordCache,
     partition: CachePartition,
@@ -117,7 +117,7 @@ impl Cache {
     /// Nodes that are put here should have their memory from `frames`.
     pub fn new(capacity: u64, frames: Arc<Frames>) -> Self {
         let entries = (capacity / 8192).clamp(64, 1 << 24) as usize;
-        let haunting =
+        let evictions =
             EvictionListener { ghosts: Arc::new(Ghosts::new(entries * 4)), is_full: Arc::default() };
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries)
@@ -126,8 +126,8 @@ impl Cache {
             .build()
             .unwrap_or_else(|_| unreachable!("both capacities are given"));
         let cache = Self {
-            nodes: NodeCache::with_options(options, ByMemory, Default::default(), haunting.clone()),
-            haunting,
+            nodes: NodeCache::with_options(options, ByMemory, Default::default(), evictions.clone()),
+            evictions,
             frames,
             records: RecordCache::default(),
             partition: CachePartition::default(),
@@ -167,7 +167,7 @@ impl Cache {
             self.records.set_capacity(records);
         }
         if nodes > self.nodes.capacity() {
-            self.haunting.is_full.store(false, Relaxed);
+            self.evictions.is_full.store(false, Relaxed);
         }
         self.nodes.set_capacity(nodes);
         self.frames.allow(nodes + self.at_work.load(Relaxed));
@@ -196,7 +196,7 @@ impl Cache {
         let mut evicted = self.nodes.insert_with_lifecycle(position, node);
         // A node that two readers have read at the same time, or that is too long for the cache.
         evicted.retain(|(evicted, _)| *evicted != position);
-        self.haunting.end_request(evicted);
+        self.evictions.end_request(evicted);
     }
 
     /// Caches a node that was read to be kept for so long; a copy, if it lies in a read buffer.
@@ -212,14 +212,14 @@ impl Cache {
     pub fn remove(&self, position: Position) -> bool {
         let was_here = self.nodes.remove(&position).is_some();
         if was_here {
-            self.haunting.is_full.store(false, Relaxed);
+            self.evictions.is_full.store(false, Relaxed);
         }
         was_here
     }
 
     /// Notes that a reader had to read a node. Returns whether it is read again soon enough to be cached.
     pub fn missed(&self, position: Position) -> bool {
-        let Some(age) = self.haunting.ghosts.take(position) else { return false };
+        let Some(age) = self.evictions.ghosts.take(position) else { return false };
         self.vote(if self.records.is_idle() { Vote::RecordsUnused } else { Vote::NodeCameBack { age } });
         age <= self.partition.capacity()
     }
@@ -231,10 +231,10 @@ impl Cache {
             // So that it is spared when it is the oldest of the nodes used once. The map's own memory of
             // evicted nodes shrinks with every change of its capacity, and ours are frequent.
             let _ = self.nodes.get(&position);
-        } else if node.name().is_inner() || !self.haunting.is_full.load(Relaxed) {
+        } else if node.name().is_inner() || !self.evictions.is_full.load(Relaxed) {
             self.insert_read(position, node, keep);
         } else {
-            self.haunting.ghosts.add(position, memory_of(node));
+            self.evictions.ghosts.add(position, memory_of(node));
         }
     }
 
@@ -252,7 +252,7 @@ impl Cache {
             KeepOutcome::TooLong if !self.holds(position) => {
                 self.insert_read(position, node, Keep::Briefly);
                 // Records have memory that nobody uses.
-                if self.haunting.is_full.load(Relaxed) && self.records.is_idle() {
+                if self.evictions.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
                 }
             }

@@ -46,19 +46,19 @@ impl Collector {
         Spared { unreadable, held: self.ctx.space.is_much_held() }
     }
 
-    /// Whether there is more dead space than `patience` tolerates.
-    pub fn has_to_collect(&self, patience: GcUrgency) -> bool {
+    /// Whether there is more dead space than `urgency` tolerates.
+    pub fn has_to_collect(&self, urgency: GcUrgency) -> bool {
         let (version, spared) = (Arc::clone(&self.ctx.state.load().version), self.spared());
-        garbage_collection::excess(&version, patience, &spared) > 0
-            || !self.at_the_end(&version, patience, 0, &spared).is_empty()
+        garbage_collection::excess(&version, urgency, &spared) > 0
+            || !self.at_the_end(&version, urgency, 0, &spared).is_empty()
     }
 
     /// Segments to move so that the data file can be cut off.
-    fn at_the_end(&self, version: &Version, patience: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
+    fn at_the_end(&self, version: &Version, urgency: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
         // What snapshots hold is in use.
         let (len, allowed) = (
             self.ctx.space.slots.next(),
-            garbage_collection::length_allowed(self.ctx.space.slots.used(), patience),
+            garbage_collection::length_allowed(self.ctx.space.slots.used(), urgency),
         );
         if len <= allowed || len == self.stuck_end.load(Relaxed) {
             return Vec::new();
@@ -79,16 +79,16 @@ impl Collector {
     /// Copies live nodes out of some of the segments with the least live data, `most` bytes at most; less if there is no
     /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
     /// within its target, or within a looser bound while anyone waits, nor if something could not be read.
-    pub fn collect_some(&self, writer: &mut Writer, patience: GcUrgency, most: &mut u64) -> Result<bool> {
+    pub fn collect_some(&self, writer: &mut Writer, urgency: GcUrgency, most: &mut u64) -> Result<bool> {
         let base = Arc::clone(&self.ctx.state.load().version);
-        let patience = if self.is_hurried() { GcUrgency::InAHurry } else { patience };
+        let urgency = if self.is_hurried() { GcUrgency::InAHurry } else { urgency };
         loop {
             let budget = portion(base.live_bytes()).min(self.ctx.flush.shortage.limit()).min(*most);
             let spared = self.spared();
-            let mut victims = garbage_collection::choose(&base, patience, budget, &spared);
+            let mut victims = garbage_collection::choose(&base, urgency, budget, &spared);
             let of_end = victims.is_empty();
             if of_end {
-                victims = self.at_the_end(&base, patience, budget, &spared);
+                victims = self.at_the_end(&base, urgency, budget, &spared);
             }
             if victims.is_empty() {
                 return Ok(false);
@@ -154,9 +154,9 @@ impl Collector {
 
     /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
     /// writers are pressed.
-    pub fn tidy_up(&self, writer: &mut Writer, patience: GcUrgency) -> Result<()> {
+    pub fn tidy_up(&self, writer: &mut Writer, urgency: GcUrgency) -> Result<()> {
         let mut most = u64::MAX;
-        while self.collect_some(writer, patience, &mut most)? {}
+        while self.collect_some(writer, urgency, &mut most)? {}
         self.ctx.reclaim_by_steps(false);
         Ok(())
     }
@@ -183,9 +183,9 @@ mod tests {
             while !left.is_empty() {
                 left = engine.background.cleanser.cleanse_portion(writer, left, u64::MAX).unwrap();
             }
-            let is_within = |patience| {
+            let is_within = |urgency| {
                 let version = &engine.state.load().version;
-                version.used_bytes() <= allowance_of(version, patience)
+                version.used_bytes() <= allowance_of(version, urgency)
             };
             let collected = || engine.flush.counters.collected_bytes.load(Relaxed);
             assert!(!is_within(GcUrgency::AtRest));

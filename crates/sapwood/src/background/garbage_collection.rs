@@ -56,12 +56,12 @@ pub(crate) struct Candidate {
 
 /// Bytes that the segments of a database may have in all, with so many live bytes, of which `logged` are log
 /// pieces.
-pub(crate) fn allowance(live: u64, logged: u64, patience: GcUrgency) -> u64 {
+pub(crate) fn allowance(live: u64, logged: u64, urgency: GcUrgency) -> u64 {
     let dead = (live / 100 * AT_REST).max(SLACK);
     let beside_leaves = live.saturating_sub(logged) / 100 * BESIDE_LEAVES;
     // The cleansing cursor leaves segments behind that will die whole: an early collection copies nodes that were about
     // to die.
-    match patience {
+    match urgency {
         GcUrgency::AtRest => live + dead,
         GcUrgency::AtWork => live + 2 * dead,
         GcUrgency::InAHurry => (live + 2 * dead).max(beside_leaves),
@@ -69,8 +69,8 @@ pub(crate) fn allowance(live: u64, logged: u64, patience: GcUrgency) -> u64 {
 }
 
 /// The allowance of a version.
-pub(crate) fn allowance_of(version: &Version, patience: GcUrgency) -> u64 {
-    allowance(version.live_bytes(), version.logs.totals().bytes, patience)
+pub(crate) fn allowance_of(version: &Version, urgency: GcUrgency) -> u64 {
+    allowance(version.live_bytes(), version.logs.totals().bytes, urgency)
 }
 
 /// What the collector leaves alone.
@@ -83,7 +83,7 @@ pub(crate) struct Spared {
 }
 
 /// Bytes that a version has beyond its allowance, and the segments to empty for them; never the open one.
-fn excess_among(version: &Version, patience: GcUrgency, spared: &Spared) -> (u64, Vec<Candidate>) {
+fn excess_among(version: &Version, urgency: GcUrgency, spared: &Spared) -> (u64, Vec<Candidate>) {
     let (mut free, mut held) = (Vec::new(), Vec::new());
     let (mut dead_held, mut dead_unreadable) = (0, 0);
     for entry in version.segments.iter().filter(|entry| entry.segment.number < version.open_segment) {
@@ -98,7 +98,7 @@ fn excess_among(version: &Version, patience: GcUrgency, spared: &Spared) -> (u64
         }
     }
     let used = version.used_bytes() - dead_unreadable;
-    let excess = used.saturating_sub(allowance_of(version, patience));
+    let excess = used.saturating_sub(allowance_of(version, urgency));
     if excess > dead_held {
         (excess - dead_held, free)
     } else {
@@ -107,8 +107,8 @@ fn excess_among(version: &Version, patience: GcUrgency, spared: &Spared) -> (u64
 }
 
 /// Bytes that a version has beyond its allowance.
-pub(crate) fn excess(version: &Version, patience: GcUrgency, spared: &Spared) -> u64 {
-    excess_among(version, patience, spared).0
+pub(crate) fn excess(version: &Version, urgency: GcUrgency, spared: &Spared) -> u64 {
+    excess_among(version, urgency, spared).0
 }
 
 /// Segments to empty now, poorest first: as many as reduce the space by `excess` bytes, but with at most
@@ -130,17 +130,17 @@ pub(crate) fn victims(mut candidates: Vec<Candidate>, excess: u64, budget: u64) 
 }
 
 /// Segments of `version` to empty now; never the open one.
-pub(crate) fn choose(version: &Version, patience: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
-    match excess_among(version, patience, spared) {
+pub(crate) fn choose(version: &Version, urgency: GcUrgency, budget: u64, spared: &Spared) -> Vec<u64> {
+    match excess_among(version, urgency, spared) {
         (0, _) => Vec::new(),
         (excess, candidates) => victims(candidates, excess, budget),
     }
 }
 
 /// Granules that the data file may have, with so many in use, without its end being moved.
-pub(crate) fn length_allowed(used: usize, patience: GcUrgency) -> u32 {
+pub(crate) fn length_allowed(used: usize, urgency: GcUrgency) -> u32 {
     let used = u32::try_from(used).unwrap_or(u32::MAX);
-    let slack = if patience == GcUrgency::InAHurry { LONGER_BEARABLE } else { LONGER_SLACK };
+    let slack = if urgency == GcUrgency::InAHurry { LONGER_BEARABLE } else { LONGER_SLACK };
     used.saturating_add(used / LONGER).saturating_add(slack)
 }
 
@@ -275,7 +275,7 @@ mod tests {
     fn there_is_room_for_what_is_dead_where_log_areas_are_short() {
         let of = |logged| {
             [GcUrgency::AtRest, GcUrgency::AtWork, GcUrgency::InAHurry]
-                .map(|patience| allowance(1000 * MIB, logged * MIB, patience) >> 20)
+                .map(|urgency| allowance(1000 * MIB, logged * MIB, urgency) >> 20)
         };
         assert_eq!(of(0), [1080, 1160, 1210]);
         assert_eq!(of(120), [1080, 1160, 1160]);

@@ -9,10 +9,10 @@
 //! the flush has come, the more its own speed counts.
 //!
 //! The estimate is only a guess. If it were always too high, the device would be idle between flushes; if
-//! always too low, undone work would add up. So the queue may be ahead of the flush by a *lead*. After a flush
-//! that slowed writers, the lead grows with the room that was left in the queue when the flush ended, and with
+//! always too low, undone work would add up. So the queue may be ahead of the flush by a *slack*. After a flush
+//! that slowed writers, the slack grows with the room that was left in the queue when the flush ended, and with
 //! the time that the flush had to wait for the next queue to run beside it. It shrinks with the work that was
-//! left undone when the queue was full. There is no lead until the frozen queue is in the trees: until then a
+//! left undone when the queue was full. There is no slack until the frozen queue is in the trees: until then a
 //! full queue stops all writers.
 //!
 //! The next queue may be frozen before a flush ends; it is then applied to the trees beside the end of that
@@ -34,8 +34,8 @@ pub(crate) struct FlushProgress {
     /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be
     /// estimated yet.
     progress: AtomicU64,
-    /// The lead: by how many thousandths of its capacity the queue may be ahead of the flush.
-    lead: AtomicU64,
+    /// The slack: by how many thousandths of its capacity the queue may be ahead of the flush.
+    slack: AtomicU64,
     /// Whether the running flush's queue is in the trees.
     in_trees: AtomicBool,
     /// Thousandths of its work that the previous flush left undone.
@@ -56,7 +56,7 @@ struct RunningFlush {
 }
 
 /// In thousandths of the queue's capacity.
-const LEAD_MAX: u64 = 500;
+const SLACK_MAX: u64 = 500;
 
 impl FlushProgress {
     /// Starts a flush that will write `bytes`, not counting what the collector copies.
@@ -91,8 +91,8 @@ impl FlushProgress {
         self.undone.store(undone, Relaxed);
         let was_delayed = self.throttle.slept_us() > self.delayed_before.load(Relaxed);
         let more = if was_delayed && left == 0 { (room + waited) / 4 } else { 0 };
-        let lead = (self.lead.load(Relaxed) + more).saturating_sub(undone / 4);
-        self.lead.store(lead.min(LEAD_MAX), Relaxed);
+        let slack = (self.slack.load(Relaxed) + more).saturating_sub(undone / 4);
+        self.slack.store(slack.min(SLACK_MAX), Relaxed);
     }
 
     /// Updates what is known of the running flush. Writes while no flush runs count for none.
@@ -142,16 +142,16 @@ impl FlushProgress {
     /// `used` of `capacity` bytes.
     pub fn delay_ns(&self, bytes: usize, used: usize, capacity: usize, is_frozen: bool) -> u64 {
         let progress = self.progress.load(Relaxed);
-        let (share, lead) = ((used as u64 * 1000) / capacity.max(1) as u64, self.lead.load(Relaxed));
+        let (share, slack) = ((used as u64 * 1000) / capacity.max(1) as u64, self.slack.load(Relaxed));
         let is_next_but_one = is_frozen && self.in_trees.load(Relaxed);
-        // `fill`: how much of the queue is filled. `lead`: how far that may be ahead of the flush. `left`: how
+        // `fill`: how much of the queue is filled. `slack`: how far that may be ahead of the flush. `left`: how
         // much of a flush remains. `used`: how much of the room is used. They refer to this flush, or to the
         // whole of the next.
-        let (fill, lead, left, used) = match is_next_but_one {
-            true => (1000 + share, lead, 1000, 0),
-            false => (share, if is_frozen { 0 } else { lead }, 1000_u64.saturating_sub(progress), used),
+        let (fill, slack, left, used) = match is_next_but_one {
+            true => (1000 + share, slack, 1000, 0),
+            false => (share, if is_frozen { 0 } else { slack }, 1000_u64.saturating_sub(progress), used),
         };
-        if fill <= progress + lead || progress == 0 {
+        if fill <= progress + slack || progress == 0 {
             return 0;
         }
         // Take the lock only now: all writers share it.
@@ -196,10 +196,10 @@ mod tests {
         let more = progress.delay_ns(1000, 900_000, 1_000_000, true);
         assert!((2_400_000..=2_700_000).contains(&some), "1000 bytes of 400,000 in a second: {some} ns");
         assert!(more > 3 * some, "{more} ns");
-        progress.lead.store(200, Relaxed);
+        progress.slack.store(200, Relaxed);
         assert!(
             progress.delay_ns(1000, 600_000, 1_000_000, true) >= some,
-            "no lead before the queue is in the trees"
+            "no slack before the queue is in the trees"
         );
         assert_eq!(progress.delay_ns(1000, 600_000, 1_000_000, false), 0);
     }
@@ -222,10 +222,10 @@ mod tests {
             progress.expect(100 << 10);
             let owed = progress.delay_ns(1000, 10_000, 1_000_000, true);
             assert!((800_000..=1_100_000).contains(&owed), "1000 of 1,000,000 bytes in a second: {owed} ns");
-            progress.lead.store(200, Relaxed);
-            assert_eq!(progress.delay_ns(1000, 80_000, 1_000_000, true), 0, "the lead");
+            progress.slack.store(200, Relaxed);
+            assert_eq!(progress.delay_ns(1000, 80_000, 1_000_000, true), 0, "the slack");
             assert!(progress.delay_ns(1000, 150_000, 1_000_000, true) > 0);
-            progress.lead.store(0, Relaxed);
+            progress.slack.store(0, Relaxed);
         }
     }
 
@@ -296,27 +296,27 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_follows_what_was_left_of_the_room_or_of_the_work() {
+    fn the_slack_follows_what_was_left_of_the_room_or_of_the_work() {
         let progress = FlushProgress::default();
-        let lead = |used, left| {
+        let slack = |used, left| {
             progress.begin(0);
             progress.throttle.delay(400_000);
             progress.learn((used, 1000), (left, 100), Duration::ZERO);
             progress.end();
-            progress.lead.load(Relaxed)
+            progress.slack.load(Relaxed)
         };
-        assert_eq!(lead(600, 0), 100, "the flush was through with 400 of 1000 left");
-        assert_eq!(lead(800, 0), 150);
-        assert_eq!(lead(1000, 0), 150, "just in time");
-        assert_eq!(lead(1000, 40), 50, "40 of 100 blocks were left");
-        assert_eq!(lead(1000, 100), 0);
+        assert_eq!(slack(600, 0), 100, "the flush was through with 400 of 1000 left");
+        assert_eq!(slack(800, 0), 150);
+        assert_eq!(slack(1000, 0), 150, "just in time");
+        assert_eq!(slack(1000, 40), 50, "40 of 100 blocks were left");
+        assert_eq!(slack(1000, 100), 0);
         progress.begin(0);
         progress.learn((0, 1000), (0, 100), Duration::ZERO);
-        assert_eq!(progress.lead.load(Relaxed), 0, "nobody was slowed");
-        assert_eq!((0..20).map(|_| lead(0, 0)).max(), Some(LEAD_MAX));
+        assert_eq!(progress.slack.load(Relaxed), 0, "nobody was slowed");
+        assert_eq!((0..20).map(|_| slack(0, 0)).max(), Some(SLACK_MAX));
     }
 
-    /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the lead of 400 thousandths
+    /// Flushes with one refused write of data, the `nth`, after a flush that had found the disk full. Says what the slack of 400 thousandths
     /// is then, and how often what a portion may write was doubled, unless it is without limit, in how many portions; `None`: nothing was
     /// refused.
     fn flush_short_of_space(nth: u64) -> Option<(u64, Option<u64>, u64)> {
@@ -339,7 +339,7 @@ mod tests {
         }
         put(12);
         let engine = &db.handle.engine;
-        engine.progress.lead.store(400, Relaxed);
+        engine.progress.slack.store(400, Relaxed);
         engine.flush.shortage.failed(0);
         let (limit, portions) = (engine.flush.shortage.limit(), db.stats().writes.portions);
         let writes = Filter::kinds([OperationKind::Write]).file("data");
@@ -349,18 +349,18 @@ mod tests {
         let now = engine.flush.shortage.limit();
         let doubled = (flushed.is_ok() && now != u64::MAX).then(|| u64::from((now / limit).ilog2()));
         let portions = db.stats().writes.portions - portions;
-        (volume.fired() > 0).then(|| (engine.progress.lead.load(Relaxed), doubled, portions))
+        (volume.fired() > 0).then(|| (engine.progress.slack.load(Relaxed), doubled, portions))
     }
 
     #[test]
     fn cleansing_that_finds_the_disk_full_is_work_undone_behind_portions_that_found_space() {
         let flushes: Vec<_> = (1..).map_while(flush_short_of_space).collect();
         let short =
-            flushes.iter().filter_map(|(lead, doubled, portions)| Some((*lead, (*doubled)?, *portions)));
+            flushes.iter().filter_map(|(slack, doubled, portions)| Some((*slack, (*doubled)?, *portions)));
         let short: Vec<_> = short.collect();
         // The first refused write was one of the first portion of cleansing: all others were the queue's.
         let first = short.first().unwrap_or_else(|| panic!("no write was one of cleansing: {flushes:?}"));
         assert_eq!(first.1, first.2, "each portion found space: {flushes:?}");
-        assert!(short.iter().all(|(lead, ..)| *lead == 150), "all that was due is undone: {flushes:?}");
+        assert!(short.iter().all(|(slack, ..)| *slack == 150), "all that was due is undone: {flushes:?}");
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Merge {
     last: LastKey,
     /// Whether a queue has passed over tombstones.
     is_passing: bool,
-    patience: usize,
+    urgency: usize,
 }
 
 /// The last key returned.
@@ -167,7 +167,7 @@ impl Merge {
             is_leaf_taken: false,
             last: LastKey::Nothing,
             is_passing: false,
-            patience: PATIENCE,
+            urgency: PATIENCE,
             course,
         })
     }
@@ -233,7 +233,7 @@ impl Merge {
     }
 
     pub fn next(&mut self, current: &CurrentState) -> Result<Option<(Bytes, Bytes)>> {
-        let mut run = RemovedRun { len: 0, look_at: 1, pass_at: self.patience };
+        let mut run = RemovedRun { len: 0, look_at: 1, pass_at: self.urgency };
         let record = loop {
             if !self.is_peeked {
                 self.queued = self.first_queued();
@@ -319,7 +319,7 @@ impl Merge {
             }
         }
         if run.len >= run.pass_at {
-            run.pass_at = run.len + run.len.max(self.patience);
+            run.pass_at = run.len + run.len.max(self.urgency);
             let mut has_passed = false;
             self.queues.iter_mut().for_each(|queue| has_passed |= queue.pass_tombstones());
             if has_passed {
@@ -379,8 +379,8 @@ impl Merge {
     fn look_again(&mut self, key: &Bytes, run: usize) {
         self.queues.iter_mut().for_each(|queue| queue.look_again(key));
         (self.is_passing, self.is_peeked, self.free) = (false, false, 0);
-        let was_worth_it = run >= NOTED + 4 * self.patience;
-        self.patience = if was_worth_it { PATIENCE } else { (2 * self.patience).min(PATIENCE_MAX) };
+        let was_worth_it = run >= NOTED + 4 * self.urgency;
+        self.urgency = if was_worth_it { PATIENCE } else { (2 * self.urgency).min(PATIENCE_MAX) };
     }
 
     /// The first key in the queues.
