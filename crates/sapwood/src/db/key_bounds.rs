@@ -20,6 +20,8 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 /// }
 /// assert_eq!(ships.range([3]..=[5]).count(), 3);
 /// assert_eq!(ships.range(..).count(), 10);
+/// let (from, to) = (vec![3], vec![5]);
+/// assert_eq!((ships.range(&from..&to).count(), ships.range(&from..).count()), (2, 7)); // borrowed
 /// assert_eq!(ships.range((Bound::Excluded([3]), Bound::Unbounded)).count(), 6); // behind a key
 /// # Ok(()) }
 /// ```
