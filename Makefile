@@ -14,6 +14,7 @@ demo: ## Build for release and show the store at work
 test: ## Run all tests of all parts
 	$(CARGO) test --workspace
 	$(CARGO) run --quiet --package sapwood --example sessions
+	$(CARGO) run --quiet --package sapwood --example work_queue
 
 test-root: ## Run the tests that need root: real file systems that fail, run full and lose power
 	CARGO=$(CARGO) .ci/test-root
