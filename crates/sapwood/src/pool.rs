@@ -42,6 +42,12 @@ struct State {
 }
 
 impl State {
+    /// Forgets what has been run by those who waited for it, or given up: all threads may be busy for as long as the
+    /// database is open.
+    fn forget_begun(&mut self) {
+        self.waiting.retain(|work| work.is_waiting());
+    }
+
     /// How many works more could begin at once.
     fn free(&self, threads_max: usize) -> usize {
         (self.idle + threads_max.saturating_sub(self.threads.len())).saturating_sub(self.waiting.len())
@@ -52,6 +58,9 @@ impl State {
 trait Work: Send + Sync {
     /// Runs it, unless it was begun or given up.
     fn run(&self);
+
+    /// Whether it has neither begun nor been given up.
+    fn is_waiting(&self) -> bool;
 }
 
 /// Work that was begun.
@@ -76,6 +85,10 @@ enum Progress<T> {
 impl<T: Send> Work for Job<T> {
     fn run(&self) {
         self.run_if_waiting(self.progress.lock());
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.progress.lock(), Progress::Waiting(_))
     }
 }
 
@@ -127,7 +140,8 @@ impl<T> Task<T> {
 
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
-        *self.job.at_rest() = Progress::Over;
+        // Work that is given up goes without the lock: it may hold other tasks.
+        let _given_up = std::mem::replace(&mut *self.job.at_rest(), Progress::Over);
     }
 }
 
@@ -151,6 +165,7 @@ impl Pool {
         let task = Task::new(name, work);
         if self.has_threads() {
             let mut state = self.shared.state.lock();
+            state.forget_begun();
             self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
         }
         task
@@ -173,6 +188,7 @@ impl Pool {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Option<Task<T>> {
         let mut state = self.shared.state.lock();
+        state.forget_begun();
         if state.free(self.shared.threads_max) == 0 {
             return None;
         }
@@ -264,10 +280,15 @@ mod tests {
     use std::thread::current;
     use std::time::Duration;
 
-    /// Work that ends when it is told to.
+    /// Work that a thread has begun, and that ends when it is told to.
     fn blocked(pool: &Pool) -> (impl Fn() + use<>, Task<bool>) {
         let (go, goes) = channel::<()>();
-        let task = pool.begin("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+        let (begun, begins) = channel();
+        let task = pool.begin("a test", move || {
+            let _ = begun.send(());
+            Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok())
+        });
+        begins.recv_timeout(Duration::from_secs(10)).expect("a thread begins it");
         (move || _ = go.send(()), task)
     }
 
@@ -319,6 +340,19 @@ mod tests {
             }
         };
         assert_eq!(name.as_deref(), Some("sapwood-1"));
+    }
+
+    /// A single thread is busy with the background work for as long as the database is open.
+    #[test]
+    fn what_was_run_in_place_of_a_busy_thread_is_forgotten() {
+        let pool = Pool::new(1);
+        let (go, first) = blocked(&pool);
+        (0..100)
+            .for_each(|number| assert_eq!(pool.begin("a test", move || Ok(number)).wait().unwrap(), number));
+        let left = pool.shared.state.lock().waiting.len();
+        assert!(left <= 1, "{left} are kept");
+        go();
+        first.wait().unwrap();
     }
 
     /// What it borrows may be gone afterwards.
