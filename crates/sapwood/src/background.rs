@@ -102,7 +102,7 @@ impl Background {
         let until = Instant::now() + self.ctx.flush.shortage.pause();
         let mut control = self.ctx.flush.inner.lock();
         while !control.stop && !control.asked && Instant::now() < until {
-            self.ctx.flush.changed.wait_until(&mut control, until);
+            control.wait_until(&self.ctx.flush.changed, until);
         }
     }
 }

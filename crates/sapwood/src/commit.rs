@@ -52,6 +52,7 @@ use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::health::Panicked;
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
 use crate::publish::PublishContext;
@@ -60,7 +61,6 @@ use crate::reserve::Work;
 use crate::space::Space;
 use crate::version::edit::Edit;
 use crate::wal;
-use parking_lot::{Mutex, MutexGuard};
 use psync::Volume;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -70,7 +70,7 @@ struct AtDevice<'e>(&'e CommitPipeline);
 
 impl<'e> AtDevice<'e> {
     /// Takes the log again, and lets others know.
-    fn leave(self) -> MutexGuard<'e, Option<Log>> {
+    fn leave(self) -> RankedGuard<'e, rank::Log, Option<Log>> {
         let pipeline = self.0;
         std::mem::forget(self);
         pipeline.settle()
@@ -95,7 +95,7 @@ const UNWRITTEN_MAX: usize = 64 << 10;
 /// Brings batches to the log and to the active queue, and freezes that queue. See the module documentation.
 pub(crate) struct CommitPipeline {
     /// `None` during replay, if the database is read-only, and once it is closed.
-    pub log: Mutex<Option<Log>>,
+    pub log: RankedMutex<rank::Log, Option<Log>>,
     pub queues: CommitQueues,
     /// What was changed since the oldest open transaction began.
     pub history: Arc<History>,
@@ -231,13 +231,13 @@ impl CommitPipeline {
 
 impl CommitPipeline {
     /// Locks the log when no commit waits for the device, as whoever begins another queue or ends the log has to.
-    pub fn log_at_rest(&self) -> MutexGuard<'_, Option<Log>> {
+    pub fn log_at_rest(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
         let mut guard = self.log.lock();
         self.queues.wait(&mut guard, Log::is_syncing);
         guard
     }
 
-    fn settle(&self) -> MutexGuard<'_, Option<Log>> {
+    fn settle(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
         let mut guard = self.log.lock();
         if let Some(log) = guard.as_mut() {
             log.syncing = None;
@@ -461,7 +461,7 @@ impl CommitPipeline {
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
             let frozen =
-                Frozen { queue, wal_low, last_seq, resume: Mutex::default(), lengths: OnceLock::new() };
+                Frozen { queue, wal_low, last_seq, resume: RankedMutex::default(), lengths: OnceLock::new() };
             State {
                 number,
                 ingested: state.ingested,

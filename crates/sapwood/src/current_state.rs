@@ -9,6 +9,7 @@
 
 use crate::cache::pager::Pager;
 use crate::error::Result;
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::empty_ranges::{EmptyRanges, Keys};
 use crate::opq::{Change, Opq};
@@ -19,7 +20,6 @@ use crate::value::Value;
 use crate::version::Version;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -45,7 +45,7 @@ pub(crate) struct Frozen {
     /// The sequence number of the newest operation in the queue.
     pub last_seq: SeqNo,
     /// Where an interrupted flush resumes: everything below is already in the trees.
-    pub resume: Mutex<Option<(KeyspaceId, Bytes)>>,
+    pub resume: RankedMutex<rank::Resume, Option<(KeyspaceId, Bytes)>>,
     /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no
     /// other flush.
     pub lengths: OnceLock<Lengths>,

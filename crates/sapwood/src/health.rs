@@ -6,7 +6,7 @@
 //! 2. Whoever waits for something that will not come any more is woken when writes begin to be refused.
 
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
+use crate::lock_order::{RankedMutex, rank};
 use psync::Process;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ pub(crate) struct Health {
     process: Process,
     is_read_only: bool,
     /// Why writes are refused, if they are.
-    cause: Mutex<Option<Error>>,
+    cause: RankedMutex<rank::Health, Option<Error>>,
     /// Whether `cause` is set. Each commit checks this twice.
     is_poisoned: AtomicBool,
     /// Called when `cause` was set.
@@ -32,7 +32,7 @@ impl Health {
             path,
             process: Process::this(),
             is_read_only,
-            cause: Mutex::default(),
+            cause: RankedMutex::default(),
             is_poisoned: AtomicBool::new(false),
             wake: Box::new(wake),
         }

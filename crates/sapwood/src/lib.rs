@@ -258,6 +258,7 @@ mod flow;
 pub mod fuzzing;
 mod health;
 mod iter;
+mod lock_order;
 mod log_area;
 mod operation;
 mod opq;

@@ -16,11 +16,11 @@ pub(crate) mod empty_ranges;
 pub(crate) mod map;
 
 use crate::even_sample::EvenSample;
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use crate::opq::empty_ranges::Keys;
 use crate::opq::map::{Entry, FreeList, Map, Passed};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub(crate) struct Opq {
     removals: AtomicU64,
     bytes: AtomicU64,
     /// The keyspace, key and sequence number of changes, and whether they are no removals.
-    sample: Mutex<EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
+    sample: RankedMutex<rank::OpqSample, EvenSample<(KeyspaceId, Bytes, SeqNo, bool), SAMPLE>>,
 }
 
 impl Opq {
@@ -95,7 +95,7 @@ impl Opq {
             count: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            sample: Mutex::default(),
+            sample: RankedMutex::default(),
         }
     }
 

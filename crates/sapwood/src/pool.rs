@@ -14,8 +14,9 @@
 //! 3. A panic of the work is an error for the one that waits, and the thread stays.
 
 use crate::error::{Error, Result};
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::watchdog;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(crate) struct Pool {
 
 struct Shared {
     threads_max: usize,
-    state: Mutex<State>,
+    state: RankedMutex<rank::Pool, State>,
     more: Condvar,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct Task<T> {
 
 struct Job<T> {
     name: &'static str,
-    progress: Mutex<Progress<T>>,
+    progress: RankedMutex<rank::Task, Progress<T>>,
     ended: Condvar,
 }
 
@@ -93,7 +94,7 @@ impl<T: Send> Work for Job<T> {
 }
 
 impl<T> Job<T> {
-    fn run_if_waiting(&self, mut progress: MutexGuard<'_, Progress<T>>) {
+    fn run_if_waiting(&self, mut progress: RankedGuard<'_, rank::Task, Progress<T>>) {
         if !matches!(*progress, Progress::Waiting(_)) {
             return;
         }
@@ -105,7 +106,7 @@ impl<T> Job<T> {
     }
 
     /// Waits until it no longer runs.
-    fn at_rest(&self) -> MutexGuard<'_, Progress<T>> {
+    fn at_rest(&self) -> RankedGuard<'_, rank::Task, Progress<T>> {
         let mut progress = self.progress.lock();
         while matches!(*progress, Progress::Running) {
             watchdog::wait(&self.ended, &mut progress, self.name);
@@ -147,7 +148,7 @@ impl<T> Drop for Task<T> {
 
 impl Pool {
     pub fn new(threads_max: usize) -> Self {
-        let shared = Shared { threads_max, state: Mutex::default(), more: Condvar::new() };
+        let shared = Shared { threads_max, state: RankedMutex::default(), more: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -247,7 +248,7 @@ impl Drop for Pool {
 
 impl<T: Send + 'static> Task<T> {
     fn new(name: &'static str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
-        let progress = Mutex::new(Progress::Waiting(Box::new(work)));
+        let progress = RankedMutex::new(Progress::Waiting(Box::new(work)));
         Self { job: Arc::new(Job { name, progress, ended: Condvar::new() }) }
     }
 }
@@ -267,7 +268,7 @@ impl Shared {
             } else if state.is_closed {
                 return;
             } else {
-                self.more.wait(&mut state);
+                state.wait(&self.more);
             }
         }
     }

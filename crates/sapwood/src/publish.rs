@@ -7,6 +7,7 @@
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
+use crate::lock_order::{RankedMutex, rank};
 use crate::pool::Pool;
 use crate::reserve::Reserve;
 use crate::storage::segment::Segment;
@@ -14,7 +15,6 @@ use crate::version::Version;
 use crate::version::builder::{Sealed, VersionBuilder};
 use crate::version::edit::Edit;
 use crate::version::manifest::Manifest;
-use parking_lot::Mutex;
 use psync::{FileId, Volume};
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub(crate) struct Publisher {
     reserve: Arc<Reserve>,
     pool: Arc<Pool>,
     /// `None` until the database is open, if it is read-only, and once it is closed.
-    pub manifest: Mutex<Option<Manifest>>,
+    pub manifest: RankedMutex<rank::Manifest, Option<Manifest>>,
 }
 
 impl Publisher {
@@ -85,7 +85,7 @@ impl Publisher {
         (health, reserve): (Arc<Health>, Arc<Reserve>),
         pool: Arc<Pool>,
     ) -> Self {
-        Self { volume, data, state, health, reserve, pool, manifest: Mutex::new(None) }
+        Self { volume, data, state, health, reserve, pool, manifest: RankedMutex::new(None) }
     }
 
     /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Panics when any file but this one is synced.
-    struct Panicking(Simulated, Arc<Mutex<Option<FileId>>>);
+    struct Panicking(Simulated, Arc<parking_lot::Mutex<Option<FileId>>>);
 
     impl PassThrough for Panicking {
         fn inner(&self) -> &dyn Volume {

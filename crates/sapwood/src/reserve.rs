@@ -18,7 +18,7 @@
 //! 2. A failure to allocate it, other than for want of space, never fails any other call.
 
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
+use crate::lock_order::{RankedMutex, rank};
 use psync::{Access, FileId, Read, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -107,7 +107,7 @@ fn in_use() -> Error {
 /// See the module documentation.
 pub(crate) struct Reserve {
     volume: Arc<dyn Volume>,
-    file: Mutex<File>,
+    file: RankedMutex<rank::Reserve, File>,
     /// Bytes that are set aside.
     len: AtomicU64,
     /// Whether there can be none: then the database does without.
@@ -176,7 +176,7 @@ impl Reserve {
     pub fn new(volume: Arc<dyn Volume>) -> Self {
         Self {
             volume,
-            file: Mutex::new(File::Closed),
+            file: RankedMutex::new(File::Closed),
             len: AtomicU64::new(0),
             is_absent: AtomicBool::new(false),
             is_excused: AtomicBool::new(false),

@@ -5,15 +5,15 @@
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::memory::{MemoryBudget, Need, Reservation};
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::storage::data_file::DataFile;
 use crate::storage::writer::Writer;
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock};
 
 /// See the module documentation.
 pub(crate) struct TreeWriter {
     /// `None` if the database is read-only or closed.
-    writer: Mutex<Option<Writer>>,
+    writer: RankedMutex<rank::Writer, Option<Writer>>,
     /// Shared by `writer` and other writers that run beside it. Empty if the database is read-only.
     file: OnceLock<Arc<DataFile>>,
     flush: Arc<FlushControl>,
@@ -22,7 +22,7 @@ pub(crate) struct TreeWriter {
 
 /// The writer while a thread works with it: the lock, and the memory reserved for the work.
 pub(crate) struct WriterAtWork<'a> {
-    writer: MutexGuard<'a, Option<Writer>>,
+    writer: RankedGuard<'a, rank::Writer, Option<Writer>>,
     // Dropped last, after `drop` has released the writer's buffers.
     work: Reservation,
 }
@@ -49,7 +49,7 @@ impl Drop for WriterAtWork<'_> {
 impl TreeWriter {
     /// Without a writer until [`TreeWriter::set`].
     pub fn new(flush: Arc<FlushControl>, memory: Arc<MemoryBudget>) -> Self {
-        Self { writer: Mutex::new(None), file: OnceLock::new(), flush, memory }
+        Self { writer: RankedMutex::new(None), file: OnceLock::new(), flush, memory }
     }
 
     /// Gives a newly opened database its writer.

@@ -3,18 +3,19 @@
 //!
 //! Invariant: a report changes nothing. Whoever is notified stops waiting, and nobody else does.
 
-use parking_lot::{Condvar, MutexGuard};
+use crate::lock_order::RankedGuard;
+use parking_lot::Condvar;
 use std::time::{Duration, Instant};
 
 /// The time between reports.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Waits to be notified. `what` completes "waits for".
-pub(crate) fn wait<T>(condvar: &Condvar, guard: &mut MutexGuard<'_, T>, what: &'static str) {
+pub(crate) fn wait<R, T>(condvar: &Condvar, guard: &mut RankedGuard<'_, R, T>, what: &'static str) {
     if cfg!(debug_assertions) {
-        watched(EVERY, |time| (!condvar.wait_for(guard, time).timed_out()).then_some(()), report(what));
+        watched(EVERY, |time| guard.wait_for(condvar, time).then_some(()), report(what));
     } else {
-        condvar.wait(guard);
+        guard.wait(condvar);
     }
 }
 
@@ -44,11 +45,12 @@ fn report(what: &'static str) -> impl FnMut(Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::Mutex;
+    use crate::lock_order::{RankedMutex, rank};
 
     #[test]
     fn a_long_wait_is_reported_and_ends_when_it_is_notified() {
-        let (is_done, changed) = (Mutex::new(false), Condvar::new());
+        let is_done = RankedMutex::<rank::Pool, _>::new(false);
+        let changed = Condvar::new();
         let mut reports = Vec::new();
         std::thread::scope(|scope| {
             let mut guard = is_done.lock();
@@ -59,7 +61,7 @@ mod tests {
             });
             let every = Duration::from_millis(10);
             while !*guard {
-                let wait = |time| (!changed.wait_for(&mut guard, time).timed_out()).then_some(());
+                let wait = |time| guard.wait_for(&changed, time).then_some(());
                 watched(every, wait, |waited| reports.push(waited));
             }
         });
@@ -69,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_when_it_is_notified() {
-        let (is_done, changed) = (Mutex::new(false), Condvar::new());
+        let is_done = RankedMutex::<rank::Pool, _>::new(false);
+        let changed = Condvar::new();
         std::thread::scope(|scope| {
             let mut guard = is_done.lock();
             scope.spawn(|| {

@@ -21,6 +21,7 @@ const LOW: &[&str] = &[
     "error",
     "even_sample",
     "health",
+    "lock_order",
     "operation",
     "source",
     "pool",

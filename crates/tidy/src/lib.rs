@@ -14,6 +14,7 @@ pub mod impls;
 pub mod leftovers;
 pub mod length;
 pub mod links;
+pub mod locks;
 pub mod opening;
 pub mod places;
 pub mod threads;

@@ -36,6 +36,11 @@ fn the_store_starts_no_thread_outside_its_pool() {
 }
 
 #[test]
+fn locks_of_the_store_have_a_rank() {
+    report(&tidy::locks::check(&repository()));
+}
+
+#[test]
 fn nothing_is_left_over() {
     report(&tidy::leftovers::check(&repository()));
 }

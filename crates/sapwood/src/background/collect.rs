@@ -16,11 +16,11 @@ use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
 use crate::background::portions::{PORTION, portion};
 use crate::error::Result;
 use crate::flow::memory::Need;
+use crate::lock_order::{RankedMutex, rank};
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
 use crate::version::Version;
 use crate::version::builder::VersionBuilder;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -33,7 +33,7 @@ const LEFT_ALONE: Duration = Duration::from_secs(600);
 pub(crate) struct Collector {
     pub ctx: Arc<WorkContext>,
     /// Segments that are left alone, because a node in them could not be read, and since when.
-    pub unreadable: Mutex<BTreeMap<u64, Instant>>,
+    pub unreadable: RankedMutex<rank::Unreadable, BTreeMap<u64, Instant>>,
     /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
     pub stuck_end: AtomicU32,
 }

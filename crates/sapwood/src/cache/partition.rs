@@ -29,7 +29,7 @@
 //!    memory that does not exist do nothing.
 
 use crate::cache::windowed_min::WindowedMin;
-use parking_lot::Mutex;
+use crate::lock_order::{RankedMutex, rank};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ impl Divider {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CachePartition {
-    divider: Mutex<Divider>,
+    divider: RankedMutex<rank::CachePartition, Divider>,
     /// What times are counted from.
     epoch: Instant,
     capacity: AtomicU64,
@@ -133,7 +133,7 @@ pub(crate) struct CachePartition {
 impl Default for CachePartition {
     fn default() -> Self {
         Self {
-            divider: Mutex::default(),
+            divider: RankedMutex::default(),
             epoch: Instant::now(),
             capacity: AtomicU64::default(),
             records: AtomicU64::default(),

@@ -19,12 +19,13 @@
 //! 4. The nodes of a block are given up as soon as the flush asks for something beyond the block, whether
 //!    they were wanted or not.
 
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{Node, NodeId};
 use crate::watchdog;
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -41,7 +42,7 @@ pub(crate) struct WantedNodes {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct PrefetchBuffer {
-    inner: Mutex<Inner>,
+    inner: RankedMutex<rank::Prefetch, Inner>,
     changed: Condvar,
 }
 

@@ -33,12 +33,12 @@
 //!    no other is touched.
 
 use crate::cache::bucket::{BUCKET, Bucket, Name, fits};
+use crate::lock_order::{Guard, RankedMutex, rank};
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use foldhash::quality::RandomState;
 use memmap2::MmapMut;
-use parking_lot::Mutex;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
@@ -86,7 +86,7 @@ pub(crate) struct RecordCache {
 
 #[derive(Default)]
 struct Buckets {
-    chunks: Vec<Mutex<Chunk>>,
+    chunks: Vec<RankedMutex<rank::RecordChunk, Chunk>>,
     count: usize,
 }
 
@@ -156,7 +156,7 @@ impl Buckets {
     fn grow(&mut self, hash: impl Fn(KeyspaceId, &[u8]) -> u64) -> bool {
         if self.count == self.chunks.len() * BUCKETS_A_CHUNK {
             match MmapMut::map_anon(BUCKETS_A_CHUNK * BUCKET) {
-                Ok(memory) => self.chunks.push(Mutex::new(Chunk { memory, filled: 0 })),
+                Ok(memory) => self.chunks.push(RankedMutex::new(Chunk { memory, filled: 0 })),
                 Err(_) => return false,
             }
         }
@@ -212,16 +212,19 @@ impl RecordCache {
     }
 
     /// Nobody panics between two changes that belong together.
-    fn read(&self) -> ShardedLockReadGuard<'_, Buckets> {
-        match self.buckets.try_read() {
-            Ok(guard) => return guard,
-            Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let guard = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        guard
+    #[track_caller]
+    fn read(&self) -> Guard<rank::RecordBuckets, ShardedLockReadGuard<'_, Buckets>> {
+        Guard::take(|| {
+            match self.buckets.try_read() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(guard)) => return guard.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let guard = self.buckets.read().unwrap_or_else(PoisonError::into_inner);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            guard
+        })
     }
 
     /// Gives readers that wait for the lock time to take it.
@@ -232,8 +235,9 @@ impl RecordCache {
         }
     }
 
-    fn write(&self) -> ShardedLockWriteGuard<'_, Buckets> {
-        self.buckets.write().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    fn write(&self) -> Guard<rank::RecordBuckets, ShardedLockWriteGuard<'_, Buckets>> {
+        Guard::take(|| self.buckets.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Bytes that the cache may hold.

@@ -6,10 +6,11 @@
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::conflict::validation::Validation;
+use crate::lock_order::{RankedGuard, rank};
 use crate::operation::{KeyspaceId, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::Condvar;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ pub(crate) struct CommitQueues {
 
 impl CommitQueues {
     /// Waits while the log is so: until what is in the way is over.
-    pub fn wait(&self, guard: &mut MutexGuard<'_, Option<Log>>, is_so: impl Fn(&Log) -> bool) {
+    pub fn wait(&self, guard: &mut RankedGuard<'_, rank::Log, Option<Log>>, is_so: impl Fn(&Log) -> bool) {
         if !guard.as_ref().is_some_and(&is_so) {
             return;
         }

@@ -7,9 +7,10 @@
 use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::Operations;
 use crate::watchdog;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -74,7 +75,7 @@ pub(crate) struct Waiter {
     /// Whether it was the only one when it came.
     is_first: bool,
     has_answer: AtomicBool,
-    answer: Mutex<Option<Answer>>,
+    answer: RankedMutex<rank::Answer, Option<Answer>>,
     answered: Condvar,
 }
 
@@ -116,7 +117,7 @@ impl Waiter {
 /// The queue of batches that wait for the leader.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
-    pub inner: Mutex<Waiters>,
+    pub inner: RankedMutex<rank::CommitQueue, Waiters>,
 }
 
 #[derive(Default)]
@@ -159,7 +160,7 @@ impl CommitQueue {
             return Err(pending);
         }
         let is_first = waiting.waiters.is_empty();
-        let (has_answer, answer) = (AtomicBool::new(false), Mutex::new(None));
+        let (has_answer, answer) = (AtomicBool::new(false), RankedMutex::new(None));
         let waiter = Arc::new(Waiter { pending, is_first, has_answer, answer, answered: Condvar::new() });
         waiting.waiters.push(Arc::clone(&waiter));
         Ok(waiter)

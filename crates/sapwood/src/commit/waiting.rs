@@ -6,8 +6,8 @@ use super::CommitPipeline;
 use crate::commit::log::Log;
 use crate::error::{Error, Result};
 use crate::flow::flush_control::Control;
+use crate::lock_order::{RankedGuard, rank};
 use crate::watchdog;
-use parking_lot::MutexGuard;
 
 impl CommitPipeline {
     /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
@@ -80,7 +80,7 @@ impl CommitPipeline {
     }
 
     /// Freezes the active queue, and waits until it is in the trees and what is due has been cleansed.
-    fn freeze_and_wait(&self, mut guard: MutexGuard<'_, Option<Log>>) -> Result<()> {
+    fn freeze_and_wait(&self, mut guard: RankedGuard<'_, rank::Log, Option<Log>>) -> Result<()> {
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // No queue is frozen, and nobody else can freeze one, so the next flush to begin is that of this queue.
         let (_, before) = self.flush.progress();

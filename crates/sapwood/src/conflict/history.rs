@@ -15,9 +15,9 @@
 //! 3. The lock in here is taken after the log's, and held for moments.
 
 use crate::conflict::read_set::ReadSet;
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -79,7 +79,7 @@ pub(crate) enum Found {
 
 /// See the module.
 pub(crate) struct History {
-    inner: Mutex<Inner>,
+    inner: RankedMutex<rank::History, Inner>,
     memory_max: usize,
     /// Of `inner`.
     memory: AtomicUsize,
@@ -142,7 +142,7 @@ impl History {
     /// A history that takes `memory_max` bytes at most.
     pub fn new(memory_max: usize) -> Self {
         Self {
-            inner: Mutex::default(),
+            inner: RankedMutex::default(),
             memory_max,
             memory: AtomicUsize::new(0),
             #[cfg(test)]

@@ -7,11 +7,11 @@
 
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock_order::{RankedMutex, RankedRwLock, rank};
 use crate::operation::KeyspaceId;
 use crate::publish::PublishContext;
 use crate::version::edit::{Edit, NAME_LEN_MAX};
 use crate::version::{Tree, Version};
-use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ pub(crate) type Named = (KeyspaceId, Arc<str>);
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Creation {
-    ids: RwLock<HashMap<Arc<str>, KeyspaceId>>,
+    ids: RankedRwLock<rank::KeyspaceIds, HashMap<Arc<str>, KeyspaceId>>,
     /// Names that somebody waits for.
-    wanted: Mutex<Vec<Arc<str>>>,
-    turn: Mutex<()>,
+    wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
+    turn: RankedMutex<rank::Creation, ()>,
 }
 
 /// Returns an error if there can be no keyspace of this name.

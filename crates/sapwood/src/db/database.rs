@@ -13,9 +13,9 @@ use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{Transaction, retry};
 use crate::error::{Error, Result};
 use crate::iter::Host;
+use crate::lock_order::{RankedMutex, rank};
 use crate::pool::Task;
 use crate::stats::Stats;
-use parking_lot::Mutex;
 use psync::{Lock, Volume};
 use std::path::Path;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub struct Database {
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     /// The background work, until the database is closed.
-    background: Mutex<Option<Task<()>>>,
-    lock: Mutex<Option<Lock>>,
+    background: RankedMutex<rank::Background, Option<Task<()>>>,
+    lock: RankedMutex<rank::Close, Option<Lock>>,
     creation: Creation,
 }
 
@@ -76,8 +76,8 @@ impl Database {
         let (engine, lock) = open::open(volume, options)?;
         let handle = Arc::new(Handle {
             engine,
-            background: Mutex::new(None),
-            lock: Mutex::new(Some(lock)),
+            background: RankedMutex::new(None),
+            lock: RankedMutex::new(Some(lock)),
             creation: Creation::default(),
         });
         if handle.engine.flush.in_background() && !handle.engine.health.is_read_only() {

@@ -14,12 +14,9 @@
 //! ```
 //! Commits know of flushes only what [`FlushControl`] tells, so the arrows go one way.
 //!
-//! Locks, in the order in which they may be taken: the [writer](TreeWriter) (one flush at a time), the log (one group of
-//! commits at a time), the manifest (one edit at a time), the memory budget (one change of the cache's capacity at a
-//! time), the free list of queues' chunks. Readers take none of these: they load the state. One exception: the thread
-//! that drops the last reference to a queue briefly takes the free list. The caches, the frames and the pools of
-//! buffers and rings have locks of their own, the innermost ones, which readers take for moments. So have the ranges
-//! known to be empty.
+//! Locks are taken in the order of [`Rank`](crate::lock_order::Rank). Readers load the state and take only inner ones, for
+//! moments: those of the cache, of the frames, of the ranges known to be empty, and of free lists when they drop the last
+//! reference to a queue or a segment.
 //!
 //! Invariant: a change is made in the order log, queue, visible; or data, manifest, state.
 
@@ -35,6 +32,7 @@ use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
 use crate::health::Health;
+use crate::lock_order::RankedMutex;
 use crate::operation::SeqNo;
 use crate::opq::Opq;
 use crate::pool::Pool;
@@ -44,7 +42,6 @@ use crate::space::Space;
 use crate::storage::segment::Slots;
 use crate::tree_writer::TreeWriter;
 use crate::version::Version;
-use parking_lot::Mutex;
 use psync::{FileId, Volume};
 use std::sync::Arc;
 
@@ -118,7 +115,7 @@ impl Engine {
             in_background,
         });
         let commits = Arc::new(CommitPipeline {
-            log: Mutex::new(None),
+            log: RankedMutex::new(None),
             queues: CommitQueues::default(),
             history,
             volume: Arc::clone(&volume),

@@ -9,6 +9,7 @@
 use crate::db::batch::check_key;
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock_order::UserIter;
 use crate::operation::KeyspaceId;
 use crate::publish::TreesChange;
 use crate::storage::writer::Writer;
@@ -105,7 +106,7 @@ impl Engine {
         }
         let base = Arc::clone(&self.state.load().version);
         let mut builder = VersionBuilder::begin(base, &self.pager, writer);
-        let records = records.map_while(|(key, value)| sorted.check(key, value));
+        let records = UserIter::new(records).map_while(|(key, value)| sorted.check(key, value));
         let mut records = records.fuse().peekable();
         if records.peek().is_some() {
             bupdate(&mut builder, keyspace, &mut records, self.shares.node_len)?;

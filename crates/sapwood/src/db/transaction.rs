@@ -23,10 +23,10 @@ use crate::db::transaction::range::TransactionRange;
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::SeqNo;
 use crate::value::{Key, Value};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub struct Transaction {
     snapshot: Snapshot,
     open: Open,
     writes: Writes,
-    reads: Arc<Mutex<ReadSet>>,
+    reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     durability: Durability,
 }
 
@@ -105,7 +105,7 @@ impl Transaction {
             snapshot: Snapshot::of(Arc::clone(handle), state, seq),
             open,
             writes: Writes::new(WritesMax { encoded: batch, memory: WRITES_MEMORY * batch }),
-            reads: Arc::new(Mutex::new(reads)),
+            reads: Arc::new(RankedMutex::new(reads)),
             durability: Durability::default(),
         })
     }

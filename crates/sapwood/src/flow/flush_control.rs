@@ -7,10 +7,11 @@
 use super::low_space::Shortage;
 use crate::error::{Error, Result};
 use crate::flow::log_area_tuning::LogAreaTuning;
+use crate::lock_order::{RankedMutex, rank};
 use crate::log_area::read_cost::ReadCosts;
 use crate::tree::candidates::Paid;
 use crate::tree::cleansing_cursor::CleansingCursor;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -25,11 +26,11 @@ pub(crate) struct FlushControl {
     in_background: bool,
     /// Set once the database has been put together. Weak, since the flush holds this.
     in_caller: OnceLock<Weak<dyn FlushInCaller>>,
-    pub(crate) inner: Mutex<Control>,
+    pub(crate) inner: RankedMutex<rank::FlushControl, Control>,
     pub(crate) changed: Condvar,
     /// Which blocks are cleansed next, and when.
-    pub(crate) cursor: Mutex<CleansingCursor>,
-    pub(crate) tuning: Mutex<LogAreaTuning>,
+    pub(crate) cursor: RankedMutex<rank::CleansingCursor, CleansingCursor>,
+    pub(crate) tuning: RankedMutex<rank::Tuning, LogAreaTuning>,
     /// Whether the last flush had several portions. Then the next one is expected to as well.
     pub(crate) in_portions: AtomicBool,
     /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
@@ -122,10 +123,10 @@ impl FlushControl {
         Self {
             in_background,
             in_caller: OnceLock::new(),
-            inner: Mutex::default(),
+            inner: RankedMutex::default(),
             changed: Condvar::new(),
-            cursor: Mutex::default(),
-            tuning: Mutex::default(),
+            cursor: RankedMutex::default(),
+            tuning: RankedMutex::default(),
             in_portions: AtomicBool::new(false),
             newest: AtomicU64::new(1000),
             waiting: AtomicUsize::new(0),
@@ -136,12 +137,12 @@ impl FlushControl {
     }
 
     #[cfg(test)]
-    pub fn cursor_for_test(&self) -> &Mutex<CleansingCursor> {
+    pub fn cursor_for_test(&self) -> &RankedMutex<rank::CleansingCursor, CleansingCursor> {
         &self.cursor
     }
 
     #[cfg(test)]
-    pub fn advisor_for_test(&self) -> &Mutex<LogAreaTuning> {
+    pub fn advisor_for_test(&self) -> &RankedMutex<rank::Tuning, LogAreaTuning> {
         &self.tuning
     }
 
@@ -196,7 +197,7 @@ impl FlushControl {
     pub fn sleep(&self, time: Duration, is_work: impl FnOnce() -> bool) {
         let mut control = self.inner.lock();
         if !control.stop && !is_work() {
-            self.changed.wait_for(&mut control, time);
+            control.wait_for(&self.changed, time);
         }
     }
 

@@ -21,14 +21,14 @@
 
 use crate::flow::flush_estimate::FlushEstimate;
 use crate::flow::write_throttle::WriteThrottle;
-use parking_lot::Mutex;
+use crate::lock_order::{RankedMutex, rank};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The progress of the running flush.
 #[derive(Default)]
 pub(crate) struct FlushProgress {
-    now: Mutex<RunningFlush>,
+    now: RankedMutex<rank::FlushProgress, RunningFlush>,
     /// Nanoseconds that the previous flush took per KiB of foreseen writes.
     before_ns: AtomicU64,
     /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be

@@ -7,7 +7,7 @@
 //!    a writer is refused.
 //! 2. After a complete flush there is no limit. But for a while, no portion is larger than a small database's.
 
-use parking_lot::Mutex;
+use crate::lock_order::{RankedMutex, rank};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const CAREFUL: u64 = 100;
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Shortage {
-    now: Mutex<Option<Short>>,
+    now: RankedMutex<rank::LowSpace, Option<Short>>,
     /// Number of further flushes that must avoid large portions.
     careful: AtomicU64,
 }

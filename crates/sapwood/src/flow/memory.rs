@@ -39,11 +39,11 @@ mod tests;
 use crate::conflict::history::History;
 use crate::current_state::{CurrentState, State};
 use crate::flow::shares::Shares;
+use crate::lock_order::{RankedMutex, rank};
 use crate::opq::Opq;
 use crate::opq::map::FreeList;
 use crate::storage::write_behind::BUFFERS;
 use crate::version::Version;
-use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -133,7 +133,7 @@ pub(crate) struct MemoryBudget {
     pub spare: Arc<FreeList>,
     history: Arc<History>,
     is_spare_kept: bool,
-    taken: Mutex<Taken>,
+    taken: RankedMutex<rank::Memory, Taken>,
     /// Bytes of old queues, as of the last count.
     old: AtomicUsize,
     /// Bytes of log that are in the page cache and must be written before they can leave it, as of the last
@@ -213,7 +213,7 @@ impl MemoryBudget {
             spare,
             history,
             is_spare_kept,
-            taken: Mutex::default(),
+            taken: RankedMutex::default(),
             old: AtomicUsize::new(0),
             log: AtomicU64::new(0),
             held: AtomicUsize::new(0),

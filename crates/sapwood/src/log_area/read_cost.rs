@@ -22,9 +22,9 @@
 //! Invariant: the list of blocks that have paid is bounded. A block that finds it full is listed when it has
 //! paid its price once more.
 
+use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::Position;
 use crate::storage::node::NodeId;
-use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -123,7 +123,7 @@ pub(crate) struct ReadCosts {
     /// Rent of blocks that were cleansed or merged because of it.
     settled: AtomicU64,
     /// Blocks that have paid, with the position of their first leaf.
-    listed: Mutex<Vec<(Position, NodeId)>>,
+    listed: RankedMutex<rank::ReadCosts, Vec<(Position, NodeId)>>,
 }
 
 /// Pieces of one block that a search needs.

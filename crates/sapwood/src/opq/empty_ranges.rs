@@ -17,9 +17,9 @@
 //!    in the queue, or it finds the range.
 //! 3. Memory: [`BYTES_MAX`].
 
+use crate::lock_order::{RankedRwLock, rank};
 use crate::operation::{KeyspaceId, OperationRef, SeqNo};
 use bytes::Bytes;
-use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
@@ -38,7 +38,7 @@ pub(crate) struct EmptyRanges {
     /// Number of ranges, and one more while one is noted. Zero where nobody removes anything, and then nobody takes the
     /// lock.
     count: AtomicUsize,
-    inner: RwLock<Inner>,
+    inner: RankedRwLock<rank::EmptyRanges, Inner>,
 }
 
 #[derive(Default)]

@@ -33,11 +33,11 @@ mod search;
 mod tests;
 mod tombstones;
 
+use crate::lock_order::{RankedMutex, rank};
 pub(crate) use entry::Entry;
 use entry::Key;
 pub(crate) use free_list::FreeList;
 use memory::{CHUNK, Memory, MemoryRef, Table};
-use parking_lot::Mutex;
 use search::{Goal, Page};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -62,7 +62,7 @@ pub(crate) struct Map {
     memory: AtomicUsize,
     /// Unused part of `memory`, in bytes, rounded down to whole small chunks.
     waiting: AtomicUsize,
-    writer: Mutex<Writer>,
+    writer: RankedMutex<rank::Opq, Writer>,
 }
 
 struct Writer {
@@ -103,7 +103,7 @@ impl Map {
             base: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            writer: Mutex::new(Writer {
+            writer: RankedMutex::new(Writer {
                 memory: Memory::new(Arc::clone(spare)),
                 idle: [Vec::new(), Vec::new()],
                 count: 0,

@@ -6,10 +6,10 @@
 //!    id, and no attempt in progress has taken it.
 //! 2. A number is taken once, even by a version builder that is aborted: no position is published twice.
 
+use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::MappingTable;
 use crate::storage::node::{HEADER as NODE_HEADER, NodeId};
 use crate::storage::segment::{Segment, Slots, granules};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ pub(crate) fn least_len(id: u64) -> u64 {
 pub(crate) struct DataFile {
     slots: Arc<Slots>,
     next_number: AtomicU64,
-    ids: Mutex<Ids>,
+    ids: RankedMutex<rank::NodeIds, Ids>,
     /// Bytes written since the file was opened.
     bytes_written: AtomicU64,
 }
@@ -56,7 +56,7 @@ impl DataFile {
         Self {
             slots,
             next_number: AtomicU64::new(newest + 1),
-            ids: Mutex::new(Ids::beside(table)),
+            ids: RankedMutex::new(Ids::beside(table)),
             bytes_written: AtomicU64::new(0),
         }
     }

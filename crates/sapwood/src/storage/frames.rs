@@ -18,9 +18,9 @@
 
 mod lists;
 
+use crate::lock_order::{RankedMutex, rank};
 use bytes::Bytes;
 use lists::{FrameSlot, Lists};
-use parking_lot::Mutex;
 use std::ptr;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) fn memory_of(len: usize) -> usize {
 
 /// See the module.
 pub(crate) struct Frames {
-    inner: Mutex<Lists>,
+    inner: RankedMutex<rank::Frames, Lists>,
 }
 
 /// A frame in use.
@@ -85,7 +85,7 @@ impl Frames {
     /// Keeps `spare` bytes idle for the next takers, whatever is allowed.
     pub fn new(spare: usize) -> Arc<Self> {
         let inner = Lists { spare: (spare / PAGE).max(PAGES_MAX), ..Lists::default() };
-        Arc::new(Self { inner: Mutex::new(inner) })
+        Arc::new(Self { inner: RankedMutex::new(inner) })
     }
 
     /// Allows so many bytes of memory, in use or idle. To be called after those who have to make room have

@@ -9,8 +9,8 @@
 //!    a writer leaves behind its end is free earlier ([`Segment::end_at`]).
 //! 2. `live <= used <= span` for every segment of a version, and `used` is no more than its granules have room for.
 
+use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::Position;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -119,7 +119,7 @@ const CUT_MIN: u32 = 16;
 /// Hands out places of the data file and takes them back.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    state: Mutex<SlotState>,
+    state: RankedMutex<rank::Slots, SlotState>,
 }
 
 #[derive(Debug, Default)]

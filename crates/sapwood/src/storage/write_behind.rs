@@ -7,8 +7,8 @@
 //!    [`WriteBehind::finish`], after which no write is in flight, whatever that returns.
 
 use crate::error::{Error, Result};
+use crate::lock_order::{RankedMutex, rank};
 use crate::pool::{Pool, Task};
-use parking_lot::Mutex;
 use psync::{AlignedBuffer, FileId, Volume, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const NAME: &str = "a write behind the flush";
 pub(crate) struct WriteBehind {
     target: Target,
     pool: Arc<Pool>,
-    to_write: Arc<Mutex<ToWrite>>,
+    to_write: Arc<RankedMutex<rank::WriteBehind, ToWrite>>,
     /// Empties `to_write`.
     drain: Option<Task<()>>,
     /// Buffers handed over and not yet returned.
@@ -61,7 +61,7 @@ impl Target {
     }
 
     /// Writes what is full until nothing is.
-    fn drain(&self, to_write: &Mutex<ToWrite>) {
+    fn drain(&self, to_write: &RankedMutex<rank::WriteBehind, ToWrite>) {
         loop {
             let mut locked = to_write.lock();
             let Some(Full { buffer, filled, offset }) = locked.full.pop_front() else {

@@ -11,7 +11,7 @@
 
 use super::record::HEADER_LEN;
 use crate::error::{Error, Result};
-use parking_lot::{Mutex, MutexGuard};
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use psync::{FileId, Volume, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// State shared by all threads that sync the older generations of a log.
 #[derive(Default)]
 pub(super) struct ClosedSyncs {
-    state: Mutex<State>,
+    state: RankedMutex<rank::LogSyncs, State>,
     made: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl ClosedSyncs {
         self.done(&mut state, volume.sync_directory())
     }
 
-    fn usable(&self) -> Result<MutexGuard<'_, State>> {
+    fn usable(&self) -> Result<RankedGuard<'_, rank::LogSyncs, State>> {
         let state = self.state.lock();
         match &state.failure {
             Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),

@@ -10,10 +10,10 @@ use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
 use crate::db::transaction::writes::Written;
 use crate::error::Result;
 use crate::iter::Range;
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
 use crate::value::{Key, Value};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub struct TransactionRange {
     /// Taken from the snapshot and not returned yet.
     front: Option<(Key, Value)>,
     back: Option<(Key, Value)>,
-    reads: Arc<Mutex<ReadSet>>,
+    reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     id: OpenRangeId,
     is_over: bool,
 }
@@ -59,7 +59,7 @@ impl TransactionRange {
     pub(super) fn new(
         snapshot: Range,
         written: Arc<Written>,
-        reads: &Arc<Mutex<ReadSet>>,
+        reads: &Arc<RankedMutex<rank::ReadSet, ReadSet>>,
         keyspace: KeyspaceId,
         (low, high): (Bound<Bytes>, Bound<Bytes>),
     ) -> Self {

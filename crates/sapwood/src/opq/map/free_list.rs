@@ -18,14 +18,14 @@
 //!    it.
 
 use super::memory::{CHUNK, HUGE, LONG};
+use crate::lock_order::{RankedMutex, rank};
 use memmap2::MmapMut;
-use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct FreeList {
-    kept: Mutex<Chunks>,
+    kept: RankedMutex<rank::FreeList, Chunks>,
 }
 
 #[derive(Default)]

@@ -90,8 +90,8 @@ impl Story {
     /// The queue goes ahead beside these blocks.
     fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead>> {
         let engine = &self.db.handle.engine;
-        let mut cursor = engine.flush.cursor_for_test().lock();
         let mut guard = engine.writer().lock(Need::default())?;
+        let mut cursor = engine.flush.cursor_for_test().lock();
         let another = guard.get()?.beside();
         engine.background.flusher.append_ahead(&mut cursor, left, another)
     }
@@ -260,14 +260,15 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     drop(guard);
     let mut builder = VersionBuilder::begin(version(), &engine.pager, Box::new(another));
     let mut deferred = DeferredRanges::default();
-    let mut cursor = engine.flush.cursor_for_test().lock();
     for chunks in [1, 100] {
+        let mut cursor = engine.flush.cursor_for_test().lock();
         deferred.chunks = chunks;
         let most = Budget { rewrite: u64::MAX, write: u64::MAX, hold: u64::MAX, nodes: usize::MAX };
         let sample = &mut Sample::default();
         let (fresh, leaf_len) = (0, engine.shares.node_len.leaf);
         let grounds = Grounds { cursor: &mut cursor, sample, fresh, leaf_len, ahead: Some(&mut deferred) };
         route(&mut builder, main, &mut changes, grounds, most).unwrap();
+        drop(cursor);
         if let Some(next) = changes.peek().filter(|next| next.keyspace == main) {
             let index = due.iter().rposition(|due| due.low[..] <= *next.key).unwrap();
             assert!(index > 0 && deferred.passed.is_empty());
@@ -427,7 +428,7 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     assert!(!error.is_disk_full() && engine.health.check_writable().is_err(), "{error}");
     let mut builder = VersionBuilder::begin(version, &engine.pager, Box::new(another));
     garbage_collection::evacuate(&mut builder, &all, Reading::Together).unwrap();
-    drop(builder);
+    drop((builder, guard));
     reopened(&volume.crash()).check().unwrap();
 }
 
