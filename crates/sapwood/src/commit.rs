@@ -29,6 +29,7 @@
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
+mod ingestion;
 pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod queue_log;
@@ -43,7 +44,7 @@ use crate::current_state::{CurrentState, Frozen, State};
 use crate::durability::Durability;
 
 use crate::cache::pager::Pager;
-use crate::commit::log::{CommitQueues, Log, Syncing, operations};
+use crate::commit::log::{CommitQueues, Log, SharedLog, Syncing, operations};
 use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
@@ -95,7 +96,7 @@ const UNWRITTEN_MAX: usize = 64 << 10;
 /// Brings batches to the log and to the active queue, and freezes that queue. See the module documentation.
 pub(crate) struct CommitPipeline {
     /// `None` during replay, if the database is read-only, and once it is closed.
-    pub log: RankedMutex<rank::Log, Option<Log>>,
+    pub log: SharedLog,
     pub queues: CommitQueues,
     /// What was changed since the oldest open transaction began.
     pub history: Arc<History>,
@@ -499,9 +500,9 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("key", "value").unwrap();
-        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         let low = engine.state.load().version.wal_low;
-        let log = engine.commits.log.lock().take();
+        let log = engine.commits.log.lock_for_test().take();
         assert!(matches!(engine.flush.flush_now(), Err(Error::Closed)));
         assert!(engine.state.load().frozen.is_some());
         assert_eq!(engine.state.load().version.wal_low, low);
@@ -515,7 +516,7 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();
         let engine = &db.handle.engine;
         std::thread::scope(|scope| {
-            let log = engine.commits.log.lock();
+            let log = engine.commits.log.lock_for_test();
             let sync = scope.spawn(|| engine.commits.sync());
             std::thread::sleep(Duration::from_millis(100));
             engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
@@ -558,7 +559,7 @@ mod tests {
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume_of(2)).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         std::thread::scope(|scope| {
-            let log = engine.commits.log.lock();
+            let log = engine.commits.log.lock_for_test();
             let first = scope.spawn(|| keyspace.insert("first", "value"));
             let wait = |waiters: usize| {
                 while !engine.commits.queues.durable.inner.lock().has_leader
@@ -593,7 +594,7 @@ mod tests {
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
         keyspace.insert("before", "1").unwrap();
         let (syncs, high) = (volume.counters().syncs, engine.state.load().version.wal_high);
-        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         assert_eq!(volume.counters().syncs, syncs);
         let commit = |key: &[u8], durability| {
             let mut body = Vec::new();

@@ -74,7 +74,7 @@ pub(crate) struct Publisher {
     reserve: Arc<Reserve>,
     pool: Arc<Pool>,
     /// `None` until the database is open, if it is read-only, and once it is closed.
-    pub manifest: RankedMutex<rank::Manifest, Option<Manifest>>,
+    manifest: RankedMutex<rank::Manifest, Option<Manifest>>,
 }
 
 impl Publisher {
@@ -86,6 +86,56 @@ impl Publisher {
         pool: Arc<Pool>,
     ) -> Self {
         Self { volume, data, state, health, reserve, pool, manifest: RankedMutex::new(None) }
+    }
+
+    /// Gives a newly opened database its manifest.
+    pub fn install_manifest(&self, manifest: Manifest) {
+        *self.manifest.lock() = Some(manifest);
+    }
+
+    /// Calls `read` with the manifest, if there is one. No edit is published meanwhile.
+    pub fn with_manifest<T>(&self, read: impl FnOnce(Option<&Manifest>) -> T) -> T {
+        read(self.manifest.lock().as_ref())
+    }
+
+    /// Whether a next manifest is being written.
+    pub fn has_next_manifest(&self) -> bool {
+        self.with_manifest(|manifest| manifest.is_some_and(Manifest::has_next))
+    }
+
+    /// Writes some more of the next manifest. Returns whether there was one.
+    pub fn go_on_with_next(&self) -> Result<bool> {
+        let mut guard = self.manifest.lock();
+        let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return Ok(false) };
+        manifest.go_on_with_next(&self.state.load().version)?;
+        Ok(true)
+    }
+
+    /// Abandons the next manifest, and returns whether there was one. Skips if the manifest is locked: the
+    /// thread that is publishing will find out itself that there is no space.
+    pub fn give_up_next_manifest(&self) -> bool {
+        let Some(mut guard) = self.manifest.try_lock() else { return false };
+        let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return false };
+        manifest.give_up_for_space();
+        true
+    }
+
+    /// Marks the end of the manifest, before the database is closed.
+    pub fn seal(&self) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let version = Arc::clone(&self.state.load().version);
+        manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
+    }
+
+    /// Drops the manifest. Nothing is published from now on.
+    pub fn close(&self) {
+        *self.manifest.lock() = None;
+    }
+
+    #[cfg(test)]
+    #[track_caller]
+    pub fn manifest_for_test(&self) -> impl std::ops::DerefMut<Target = Option<Manifest>> {
+        self.manifest.lock()
     }
 
     /// Makes a version builder durable and visible. Builds the next version while the version builder's data is being

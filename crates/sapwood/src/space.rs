@@ -58,17 +58,8 @@ impl Space {
 
     /// The disk is full: gives back all space that can be spared.
     pub fn reclaim_space(&self) {
-        self.give_up_next_manifest();
+        self.publisher.give_up_next_manifest();
         self.reclaim(0);
-    }
-
-    /// Abandons the next manifest, and returns whether there was one. Skips if the manifest is locked: the
-    /// thread that is publishing will find out itself that there is no space.
-    fn give_up_next_manifest(&self) -> bool {
-        let Some(mut guard) = self.publisher.manifest.try_lock() else { return false };
-        let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { return false };
-        manifest.give_up_for_space();
-        true
     }
 
     /// Gives the space of all free granules but `keep` back to the file system, with one call of some milliseconds
@@ -133,7 +124,7 @@ impl Space {
                     let capacity = segment_capacity(version.live_bytes(), version.span);
                     let of_a_flush = granules(SEGMENTS_OF_A_FLUSH * capacity) as usize;
                     let keep = if is_frozen { self.granules_to_keep(true).max(of_a_flush) } else { 0 };
-                    if self.reclaim_some(keep, GRANULES) == 0 && !self.give_up_next_manifest() {
+                    if self.reclaim_some(keep, GRANULES) == 0 && !self.publisher.give_up_next_manifest() {
                         return Err(error);
                     }
                 }

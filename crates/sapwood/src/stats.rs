@@ -187,9 +187,9 @@ pub fn of(engine: &Engine) -> Stats {
     let state = engine.state.load_full();
     let version = &state.version;
     let get = |counter: &AtomicU64| counter.load(Relaxed);
-    let (log_bytes, log_syncs) =
-        engine.commits.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()));
-    let manifest_bytes = engine.publisher.manifest.lock().as_ref().map_or(0, Manifest::bytes_written);
+    let (log_bytes, log_syncs) = engine.commits.log_counters();
+    let manifest_bytes =
+        engine.publisher.with_manifest(|manifest| manifest.map_or(0, Manifest::bytes_written));
     // Listed from the directory, so that a read-only database can report them too. If listing fails, they
     // count as empty.
     let files = engine.volume.list().unwrap_or_default();

@@ -66,6 +66,7 @@ pub(crate) use record::seal;
 #[cfg(test)]
 pub(crate) use record::sealed;
 pub(crate) use rewrite::{is_copy, rewrite_unsynced};
+pub(crate) use verify::KeptLog;
 pub(crate) use writer::WalWriter;
 
 use crate::operation::SeqNo;

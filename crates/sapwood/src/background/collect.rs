@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(is_within(GcUrgency::InAHurry), is_bearable);
             keyspace.insert("key", "value").unwrap();
             assert!(!engine.background.ctx.are_writers_pressed());
-            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+            engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
             assert!(engine.background.ctx.are_writers_pressed());
             let (before, dirty) = (collected(), engine.space.slots.dirty_count());
             engine.background.cleanser.collector.tidy_up(writer, GcUrgency::AtRest).unwrap();

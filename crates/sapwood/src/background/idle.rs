@@ -22,7 +22,6 @@ use crate::space::GRANULES;
 use crate::error::Result;
 use crate::flow::memory::{Need, Reservation};
 use crate::operation::SeqNo;
-use crate::version::manifest::Manifest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,13 +120,12 @@ impl IdleWork {
     fn end_interval(&self, idle: &mut Idle) {
         let (visible, misses) = (self.ctx.state.visible(), self.ctx.pager.waited_for());
         let is_quiet = std::mem::replace(&mut idle.visible, visible) == visible;
-        let has_next = |manifest: &Manifest| manifest.has_next();
         let seen = Interval {
             is_quiet,
             missed: misses - std::mem::replace(&mut idle.misses, misses),
             is_reserve_whole: self.ctx.space.reserve.is_whole(),
             has_to_collect: is_quiet && self.collector.has_to_collect(GcUrgency::AtRest),
-            has_next_manifest: is_quiet && self.ctx.publisher.manifest.lock().as_ref().is_some_and(has_next),
+            has_next_manifest: is_quiet && self.ctx.publisher.has_next_manifest(),
             is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8,
             is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
             has_paid: self.ctx.pager.read_costs.has_listed(),
@@ -156,7 +154,7 @@ impl IdleWork {
             Job::Collect => self.collect_the_rest(),
             Job::FinishManifest => self.finish_manifest(),
             Job::Freeze => {
-                self.freeze_if_nobody_writes(visible);
+                self.commits.freeze_if_quiet(visible);
                 Ok(())
             }
             Job::CleanseForScans => self.cleanse_for_scans(),
@@ -259,23 +257,9 @@ impl IdleWork {
     /// Finishes the next manifest if one has been begun: until then it takes memory and space.
     fn finish_manifest(&self) -> Result<()> {
         self.ctx.or_poison(|| {
-            while !self.ctx.is_wanted() {
-                let mut guard = self.ctx.publisher.manifest.lock();
-                let Some(manifest) = guard.as_mut().filter(|manifest| manifest.has_next()) else { break };
-                manifest.go_on_with_next(&self.ctx.state.load().version)?;
-            }
+            while !self.ctx.is_wanted() && self.ctx.publisher.go_on_with_next()? {}
             Ok(())
         })
-    }
-
-    fn freeze_if_nobody_writes(&self, visible: SeqNo) {
-        let mut guard = self.commits.log.lock();
-        let Some(log) = guard.as_mut() else { return };
-        if log.is_syncing() || self.ctx.state.visible() != visible || self.ctx.state.load().frozen.is_some() {
-            return;
-        }
-        // If this fails for lack of space, the next commit tries again.
-        let _ = self.commits.freeze(log);
     }
 
     /// Cleanses the blocks that scans have paid for, including those that become paid meanwhile.

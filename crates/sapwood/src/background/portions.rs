@@ -105,7 +105,7 @@ mod tests {
         assert!(db.flush().unwrap_err().is_disk_full());
         assert!(portions() > before, "one of 8 MiB had space");
         let wal_low = engine.state.load().frozen.as_ref().unwrap().wal_low;
-        let unsynced = engine.commits.log.lock().as_ref().unwrap().wal.unsynced();
+        let unsynced = engine.commits.log.lock_for_test().as_ref().unwrap().wal.unsynced();
         assert!(unsynced.iter().all(|old| old.generation() >= wal_low), "it is not all of the queue");
         assert!(engine.flush.shortage.is_careful());
         volume.set_capacity(u64::MAX);
@@ -134,7 +134,7 @@ mod tests {
             batch.commit().unwrap();
             if flush == 52 {
                 // When all of them are noted.
-                let manifest = engine.publisher.manifest.lock();
+                let manifest = engine.publisher.manifest_for_test();
                 let manifest = manifest.as_ref().unwrap();
                 let name = manifest::file_name(manifest.current().manifest);
                 // Once more if a next one can be given up for it.

@@ -3,10 +3,11 @@
 //!
 //! Invariant: who holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
+use super::CommitPipeline;
 use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::conflict::validation::Validation;
-use crate::lock_order::{RankedGuard, rank};
+use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{KeyspaceId, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
@@ -57,6 +58,51 @@ impl Log {
     /// Whether there are such commits.
     pub fn is_syncing(&self) -> bool {
         self.syncing.is_some()
+    }
+}
+
+/// The log behind its lock, which only commits take.
+#[derive(Default)]
+pub(crate) struct SharedLog(RankedMutex<rank::Log, Option<Log>>);
+
+impl SharedLog {
+    #[track_caller]
+    pub(super) fn lock(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
+        self.0.lock()
+    }
+
+    #[cfg(test)]
+    #[track_caller]
+    pub fn lock_for_test(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
+        self.0.lock()
+    }
+}
+
+impl CommitPipeline {
+    /// Gives a newly opened database its log.
+    pub fn install_log(&self, wal: WalWriter) {
+        *self.log.lock() = Some(Log::new(wal, self.state.visible() + 1));
+    }
+
+    /// False during replay, if the database is read-only, and once it is closed.
+    pub fn has_log(&self) -> bool {
+        self.log.lock().is_some()
+    }
+
+    /// Bytes written to the log since it was opened, and syncs of it.
+    pub fn log_counters(&self) -> (u64, u64) {
+        self.log.lock().as_ref().map_or((0, 0), |log| (log.wal.bytes_written(), log.wal.syncs()))
+    }
+
+    /// Freezes the active queue, unless there was a commit after `visible`, or one is under way.
+    pub fn freeze_if_quiet(&self, visible: SeqNo) {
+        let mut guard = self.log.lock();
+        let Some(log) = guard.as_mut() else { return };
+        if log.is_syncing() || self.state.visible() != visible || self.state.load().frozen.is_some() {
+            return;
+        }
+        // If this fails for lack of space, the next commit tries again.
+        let _ = self.freeze(log);
     }
 }
 

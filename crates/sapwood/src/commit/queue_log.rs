@@ -7,7 +7,23 @@
 use super::CommitPipeline;
 use crate::commit::log::Log;
 use crate::error::{Error, Result};
+use crate::wal::KeptLog;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The files of the log, as they were at one moment, until dropped.
+pub(crate) struct KeptFiles<'c> {
+    pub log: KeptLog,
+    commits: &'c CommitPipeline,
+}
+
+impl Drop for KeptFiles<'_> {
+    fn drop(&mut self) {
+        if let Some(log) = self.commits.log.lock().as_mut() {
+            log.wal.let_go();
+        }
+        self.commits.shorten_log(self.commits.state.load().version.wal_low);
+    }
+}
 
 impl CommitPipeline {
     /// Whether to sync the frozen queue's log beside the first portion. True if more portions will follow, or
@@ -50,6 +66,12 @@ impl CommitPipeline {
             log.wal.mark_begun(generation);
         }
         Ok(())
+    }
+
+    /// Keeps the files of the log, so that they can be read back. `None` if the database is read-only or closed.
+    pub(crate) fn keep_log(&self) -> Option<KeptFiles<'_>> {
+        let log = self.log.lock().as_mut()?.wal.keep(self.state.load().version.wal_low);
+        Some(KeptFiles { log, commits: self })
     }
 
     /// Removes log generations that are no longer needed.

@@ -88,7 +88,7 @@ mod tests {
         // The flushing thread waits for the writer.
         let guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
-        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
         engine.state.load().active.insert_all([change], engine.state.visible() + 1);
@@ -122,7 +122,7 @@ mod tests {
         let value = vec![1; engine.shares.queue];
         let change = OperationRef { keyspace: keyspace.id(), key: b"key", value: Some(&value) };
         engine.state.load().active.insert_all([change], engine.state.visible() + 1);
-        let generation = || engine.commits.log.lock().as_ref().unwrap().wal.generation();
+        let generation = || engine.commits.log.lock_for_test().as_ref().unwrap().wal.generation();
         let before = generation();
         engine.health.poison(&Error::Poisoned { cause: "a sync failed".into() });
         assert!(matches!(engine.commits.freeze_full(), Err(Error::Poisoned { .. })));

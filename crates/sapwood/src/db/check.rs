@@ -12,7 +12,7 @@ use crate::operation::KeyspaceId;
 use crate::storage::node::{Node, NodeId, PIECE};
 use crate::version::Version;
 use crate::version::current::Current;
-use crate::version::manifest;
+use crate::version::manifest::{self, Manifest};
 use crate::wal;
 use crate::wal::Record;
 use bytes::Bytes;
@@ -395,15 +395,16 @@ impl Check<'_> {
         let engine = self.engine;
         let volume = &*engine.volume;
         let read = {
-            let manifest = engine.publisher.manifest.lock();
-            let on_disk = Current::read(volume);
-            let content = manifest.as_ref().map(|manifest| manifest.content(volume));
-            // Nobody writes to a database that is open read-only.
-            let content = content.unwrap_or_else(|| {
-                let current = on_disk.clone()?;
-                Ok((current, manifest::source_direct(volume, &current)?))
-            });
-            on_disk.and(content).map(|content| (content, engine.state.load().version.epoch))
+            let read = |manifest: Option<&Manifest>| {
+                let on_disk = Current::read(volume);
+                // No other process writes to a database that is open read-only.
+                let content = manifest.map(|manifest| manifest.content(volume)).unwrap_or_else(|| {
+                    let current = on_disk.clone()?;
+                    Ok((current, manifest::source_direct(volume, &current)?))
+                });
+                on_disk.and(content).map(|content| (content, engine.state.load().version.epoch))
+            };
+            engine.publisher.with_manifest(read)
         };
         let ((current, source), epoch) = match read {
             Ok(read) => read,
@@ -423,11 +424,7 @@ impl Check<'_> {
 
     fn log(&mut self) -> Result<()> {
         let engine = self.engine;
-        let kept = {
-            let mut log = engine.commits.log.lock();
-            log.as_mut().map(|log| log.wal.keep(engine.state.load().version.wal_low))
-        };
-        let _kept = kept.is_some().then_some(Keeping(engine));
+        let kept = engine.commits.keep_log();
         // After `kept`, so that it has the keyspaces of all that is kept.
         let version = Arc::clone(&engine.state.load().version);
         let (mut records, mut changes) = (0, 0);
@@ -438,8 +435,8 @@ impl Check<'_> {
             check_record(&version, record)
         };
         // Read without the lock, since commits wait for that.
-        let verified = match kept {
-            Some(kept) => kept.verify(&mut each),
+        let verified = match &kept {
+            Some(kept) => kept.log.verify(&mut each),
             // Open read-only: nobody writes to the log, which is read as it is for opening.
             None => Current::read(&*engine.volume).and_then(|current| {
                 let (low, high) = (version.wal_low, version.wal_high);
@@ -449,18 +446,6 @@ impl Check<'_> {
         };
         (self.checked.log_records, self.checked.log_changes) = (records, changes);
         verified.or_else(|error| self.note(error))
-    }
-}
-
-/// Keeps the files of the log as long as it lives.
-struct Keeping<'a>(&'a Engine);
-
-impl Drop for Keeping<'_> {
-    fn drop(&mut self) {
-        if let Some(log) = self.0.commits.log.lock().as_mut() {
-            log.wal.let_go();
-        }
-        self.0.commits.shorten_log(self.0.state.load().version.wal_low);
     }
 }
 
@@ -626,22 +611,21 @@ mod tests {
         let (volume, db, keyspace) = opened();
         let engine = &db.handle.engine;
         let low = || engine.state.load().version.wal_low;
-        let kept = engine.commits.log.lock().as_mut().unwrap().wal.keep(low());
-        let keeping = super::Keeping(engine);
+        let kept = engine.commits.keep_log().unwrap();
         for _ in 0..3 {
             let mut batch = db.batch();
             batch.insert(&keyspace, "key", "value");
             batch.durability(Durability::Buffered).commit().unwrap();
             db.flush().unwrap();
         }
-        let unsynced = engine.commits.log.lock().as_ref().unwrap().wal.unsynced();
+        let unsynced = engine.commits.log.lock_for_test().as_ref().unwrap().wal.unsynced();
         assert!(unsynced.iter().filter(|old| old.generation() < low()).count() > 1);
         volume.fail_nth(Filter::kinds([OperationKind::Sync]), 1, Fault::Error, Repeat::Sticky);
         engine.commits.sync_log_below(low()).unwrap();
         engine.health.check_writable().unwrap();
         volume.clear_faults();
-        kept.verify(&mut |_| Ok(())).unwrap();
-        drop(keeping);
+        kept.log.verify(&mut |_| Ok(())).unwrap();
+        drop(kept);
         db.check().unwrap();
     }
 

@@ -24,7 +24,7 @@ use crate::background::Background;
 use crate::background::context::WorkContext;
 use crate::cache::pager::Pager;
 use crate::commit::CommitPipeline;
-use crate::commit::log::CommitQueues;
+use crate::commit::log::{CommitQueues, SharedLog};
 use crate::conflict::history::History;
 use crate::current_state::CurrentState;
 use crate::flow::flush_control::FlushControl;
@@ -32,7 +32,6 @@ use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
 use crate::health::Health;
-use crate::lock_order::RankedMutex;
 use crate::operation::SeqNo;
 use crate::opq::Opq;
 use crate::pool::Pool;
@@ -115,7 +114,7 @@ impl Engine {
             in_background,
         });
         let commits = Arc::new(CommitPipeline {
-            log: RankedMutex::new(None),
+            log: SharedLog::default(),
             queues: CommitQueues::default(),
             history,
             volume: Arc::clone(&volume),
@@ -168,6 +167,6 @@ impl Engine {
 
     /// Whether the database was closed. Other handles may still be there.
     pub fn is_closed(&self) -> bool {
-        self.health.is_closed() || (!self.health.is_read_only() && self.commits.log.lock().is_none())
+        self.health.is_closed() || (!self.health.is_read_only() && !self.commits.has_log())
     }
 }

@@ -27,38 +27,6 @@ fn too_large(len: u64, max: u64) -> Error {
     Error::BatchTooLarge { len: bytes(len), max: bytes(max) }
 }
 
-/// Records that are about to become visible, beside the commits. A transaction that has read of the keyspace is validated before
-/// or after that: it waits meanwhile.
-struct Shown<'e> {
-    engine: &'e Engine,
-    keyspace: KeyspaceId,
-}
-
-impl<'e> Shown<'e> {
-    fn begin(engine: &'e Engine, keyspace: KeyspaceId) -> Self {
-        let mut guard = engine.commits.log.lock();
-        // A transaction that is in the log comes before these records, and has to be visible before them.
-        engine.commits.queues.wait(&mut guard, |log| {
-            log.syncing.as_ref().is_some_and(|syncing| syncing.has_read_of(keyspace))
-        });
-        if let Some(log) = guard.as_mut() {
-            log.ingesting.push(keyspace);
-        }
-        Self { engine, keyspace }
-    }
-}
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        let mut guard = self.engine.commits.log.lock();
-        if let Some(log) = guard.as_mut() {
-            log.ingesting.retain(|keyspace| *keyspace != self.keyspace);
-            log.ingested.insert(self.keyspace, self.engine.state.load().ingested);
-        }
-        self.engine.commits.queues.settled.notify_all();
-    }
-}
-
 impl Engine {
     /// Ingests records whose keys ascend and are greater than `last`, the keyspace's last key. `last` is called
     /// once the writer lock is held, when nothing else can be flushed. Returns the number of records.
@@ -122,7 +90,7 @@ impl Engine {
         if sorted.count > 0 {
             // Opening copies the manifest, with this list in it.
             self.space.with_kept_space(|| self.space.reserve.grow(list))?;
-            let _shown = Shown::begin(self, keyspace);
+            let _shows = self.commits.show_ingested(keyspace);
             self.publisher.commit_version(builder, TreesChange::Grown)?;
         }
         Ok(sorted.count)

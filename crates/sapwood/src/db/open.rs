@@ -290,7 +290,7 @@ fn start(
     }
     engine.space.slots.reach(granules(data_len));
     engine.space.reserve.note_version(version.live_bytes(), manifest.len());
-    *engine.publisher.manifest.lock() = Some(manifest);
+    engine.publisher.install_manifest(manifest);
     if !is_whole {
         // What was rewritten is begun, and the flush needs the manifest to say so.
         let newest = Some(tail.ends_in).filter(|newest| *newest > high);
@@ -386,7 +386,7 @@ fn next_log(volume: &Arc<dyn Volume>, database: DatabaseId, tail: &Tail) -> Resu
 /// Installs the log writer, and notes its generation in the manifest.
 fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
     let generation = wal.generation();
-    *engine.commits.log.lock() = Some(Log::new(wal, engine.state.visible() + 1));
+    engine.commits.install_log(wal);
     if engine.state.load().version.wal_high != generation {
         with_space(engine, || {
             engine
@@ -400,17 +400,19 @@ fn begin_log(engine: &Engine, wal: WalWriter) -> Result<()> {
 /// Removes files that are no longer needed. This can wait for the next open, so errors are only logged.
 fn remove_leftovers(engine: &Engine, volume: &Arc<dyn Volume>, wal_low: u64) {
     let Ok(entries) = volume.list() else { return };
-    let manifest = engine.publisher.manifest.lock();
-    let is_needed = |number| manifest.as_ref().is_some_and(|manifest| manifest.needs(number));
-    for entry in entries {
-        let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
-            || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
-            || wal::is_copy(&entry.name)
-            || entry.name == current::TEMPORARY;
-        if outdated && let Err(error) = volume.remove(&entry.name) {
-            tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
+    // No next manifest begins meanwhile: it might get the number of a file that is about to be removed.
+    engine.publisher.with_manifest(|manifest| {
+        let is_needed = |number| manifest.is_some_and(|manifest| manifest.needs(number));
+        for entry in entries {
+            let outdated = manifest::number_of(&entry.name).is_some_and(|number| !is_needed(number))
+                || wal::generation_of(&entry.name).is_some_and(|generation| generation < wal_low)
+                || wal::is_copy(&entry.name)
+                || entry.name == current::TEMPORARY;
+            if outdated && let Err(error) = volume.remove(&entry.name) {
+                tracing::warn!(%error, file = entry.name, "a file that is no longer needed was not removed");
+            }
         }
-    }
+    });
 }
 
 impl Engine {
@@ -434,7 +436,7 @@ impl Engine {
         let result = self.close_log();
         *self.commits.log_at_rest() = None;
         self.writer().close();
-        *self.publisher.manifest.lock() = None;
+        self.publisher.close();
         self.space.reserve.close();
         self.pager.reader.close();
         self.health.poison(&Error::Closed);
@@ -443,7 +445,7 @@ impl Engine {
     }
 
     fn close_log(&self) -> Result<()> {
-        if self.health.is_read_only() || self.commits.log.lock().is_none() {
+        if self.health.is_read_only() || !self.commits.has_log() {
             return Ok(());
         }
         self.commits.sync()?;
@@ -466,8 +468,6 @@ impl Engine {
         if !log.wal.is_empty() {
             self.commits.seal_log(log)?;
         }
-        let mut manifest = self.publisher.manifest.lock();
-        let version = Arc::clone(&self.state.load().version);
-        manifest.as_mut().map_or(Ok(()), |manifest| manifest.seal(&version))
+        self.publisher.seal()
     }
 }

@@ -49,7 +49,7 @@ fn it_grows_before_the_log_and_shrinks_when_the_log_is_gone() {
     assert!((BASE..=2 * BASE + STEP).contains(&reserve.len()), "{}", reserve.len());
     for number in 0..300u32 {
         keyspace.insert(number.to_be_bytes(), [7; 1000]).unwrap();
-        let log = db.handle.engine.commits.log.lock().as_ref().unwrap().wal.longest();
+        let log = db.handle.engine.commits.log.lock_for_test().as_ref().unwrap().wal.longest();
         assert!(reserve.len() >= Needs { log, ..Needs::default() }.whole());
     }
     for number in 0..300u32 {
@@ -142,7 +142,7 @@ fn writers_at_the_same_time_do_not_count_on_the_same_bytes_of_the_reserve() {
             batch.insert(&keyspace, number.to_be_bytes(), vec![7; 20_000]);
             batch.durability(durability).commit()
         };
-        let log = engine.commits.log.lock();
+        let log = engine.commits.log.lock_for_test();
         let done = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
@@ -182,7 +182,7 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
     let db = open(&volume);
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
     keyspace.insert("first", [1; 1000]).unwrap();
-    let log = engine.commits.log.lock();
+    let log = engine.commits.log.lock_for_test();
     std::thread::scope(|scope| {
         let put = scope.spawn(|| keyspace.insert("second", [7; 20_000]));
         while !engine.commits.queues.durable.inner.lock().has_leader {
@@ -208,7 +208,7 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
 }
 
 fn reserve_is_enough(engine: &crate::db::engine::Engine) -> bool {
-    let log = engine.commits.log.lock().as_ref().unwrap().wal.longest();
+    let log = engine.commits.log.lock_for_test().as_ref().unwrap().wal.longest();
     let needs = Needs { log, ..engine.space.reserve.needs() };
     engine.space.reserve.len() >= needs.whole()
 }

@@ -343,7 +343,7 @@ fn what_has_grown_is_cleansed_once_and_not_what_has_changed() {
         // Its first portion, and then a queue is frozen.
         if is_new {
             keyspace.insert("key", "value").unwrap();
-            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+            engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
             assert!(!engine.background.cleanser.cleanse_grown(&mut growth, &mut work).unwrap());
             assert_eq!(totals(), before, "the queue has its turn first");
             db.flush().unwrap();

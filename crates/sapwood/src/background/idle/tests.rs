@@ -151,7 +151,7 @@ fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
         if closes {
             engine.flush.stop();
         } else {
-            engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+            engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         }
         let mut growth = Growth::default();
         engine.background.idle_work.cleanse_what_grew(&mut growth, engine.state.visible()).unwrap();

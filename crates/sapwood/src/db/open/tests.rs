@@ -174,7 +174,7 @@ fn killed_with_an_edit_that_is_not_durable(seed: u64) -> (Simulated, u32) {
     };
     (0..60).for_each(|number| put(number).unwrap());
     let engine = &db.handle.engine;
-    engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+    engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
     volume.fail_nth(Filter::kinds([OperationKind::Sync]).file("manifest"), 1, Fault::Error, Repeat::Once);
     // It comes to the log behind the queue's, and then the flush has its turn.
     put(60).unwrap();
@@ -220,9 +220,10 @@ fn the_next_manifest_is_no_leftover_while_it_is_written() {
             .for_each(|number| _ = batch.insert(&keyspace, name(number + round % 7), [7; 20]));
         batch.commit().unwrap();
     };
-    let has_next = |db: &Database| db.handle.engine.publisher.manifest.lock().as_ref().unwrap().has_next();
+    let has_next =
+        |db: &Database| db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().has_next();
     let number =
-        |db: &Database| db.handle.engine.publisher.manifest.lock().as_ref().unwrap().current().manifest;
+        |db: &Database| db.handle.engine.publisher.manifest_for_test().as_ref().unwrap().current().manifest;
     let db = open(&volume);
     db.keyspace("main").unwrap().ingest((0..60_000).map(|number| (name(number), [7; 60]))).unwrap();
     let mut rounds = 0..1000;

@@ -83,7 +83,7 @@ impl Story {
         }
         batch.commit().unwrap();
         let engine = &db.handle.engine;
-        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         Self { db, keyspaces, due, models: models.map(RefCell::new), queued }
     }
 
@@ -448,7 +448,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         let engine = &db.handle.engine;
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         keyspace.insert("key", "value").unwrap();
-        engine.commits.freeze(engine.commits.log.lock().as_mut().unwrap()).unwrap();
+        engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
         let mut left = &due[..];
         let begun = Arc::new(AtomicBool::new(false));
         let goes_ahead = |left: &[CleansingTask], _| {

@@ -140,7 +140,7 @@ fn members_of_a_group_are_validated_against_each_other_and_answered_for_themselv
     };
     let members = [of("x", "y"), of("y", "x"), of("y", "z"), of("a", "b"), of("z", "a")];
     std::thread::scope(|scope| {
-        let log = engine.commits.log.lock();
+        let log = engine.commits.log.lock_for_test();
         let first = scope.spawn(|| keyspace.insert("first", "1"));
         until(|| engine.commits.queues.durable.inner.lock().has_leader);
         let mut threads = Vec::new();
