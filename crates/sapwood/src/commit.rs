@@ -63,7 +63,7 @@ use crate::space::Space;
 use crate::version::edit::Edit;
 use crate::wal;
 use psync::Volume;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Commits that wait for the device. If this thread panics there, nobody waits for them any longer.
@@ -461,8 +461,14 @@ impl CommitPipeline {
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
-            let frozen =
-                Frozen { queue, wal_low, last_seq, resume: RankedMutex::default(), lengths: OnceLock::new() };
+            let frozen = Frozen {
+                queue,
+                wal_low,
+                last_seq,
+                resume: RankedMutex::default(),
+                has_dropped_blocks: AtomicBool::new(false),
+                lengths: OnceLock::new(),
+            };
             State {
                 number,
                 ingested: state.ingested,

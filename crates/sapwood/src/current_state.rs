@@ -20,7 +20,7 @@ use crate::value::Value;
 use crate::version::Version;
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What readers see. Loaded as a whole.
@@ -46,6 +46,9 @@ pub(crate) struct Frozen {
     pub last_seq: SeqNo,
     /// Where an interrupted flush resumes: everything below is already in the trees.
     pub resume: RankedMutex<rank::Resume, Option<(KeyspaceId, Bytes)>>,
+    /// Whether the blocks in the queue's removed ranges have been dropped: not again, since newer changes of the queue may be in
+    /// the trees by then.
+    pub has_dropped_blocks: AtomicBool,
     /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no
     /// other flush.
     pub lengths: OnceLock<Lengths>,

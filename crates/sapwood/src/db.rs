@@ -17,6 +17,7 @@ pub(crate) mod keyspace;
 pub(crate) mod len_estimate;
 pub(crate) mod open;
 pub(crate) mod options;
+pub(crate) mod range_removals;
 pub(crate) mod replay;
 pub(crate) mod snapshot;
 pub(crate) mod transaction;

@@ -100,6 +100,8 @@ ranks! {
     RecordBuckets,
     /// Some buckets of the record cache.
     RecordChunk,
+    /// The ranges that a queue removes.
+    RangeRemovals,
     /// The prefetch buffer.
     Prefetch,
     /// Blocks that scans have paid for.

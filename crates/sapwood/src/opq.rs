@@ -11,15 +11,18 @@
 //!    must see is the first at or after (keyspace, key, `s`).
 //! 2. Entries are never changed or removed: a snapshot that holds the queue sees what it saw.
 //! 3. Sequence numbers in a frozen queue are all below those in the active one.
+//! 4. Entries that are older than a removal of their range count as removals of their keys.
 
 pub(crate) mod empty_ranges;
 pub(crate) mod map;
+pub(crate) mod range_removals;
 
 use crate::even_sample::EvenSample;
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use crate::opq::empty_ranges::Keys;
 use crate::opq::map::{Entry, FreeList, Map, Passed};
+use crate::opq::range_removals::RangeRemovals;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -80,6 +83,7 @@ fn end_of(keyspace: KeyspaceId, from: Bound<&[u8]>) -> Option<(KeyspaceId, Cow<'
 #[cfg_attr(test, derive(Default))]
 pub(crate) struct Opq {
     entries: Map,
+    range_removals: RangeRemovals,
     count: AtomicU64,
     removals: AtomicU64,
     bytes: AtomicU64,
@@ -92,6 +96,7 @@ impl Opq {
     pub fn new(spare: &Arc<FreeList>) -> Self {
         Self {
             entries: Map::new(spare),
+            range_removals: RangeRemovals::default(),
             count: AtomicU64::new(0),
             removals: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -101,16 +106,30 @@ impl Opq {
 
     /// Adds changes; the first gets sequence number `first_seq`. Called by one thread at a time, with ascending
     /// sequence numbers. Until the call returns, readers at these numbers may miss some of the changes.
-    pub fn insert_all<'a>(&self, operations: impl IntoIterator<Item = OperationRef<'a>>, first_seq: SeqNo) {
+    pub fn insert_all<'a, O: Into<Operation<'a>>>(
+        &self,
+        operations: impl IntoIterator<Item = O>,
+        first_seq: SeqNo,
+    ) {
         let (mut seq, mut bytes, mut removals) = (first_seq, 0, 0);
         let mut sample = self.sample.lock();
-        self.entries.insert_all(operations.into_iter().map(|OperationRef { keyspace, key, value }| {
-            let place = (keyspace, key, seq);
-            sample.see(|| (keyspace, Bytes::copy_from_slice(key), seq, value.is_some()));
+        self.entries.insert_all(operations.into_iter().filter_map(|operation| {
+            let at = seq;
             seq += 1;
-            bytes += key.len() + value.map_or(0, <[u8]>::len);
-            removals += u64::from(value.is_none());
-            (place, value)
+            match operation.into() {
+                Operation::Change(OperationRef { keyspace, key, value }) => {
+                    sample.see(|| (keyspace, Bytes::copy_from_slice(key), at, value.is_some()));
+                    bytes += key.len() + value.map_or(0, <[u8]>::len);
+                    removals += u64::from(value.is_none());
+                    Some(((keyspace, key, at), value))
+                }
+                Operation::RemoveRange(range) => {
+                    self.range_removals.add(range, at);
+                    bytes += range.from.len() + range.to.map_or(0, <[u8]>::len);
+                    removals += 1;
+                    None
+                }
+            }
         }));
         drop(sample);
         // There is no other writer, so load and store suffice.
@@ -121,12 +140,12 @@ impl Opq {
 
     /// Bytes of memory taken.
     pub fn memory(&self) -> usize {
-        self.entries.memory()
+        self.entries.memory() + self.range_removals.bytes()
     }
 
     /// Like [`Opq::memory`], without the memory taken in advance. Decides whether the queue is full.
     pub fn fill(&self) -> usize {
-        self.entries.fill()
+        self.entries.fill() + self.range_removals.bytes()
     }
 
     /// Bytes of keys and values.
@@ -152,20 +171,40 @@ impl Opq {
         of_it.map(|(_, key, seq, is_value)| Sampled { key, seq, is_value, weight }).collect()
     }
 
-    /// The sequence number of the newest change to a key.
+    /// The sequence number of the newest change to a key, by itself or with a range.
     pub fn newest_seq(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<SeqNo> {
-        self.entries.get((keyspace, key, SeqNo::MAX)).map(|entry| entry.key().2)
+        let of_key = self.entries.get((keyspace, key, SeqNo::MAX)).map(|entry| entry.key().2);
+        of_key.max(self.range_removals.newest(keyspace, key, SeqNo::MAX))
     }
 
+    /// Whether it has neither entries nor removals of ranges.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.range_removals.is_empty()
+    }
+
+    /// The ranges that were removed at once.
+    pub fn range_removals(&self) -> &RangeRemovals {
+        &self.range_removals
+    }
+
+    /// The change that an entry stands for, to a reader at `seq`: a removal, if it is older than one of its range.
+    fn change_at(&self, entry: &Entry<'_>, seq: SeqNo) -> Change {
+        self.value_at(entry, seq).map(Bytes::copy_from_slice)
+    }
+
+    fn value_at<'e>(&self, entry: &Entry<'e>, seq: SeqNo) -> Option<&'e [u8]> {
+        let (keyspace, key, at) = entry.key();
+        let is_older = || self.range_removals.newest(keyspace, key, seq).is_some_and(|removed| removed > at);
+        if !self.range_removals.is_empty() && is_older() { None } else { entry.value() }
     }
 
     /// What a reader at `seq` sees for the key; `None` if the queue has nothing. Marks the entry as asked for.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Option<Change> {
-        let entry = self.entries.get((keyspace, key, seq))?;
+        let Some(entry) = self.entries.get((keyspace, key, seq)) else {
+            return self.range_removals.newest(keyspace, key, seq).map(|_| None);
+        };
         entry.ask();
-        Some(entry.value().map(Bytes::copy_from_slice))
+        Some(self.change_at(&entry, seq))
     }
 
     /// Appends to `out` up to `max` keys at or after `from`, with what a reader at `seq` sees of them,
@@ -196,8 +235,9 @@ impl Opq {
                 if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
-                bytes += at.1.len() + entry.value().map_or(0, <[u8]>::len);
-                out.push((Bytes::copy_from_slice(at.1), entry.value().map(Bytes::copy_from_slice)));
+                let change = self.change_at(&entry, seq);
+                bytes += at.1.len() + change.as_ref().map_or(0, Bytes::len);
+                out.push((Bytes::copy_from_slice(at.1), change));
                 passed = 0;
                 continue;
             }
@@ -250,8 +290,9 @@ impl Opq {
                 if out.len() == limit || bytes >= CHUNK_BYTES {
                     return true;
                 }
-                bytes += key.len() + seen.value().map_or(0, <[u8]>::len);
-                out.push((Bytes::copy_from_slice(key), seen.value().map(Bytes::copy_from_slice)));
+                let change = self.change_at(&seen, seq);
+                bytes += key.len() + change.as_ref().map_or(0, Bytes::len);
+                out.push((Bytes::copy_from_slice(key), change));
             }
         }
         false
@@ -333,7 +374,8 @@ impl Opq {
             {
                 is_asked |= older.is_asked();
             }
-            Some((OperationRef { keyspace, key, value: newest.value() }, is_asked))
+            let value = self.value_at(&newest, SeqNo::MAX);
+            Some((OperationRef { keyspace, key, value }, is_asked))
         })
     }
 }

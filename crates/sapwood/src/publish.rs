@@ -269,7 +269,14 @@ mod tests {
         let db = db.unwrap();
         let engine = &db.handle.engine;
         let edit = |id: u32| {
-            let tree = Tree { name: format!("{id}").into(), root: None, height: 0, len: 0, bytes: 0 };
+            let tree = Tree {
+                name: format!("{id}").into(),
+                root: None,
+                height: 0,
+                len: 0,
+                bytes: 0,
+                is_estimated: false,
+            };
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
         let slow = edit(7);

@@ -15,6 +15,8 @@ pub(crate) mod merge_runs;
 pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod range;
+pub(crate) mod range_size;
+pub(crate) mod remove_blocks;
 pub(crate) mod route;
 pub(crate) mod sample;
 pub(crate) mod view;

@@ -35,6 +35,8 @@ pub(crate) struct Tree {
     pub len: u64,
     /// Bytes of the leaves.
     pub bytes: u64,
+    /// Whether `len` is an estimate, since leaves were dropped that nobody has read.
+    pub is_estimated: bool,
 }
 
 impl Tree {

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushInCaller;
 use crate::flow::log_area_tuning::new_max;
 use crate::flow::memory::Need;
-use crate::operation::OperationRef;
+use crate::operation::{OperationRef, SeqNo};
 use crate::opq::Opq;
 use crate::pool::Task;
 use crate::tree::cleanse::ON_THE_WAY;
@@ -260,6 +260,11 @@ impl Flusher {
         let records = self.ctx.pager.cache.records();
         records.note_flush();
         if records.is_used() {
+            // First, since records that were inserted again later are renewed.
+            let removals = queue.range_removals();
+            if !removals.is_empty() {
+                records.remove_all(|keyspace, key| removals.newest(keyspace, key, SeqNo::MAX).is_some());
+            }
             for (OperationRef { keyspace, key, value }, is_asked) in queue.newest_and_asked(None) {
                 records.renew(keyspace, key, value, is_asked);
             }

@@ -363,6 +363,28 @@ impl RecordCache {
             && (asked_at == 0 || now >= Duration::from_millis(asked_at) + IDLE)
     }
 
+    /// Announces that a flush is about to remove all records of which `is_removed` is true. Called as [`RecordCache::renew`].
+    pub fn remove_all(&self, is_removed: impl Fn(KeyspaceId, &[u8]) -> bool) {
+        let buckets = self.read();
+        for index in 0..buckets.count {
+            let mut chunk = buckets.chunks[index / BUCKETS_A_CHUNK].lock();
+            if !chunk.has(index) {
+                continue;
+            }
+            let mut bucket = chunk.bucket(index);
+            let removed: Vec<_> = bucket
+                .records()
+                .filter(|(name, ..)| is_removed(name.keyspace, name.key))
+                .map(|(name, ..)| (name.tag, name.keyspace, name.key.to_vec()))
+                .collect();
+            for (tag, keyspace, key) in removed {
+                if let Some(place) = bucket.find(Name { tag, keyspace, key: &key }) {
+                    bucket.remove(place);
+                }
+            }
+        }
+    }
+
     /// Announces a change that a flush is about to bring to the trees: a cached record becomes what the trees
     /// will say, and an uncached one is added if a reader has asked for it meanwhile. Called while the frozen
     /// queue with that change answers all readers that are served.

@@ -8,7 +8,7 @@ use super::queue::{CommitQueue, PendingBatch};
 use super::turn::TurnHolder;
 use crate::conflict::validation::Validation;
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
-use crate::operation::{KeyspaceId, OperationRef, Operations, SeqNo};
+use crate::operation::{KeyspaceId, Operation, OperationRef, Operations, SeqNo};
 use crate::wal::WalWriter;
 use crate::watchdog;
 use parking_lot::Condvar;
@@ -110,6 +110,8 @@ impl CommitPipeline {
 #[derive(Default)]
 pub(crate) struct Syncing {
     keys: HashSet<u64>,
+    /// Whether they remove a range: then all others wait, since any key may be in it.
+    has_ranges: bool,
     transactions: Vec<Arc<Validation>>,
     hasher: foldhash::fast::RandomState,
 }
@@ -119,8 +121,13 @@ impl Syncing {
         let transactions = group.clone().filter_map(|pending| pending.validation.clone()).collect();
         let mut syncing = Self { transactions, ..Self::default() };
         for operation in operations(group) {
-            let hash = syncing.hash(&operation);
-            syncing.keys.insert(hash);
+            match operation {
+                Operation::Change(change) => {
+                    let hash = syncing.hash(&change);
+                    syncing.keys.insert(hash);
+                }
+                Operation::RemoveRange(_) => syncing.has_ranges = true,
+            }
         }
         syncing
     }
@@ -133,9 +140,12 @@ impl Syncing {
     /// has read that is being synced. Such a change comes after the transaction, and would be visible before it: a reader
     /// between could see what cannot be in any order. A transaction waits for all, to be validated against them.
     pub fn concerns<'a>(&self, mut group: impl Iterator<Item = &'a PendingBatch> + Clone) -> bool {
-        let is_concerned = |operation: OperationRef<'_>| {
-            self.keys.contains(&self.hash(&operation))
-                || self.transactions.iter().any(|transaction| transaction.concerns(&operation))
+        let is_concerned = |operation: Operation<'_>| {
+            let is_changed = match &operation {
+                Operation::Change(change) => self.has_ranges || self.keys.contains(&self.hash(change)),
+                Operation::RemoveRange(_) => true,
+            };
+            is_changed || self.transactions.iter().any(|transaction| transaction.concerns(&operation))
         };
         group.clone().any(|pending| pending.is_durable() || pending.validation.is_some())
             || group.any(|pending| operations(std::iter::once(pending)).any(is_concerned))
@@ -149,7 +159,7 @@ impl Syncing {
 
 pub(crate) fn operations<'a>(
     group: impl Iterator<Item = &'a PendingBatch>,
-) -> impl Iterator<Item = OperationRef<'a>> {
+) -> impl Iterator<Item = Operation<'a>> {
     group.flat_map(|pending| Operations::new(&pending.body)).map_while(|operation| operation.ok())
 }
 

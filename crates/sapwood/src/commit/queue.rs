@@ -59,8 +59,7 @@ impl PendingBatch {
 
     /// Whether it has anything but removals.
     pub fn adds(&self) -> bool {
-        Operations::new(&self.body)
-            .any(|operation| operation.is_ok_and(|operation| operation.value.is_some()))
+        Operations::new(&self.body).any(|operation| operation.is_ok_and(|operation| operation.adds()))
     }
 
     /// No batch: all before it is to be durable.

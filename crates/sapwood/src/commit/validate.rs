@@ -21,7 +21,7 @@ use crate::conflict::history::Found;
 use crate::conflict::validation::Validation;
 use crate::current_state::State;
 use crate::error::{ConflictReason, Error, Result};
-use crate::operation::{KeyspaceId, SeqNo};
+use crate::operation::{KeyspaceId, Operation, SeqNo};
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -99,7 +99,11 @@ impl CommitPipeline {
             self.conflict_of(validation, found)?;
         }
         match operations(earlier).find(|operation| validation.concerns(operation)) {
-            Some(operation) => Err(self.changed(operation.keyspace, operation.key)),
+            Some(Operation::Change(change)) => Err(self.changed(change.keyspace, change.key)),
+            Some(Operation::RemoveRange(range)) => {
+                let key = validation.reads.first_in(range).unwrap_or_default();
+                Err(self.changed(range.keyspace, &key))
+            }
             None => Ok(()),
         }
     }

@@ -16,7 +16,7 @@
 
 use crate::conflict::read_set::ReadSet;
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::operation::{KeyRange, KeyspaceId, Operation, OperationRef, SeqNo};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,10 +31,30 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// the lock of the log, so it is to be rare.
 const IDLE_GROUPS: u32 = 4096;
 
+/// Stands for the keyspace of an operation that changes no key of its own: the removal of a range, which is in `ranges`.
+const NO_KEYSPACE: KeyspaceId = KeyspaceId(u32::MAX);
+
+/// A range that was removed, with its number.
+#[derive(Debug)]
+struct RemovedRange {
+    seq: SeqNo,
+    keyspace: KeyspaceId,
+    from: Bytes,
+    to: Option<Bytes>,
+}
+
+impl RemovedRange {
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.from.len() + self.to.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 /// Keys of operations with consecutive sequence numbers.
 #[derive(Debug, Default)]
 struct Chunk {
     first_seq: SeqNo,
+    /// The ranges that were removed among them.
+    ranges: Vec<RemovedRange>,
     /// Keyspaces, and where their keys end in `keys`.
     ends: Vec<(KeyspaceId, u32)>,
     keys: Vec<u8>,
@@ -47,15 +67,22 @@ impl Chunk {
     }
 
     fn is_complete(&self) -> bool {
-        self.ends.len() >= CHUNK_COUNT || self.keys.len() >= CHUNK_BYTES
+        let ranges = self.ranges.iter().map(RemovedRange::memory).sum::<usize>();
+        self.ends.len() >= CHUNK_COUNT || self.keys.len() + ranges >= CHUNK_BYTES
     }
 
     fn memory(&self) -> usize {
-        self.ends.capacity() * size_of::<(KeyspaceId, u32)>() + self.keys.capacity()
+        let ranges = self.ranges.iter().map(RemovedRange::memory).sum::<usize>();
+        self.ends.capacity() * size_of::<(KeyspaceId, u32)>() + self.keys.capacity() + ranges
     }
 
     /// The first key changed after `since` that is in `reads`.
     fn conflict(&self, reads: &ReadSet, since: SeqNo) -> Option<(KeyspaceId, Bytes)> {
+        for RemovedRange { keyspace, from, to, .. } in self.ranges.iter().filter(|range| range.seq > since) {
+            if let Some(key) = reads.first_in(KeyRange { keyspace: *keyspace, from, to: to.as_deref() }) {
+                return Some((*keyspace, key));
+            }
+        }
         let skipped = (since + 1).saturating_sub(self.first_seq) as usize;
         (skipped..self.ends.len()).find_map(|index| {
             let (keyspace, end) = self.ends[index];
@@ -128,6 +155,7 @@ impl Inner {
         self.last.first_seq = seq + 1;
         self.last.ends.clear();
         self.last.keys.clear();
+        self.last.ranges.clear();
     }
 
     fn complete_last(&mut self) {
@@ -191,7 +219,7 @@ impl History {
     }
 
     /// Records operations that will be visible next. The caller holds the log lock. Returns whether recording stays on.
-    pub fn record<'a>(&self, first_seq: SeqNo, operations: impl Iterator<Item = OperationRef<'a>>) -> bool {
+    pub fn record<'a>(&self, first_seq: SeqNo, operations: impl Iterator<Item = Operation<'a>>) -> bool {
         let mut inner = self.inner.lock();
         if inner.open.is_empty() {
             // These are recorded all the same: a transaction that begins now does not see them.
@@ -203,7 +231,16 @@ impl History {
                 return false;
             }
         }
-        for OperationRef { keyspace, key, .. } in operations {
+        for operation in operations {
+            let (keyspace, key) = match operation {
+                Operation::Change(OperationRef { keyspace, key, .. }) => (keyspace, key),
+                Operation::RemoveRange(KeyRange { keyspace, from, to }) => {
+                    let (from, to) = (Bytes::copy_from_slice(from), to.map(Bytes::copy_from_slice));
+                    let seq = inner.last.end_seq();
+                    inner.last.ranges.push(RemovedRange { seq, keyspace, from, to });
+                    (NO_KEYSPACE, &[][..])
+                }
+            };
             inner.last.keys.extend_from_slice(key);
             let end = inner.last.keys.len() as u32;
             inner.last.ends.push((keyspace, end));
@@ -256,7 +293,7 @@ mod tests {
     fn record(history: &History, first_seq: SeqNo, numbers: std::ops::Range<u32>) -> bool {
         let keys: Vec<_> = numbers.map(u32::to_be_bytes).collect();
         let of = |key| OperationRef { keyspace: MAIN, key, value: None };
-        history.record(first_seq, keys.iter().map(|key| of(&key[..])))
+        history.record(first_seq, keys.iter().map(|key| of(&key[..]).into()))
     }
 
     fn reads_of(number: u32) -> ReadSet {

@@ -8,7 +8,7 @@
 //! 1. Whatever was read is in the set. There may be more in it: a set that is too large is made coarser, never incomplete.
 //! 2. The ranges of closed iterators are disjoint and do not touch.
 
-use crate::operation::KeyspaceId;
+use crate::operation::{KeyRange, KeyspaceId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -79,6 +79,15 @@ impl Ranges {
     fn contains(&self, key: &[u8]) -> bool {
         let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
         before.is_some_and(|(_, end)| is_below(key, end.as_ref()))
+    }
+
+    /// The first key of what lies in both.
+    fn first_in(&self, range: KeyRange<'_>) -> Option<Bytes> {
+        if self.contains(range.from) {
+            return Some(Bytes::copy_from_slice(range.from));
+        }
+        let above = self.0.range::<[u8], _>((Bound::Excluded(range.from), Bound::Unbounded)).next();
+        above.map(|(start, _)| start.clone()).filter(|start| range.to.is_none_or(|to| &start[..] < to))
     }
 
     /// Adds a range, and returns by how many bytes the set has grown or shrunk.
@@ -218,6 +227,17 @@ impl ReadSet {
             back + front.map(|key| ranges.add(start, Some(successor(&key)))).unwrap_or(0)
         };
         self.bytes = self.bytes.saturating_add_signed(grown);
+    }
+
+    /// A key in this range that the transaction has read, or the first key of what it has read of it.
+    pub fn first_in(&self, range: KeyRange<'_>) -> Option<Bytes> {
+        let reads = self.keyspaces.get(&range.keyspace)?;
+        let key = reads.keys.iter().filter(|key| range.contains(range.keyspace, key)).min().cloned();
+        #[cfg(test)]
+        if self.ignores_ranges {
+            return key;
+        }
+        key.or_else(|| reads.ranges.first_in(range))
     }
 
     /// Whether the transaction has read this key, or a range that includes it.

@@ -1,7 +1,7 @@
 //! What a transaction hands over with its changes, so that its commit can be validated.
 
 use crate::conflict::read_set::ReadSet;
-use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::operation::{KeyspaceId, Operation, SeqNo};
 
 /// What a transaction has read, and of when.
 #[derive(Debug)]
@@ -15,8 +15,11 @@ pub(crate) struct Validation {
 
 impl Validation {
     /// Whether this operation changes what was read.
-    pub fn concerns(&self, operation: &OperationRef<'_>) -> bool {
-        self.reads.contains(operation.keyspace, operation.key)
+    pub fn concerns(&self, operation: &Operation<'_>) -> bool {
+        match operation {
+            Operation::Change(change) => self.reads.contains(change.keyspace, change.key),
+            Operation::RemoveRange(range) => self.reads.first_in(*range).is_some(),
+        }
     }
 
     /// Whether records in this keyspace may change what was read.

@@ -71,7 +71,7 @@ impl Batch {
         let checked = self.check(keyspace, key).and_then(|()| check_value(&self.handle, value));
         match checked {
             Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, value)),
-            Err(error) => self.error = self.error.take().or(Some(error)),
+            Err(error) => self.fail(error),
         }
         self
     }
@@ -94,13 +94,13 @@ impl Batch {
         let key = key.as_ref();
         match self.check(keyspace, key) {
             Ok(()) => self.put(|body| put_remove(body, keyspace.id(), key)),
-            Err(error) => self.error = self.error.take().or(Some(error)),
+            Err(error) => self.fail(error),
         }
         self
     }
 
     /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
-    fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         let before = self.body.len();
         change(&mut self.body);
         self.count += 1;
@@ -111,10 +111,20 @@ impl Batch {
     }
 
     fn check(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)
+    }
+
+    pub(super) fn check_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
         if !Arc::ptr_eq(keyspace.handle(), &self.handle) {
             return Err(Error::Foreign { what: "keyspace" });
         }
-        check_key(key)
+        Ok(())
+    }
+
+    /// Notes an error for [`Batch::commit`], unless there is one.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.error = self.error.take().or(Some(error));
     }
 
     /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].

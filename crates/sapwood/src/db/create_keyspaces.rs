@@ -106,7 +106,8 @@ impl Creation {
             }
             last += 1;
             made.insert(Arc::clone(name), KeyspaceId(last));
-            let tree = Tree { name: Arc::clone(name), root: None, height: 0, len: 0, bytes: 0 };
+            let tree =
+                Tree { name: Arc::clone(name), root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
             trees.push((KeyspaceId(last), tree));
         }
         if !trees.is_empty() {

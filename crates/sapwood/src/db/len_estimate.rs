@@ -1,5 +1,6 @@
 //! Estimates how many records a keyspace has. The leaves' records are counted exactly; of the changes in the queues and
-//! in log areas a sample is looked up beneath them, to find how many records each change adds or takes away.
+//! in log areas a sample is looked up beneath them, to find how many records each change adds or takes away. Where a queue
+//! removes a range, what lies beneath it does not count: a sample of these ranges is measured in the inner nodes.
 //!
 //! Invariants:
 //! 1. At most [`PIECES`] log pieces are read, and a leaf for each sampled change; those of one kind go to the device
@@ -10,9 +11,11 @@ use crate::cache::pager::{Pager, ReadMode};
 use crate::current_state::State;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
-use crate::operation::KeyspaceId;
+use crate::operation::{KeyRange, KeyspaceId, SeqNo};
+use crate::opq::range_removals::RangeRemovals;
 use crate::storage::node::PIECE;
 use crate::tree::lookup::{multi_get, multi_get_in_leaves};
+use crate::tree::range_size::{Ends, range_size};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 
@@ -20,6 +23,8 @@ use bytes::Bytes;
 const PIECES: usize = 64;
 /// Changes that are looked up of each sampled piece.
 const OF_A_PIECE: usize = 8;
+/// Removed ranges that are measured (count).
+const RANGES: usize = 64;
 
 /// The newest change to a key in the place where it waits.
 struct WaitingChange {
@@ -55,8 +60,38 @@ fn added(
 pub(crate) fn len_estimate(pager: &Pager, state: &State, keyspace: KeyspaceId) -> Result<u64> {
     let view = TreeView { pager, version: &state.version, keyspace };
     let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
-    let added = added_in_log_areas(view)? + added_in_queues(view, state)?;
-    Ok((in_leaves as f64 + added).round().max(0.0) as u64)
+    let left = (in_leaves as f64 - removed_with_ranges(view, state)?).max(0.0);
+    let added = added_in_log_areas(view, state)? + added_in_queues(view, state)?;
+    Ok((left + added).round().max(0.0) as u64)
+}
+
+/// Whether a queue removes a range that has this key: what is beneath the queues does not count then.
+fn is_removed(state: &State, keyspace: KeyspaceId, key: &[u8]) -> bool {
+    state.queues().any(|queue| queue.range_removals().newest(keyspace, key, SeqNo::MAX).is_some())
+}
+
+/// The number of records in leaves that lie in ranges that queues remove.
+fn removed_with_ranges(view: TreeView<'_>, state: &State) -> Result<f64> {
+    if state.queues().all(|queue| queue.range_removals().is_empty()) {
+        return Ok(0.0);
+    }
+    let mut sample = EvenSample::<_, RANGES>::default();
+    let all = RangeRemovals::default();
+    for (keyspace, from, to) in state.queues().flat_map(|queue| queue.range_removals().all()) {
+        if keyspace == view.keyspace {
+            all.add(KeyRange { keyspace, from: &from, to: to.as_deref() }, 0);
+        }
+    }
+    // Those of two queues may overlap.
+    for (_, from, to) in all.all() {
+        sample.see(|| (from, to));
+    }
+    let mut records = 0.0;
+    for (from, to) in sample.kept() {
+        let range = KeyRange { keyspace: view.keyspace, from, to: to.as_deref() };
+        records += sample.weight() * range_size(view, range, Ends::Counted)?.records;
+    }
+    Ok(records)
 }
 
 fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
@@ -67,10 +102,17 @@ fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
         .filter(|change| newest(&change.key) == Some(change.seq))
         .map(|change| WaitingChange { key: change.key, is_value: change.is_value, weight: change.weight })
         .collect();
-    added(waiting, |keys, found| multi_get(view, None, keys, found))
+    added(waiting, |keys, found| {
+        let mut beneath = |index: usize, value: Bytes| {
+            if !is_removed(state, view.keyspace, keys[index]) {
+                found(index, value);
+            }
+        };
+        multi_get(view, None, keys, &mut beneath)
+    })
 }
 
-fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
+fn added_in_log_areas(view: TreeView<'_>, state: &State) -> Result<f64> {
     let mut sample = EvenSample::<_, PIECES>::default();
     for (_, area) in view.version.logs.iter() {
         area.pieces().for_each(|piece| sample.see(|| (area, piece)));
@@ -88,7 +130,8 @@ fn added_in_log_areas(view: TreeView<'_>) -> Result<f64> {
         let mut changes = EvenSample::<usize, OF_A_PIECE>::default();
         (0..piece.count()).for_each(|index| changes.see(|| index));
         let weight = sample.weight() * changes.weight();
-        let newest = |key: &[u8]| area.candidates(key).next() == Some(*id);
+        let newest =
+            |key: &[u8]| area.candidates(key).next() == Some(*id) && !is_removed(state, view.keyspace, key);
         let of_it = changes.kept().iter().filter(|index| newest(piece.key(**index)));
         waiting.extend(of_it.map(|index| WaitingChange {
             key: Bytes::copy_from_slice(piece.key(*index)),

@@ -97,7 +97,7 @@ pub(crate) fn check_record(version: &Version, record: &Record) -> Result<()> {
     };
     let mut count = 0;
     for operation in Operations::new(&record.body) {
-        if !version.trees.contains(&operation.map_err(wrong)?.keyspace) {
+        if !version.trees.contains(&operation.map_err(wrong)?.keyspace()) {
             return Err(wrong("a keyspace that does not exist"));
         }
         count += 1;

@@ -5,6 +5,14 @@
 //! tree       r       r         r                r              each is asked for in the queues meanwhile
 //!            [───── noted as an empty range ────)              the next scan begins here
 //! ```
+//! Where a queue has removed a whole range, nothing beneath that queue is looked at. So the walk is divided into sections:
+//!
+//! ```text
+//! active     r    r       r        r         r        r
+//! frozen        [──────── range removed ────────)        r     what it has in there is newer than that, or hidden
+//! tree       r  ┆                               ┆ r    r       not asked in between
+//!            section 1 ┆ section 2              ┆ section 3
+//! ```
 //!
 //! Invariants:
 //! 1. Newest first: on equal keys the first queue wins.
@@ -60,6 +68,18 @@ pub(super) struct Merge {
     /// Whether a queue has passed over tombstones.
     is_passing: bool,
     urgency: usize,
+    /// Where the next section begins; `None` in the last one.
+    next_section: Option<Bound<Bytes>>,
+}
+
+/// A part of the walk in which the same queues hide what is beneath them.
+struct Section {
+    bounds: (Bound<Bytes>, Bound<Bytes>),
+    /// How many queues are looked at, newest first, ...
+    queues: usize,
+    /// ... and whether the tree is.
+    has_tree: bool,
+    next: Option<Bound<Bytes>>,
 }
 
 /// The last key returned.
@@ -102,35 +122,88 @@ impl MergeSpec {
     /// Where to go on upwards if the key lies in a known empty range: at this bound, or (`None`) nowhere.
     fn behind(&self, current: &CurrentState, key: &[u8]) -> Option<Option<Bound<Bytes>>> {
         let end = current.empty_ranges.above(self.keyspace, key, self.seq)?;
-        let is_within = |end: &Bytes| match &self.bounds.1 {
-            Bound::Unbounded => true,
-            Bound::Included(high) => end <= high,
-            Bound::Excluded(high) => end < high,
-        };
-        Some(end.filter(is_within).map(Bound::Included))
+        Some(end.filter(|end| is_above(&self.bounds.1, end)).map(Bound::Included))
     }
 
     /// Where to go on downwards if what lies right below the key does so in a known empty range.
     fn beneath(&self, current: &CurrentState, key: Option<&[u8]>) -> Option<Option<Bound<Bytes>>> {
         let low = current.empty_ranges.below(self.keyspace, key, self.seq)?;
-        let is_within = match &self.bounds.0 {
-            Bound::Unbounded => !low.is_empty(),
-            Bound::Included(bound) | Bound::Excluded(bound) => low > *bound,
-        };
-        Some(is_within.then_some(Bound::Excluded(low)))
+        Some(is_below(&self.bounds.0, &low).then_some(Bound::Excluded(low)))
     }
 
-    fn queues(&self, bounds: &(Bound<Bytes>, Bound<Bytes>)) -> Vec<Queued> {
-        let queues = self.state.queues();
+    /// The section that a walk within these bounds begins with.
+    fn section(&self, (low, high): (Bound<Bytes>, Bound<Bytes>)) -> Section {
+        let all = self.state.queues().count();
+        let whole = |bounds| Section { bounds, queues: all, has_tree: true, next: None };
+        if self.state.queues().all(|queue| queue.range_removals().is_empty()) {
+            return whole((low, high));
+        }
+        let mut hidden_by = None;
+        let (bounds, next) = match self.direction {
+            Direction::Up => {
+                let (key, mut end) = (first_at(&low), None::<Bytes>);
+                for (index, queue) in self.state.queues().enumerate() {
+                    let stretch = queue.range_removals().above(self.keyspace, &key, self.seq);
+                    end = end.into_iter().chain(stretch.end).min();
+                    if stretch.is_removed {
+                        hidden_by = Some(index);
+                        break;
+                    }
+                }
+                match end.filter(|end| is_above(&high, end)) {
+                    Some(end) => ((low, Bound::Excluded(end.clone())), Some(Bound::Included(end))),
+                    None => ((low, high), None),
+                }
+            }
+            Direction::Down => {
+                let (key, mut end) = (end_at(&high), Bytes::new());
+                for (index, queue) in self.state.queues().enumerate() {
+                    let stretch = queue.range_removals().below(self.keyspace, key.as_deref(), self.seq);
+                    end = end.max(stretch.end);
+                    if stretch.is_removed {
+                        hidden_by = Some(index);
+                        break;
+                    }
+                }
+                match Some(end).filter(|end| is_below(&low, end)) {
+                    Some(end) => ((Bound::Included(end.clone()), high), Some(Bound::Excluded(end))),
+                    None => ((low, high), None),
+                }
+            }
+        };
+        let queues = hidden_by.map_or(all, |index| index + 1);
+        Section { bounds, queues, has_tree: hidden_by.is_none(), next }
+    }
+
+    fn queues(&self, bounds: &(Bound<Bytes>, Bound<Bytes>), count: usize) -> Vec<Queued> {
+        let queues = self.state.queues().take(count);
         let queued = queues.map(|queue| {
             Queued::new(Arc::clone(queue), self.keyspace, self.seq, bounds.clone(), self.direction)
         });
         queued.collect()
     }
 
-    fn leaves(&self, current: &CurrentState, bounds: (Bound<Bytes>, Bound<Bytes>)) -> Leaves {
+    fn leaves(&self, current: &CurrentState, section: &Section) -> Leaves {
         let (pager, version) = (Arc::clone(&current.pager), Arc::clone(&self.state.version));
-        Leaves::new(pager, version, self.keyspace, bounds, self.direction)
+        let leaves = Leaves::new(pager, version, self.keyspace, section.bounds.clone(), self.direction);
+        if section.has_tree { leaves } else { leaves.without_any() }
+    }
+}
+
+/// Whether an upper bound lets keys at or above this one through.
+fn is_above(high: &Bound<Bytes>, key: &Bytes) -> bool {
+    match high {
+        Bound::Unbounded => true,
+        Bound::Included(high) => key <= high,
+        Bound::Excluded(high) => key < high,
+    }
+}
+
+/// Whether a lower bound lets keys below this one through.
+fn is_below(low: &Bound<Bytes>, key: &Bytes) -> bool {
+    match low {
+        Bound::Unbounded => !key.is_empty(),
+        Bound::Included(low) | Bound::Excluded(low) => key > low,
     }
 }
 
@@ -155,13 +228,14 @@ fn end_at(high: &Bound<Bytes>) -> Option<Bytes> {
 impl Merge {
     /// `None` if there is nothing to merge.
     pub fn new(current: &CurrentState, course: MergeSpec) -> Option<Self> {
-        let bounds = course.narrowed(current)?;
+        let section = course.section(course.narrowed(current)?);
         Some(Self {
-            queues: course.queues(&bounds),
+            queues: course.queues(&section.bounds, section.queues),
             queued: None,
             is_peeked: false,
             free: 0,
-            leaves: course.leaves(current, bounds),
+            leaves: course.leaves(current, &section),
+            next_section: section.next,
             held: Holding::new(Arc::clone(&current.pager)),
             leaf_next: None,
             is_leaf_taken: false,
@@ -270,7 +344,12 @@ impl Merge {
             };
             if order == Ordering::Greater {
                 self.is_leaf_taken = false;
-                let Some((key, value)) = self.leaf_next.take() else { break None };
+                let Some((key, value)) = self.leaf_next.take() else {
+                    let Some(next) = self.next_section.take() else { break None };
+                    self.go_on_at(current, next);
+                    run.len += NOTED;
+                    continue;
+                };
                 if self.is_passing && self.queues.iter().any(|queue| queue.hides(&key)) {
                     if self.passed(current, &mut run, 1, &key) {
                         break None;
@@ -347,8 +426,10 @@ impl Merge {
             Direction::Up => (bound, self.course.bounds.1.clone()),
             Direction::Down => (self.course.bounds.0.clone(), bound),
         };
-        self.queues = self.course.queues(&bounds);
-        self.leaves = self.course.leaves(current, bounds);
+        let section = self.course.section(bounds);
+        self.queues = self.course.queues(&section.bounds, section.queues);
+        self.leaves = self.course.leaves(current, &section);
+        self.next_section = section.next;
         (self.queued, self.is_peeked, self.free) = (None, false, 0);
         (self.leaf_next, self.is_leaf_taken, self.is_passing) = (None, false, false);
     }

@@ -18,7 +18,7 @@
 //! 3. Memory: [`BYTES_MAX`].
 
 use crate::lock_order::{RankedRwLock, rank};
-use crate::operation::{KeyspaceId, OperationRef, SeqNo};
+use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
@@ -159,9 +159,10 @@ impl EmptyRanges {
     }
 
     /// These operations are in the queue, and not visible yet.
-    pub fn inserted<'a>(&self, operations: impl Iterator<Item = OperationRef<'a>>) {
+    pub fn inserted<'a>(&self, operations: impl Iterator<Item = Operation<'a>>) {
         let inner = &mut *self.inner.write();
-        for OperationRef { keyspace, key, .. } in operations.filter(|operation| operation.value.is_some()) {
+        let added = operations.filter(Operation::adds).filter_map(Operation::as_change);
+        for OperationRef { keyspace, key, .. } in added {
             inner.cut(keyspace, key);
         }
         if inner.bytes > BYTES_MAX {
@@ -245,7 +246,8 @@ mod tests {
     const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
     fn insert(ranges: &EmptyRanges, key: &[u8]) {
-        ranges.inserted(std::iter::once(OperationRef { keyspace: KEYSPACE, key, value: Some(b"value") }));
+        let change = OperationRef { keyspace: KEYSPACE, key, value: Some(b"value") };
+        ranges.inserted(std::iter::once(change.into()));
     }
 
     /// Each key from here to there, since when nothing is in it.

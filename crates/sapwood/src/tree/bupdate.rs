@@ -98,6 +98,7 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
         chunk: Vec::new(),
         node_len,
         len: tree.len,
+        is_estimated: tree.is_estimated,
         bytes: tree.bytes,
         spliced: Vec::new(),
         top: None,
@@ -113,7 +114,9 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
         }
     };
     let (len, bytes) = (update.len, update.bytes);
-    builder.set_tree(keyspace, Tree { root, height, len, bytes, ..tree });
+    let is_estimated = tree.is_estimated && root.is_some();
+    let len = if tree.is_estimated && root.is_none() { 0 } else { len };
+    builder.set_tree(keyspace, Tree { root, height, len, bytes, is_estimated, ..tree });
     Ok(())
 }
 
@@ -157,6 +160,7 @@ struct Update<'a, 'b, C: LeafChange, I: Iterator<Item = C>> {
     chunk: Vec<C>,
     node_len: NodeLen,
     len: u64,
+    is_estimated: bool,
     bytes: u64,
     /// Parents with splices on the level that was last worked on, in key order.
     spliced: Vec<Spliced>,
@@ -247,7 +251,10 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 }
                 appended &= old == leaf.count();
                 old += usize::from(exists);
-                self.len = less(self.len, u64::from(exists), "number of records of a tree")?;
+                // An estimate may be too small.
+                if exists && !(self.is_estimated && self.len == 0) {
+                    self.len = less(self.len, 1, "number of records of a tree")?;
+                }
                 if let Some(value) = change.value() {
                     self.len += 1;
                     packer.push(self.builder, key, value)?;

@@ -98,6 +98,12 @@ impl Leaves {
         }
     }
 
+    /// The same walk, over already: what it would return is hidden.
+    pub fn without_any(mut self) -> Self {
+        self.is_over = true;
+        self
+    }
+
     /// Moves to the next record if the overlay need not be consulted for it, as in most steps of a long walk.
     /// Returns whether it did.
     #[inline]

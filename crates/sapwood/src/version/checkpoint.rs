@@ -110,7 +110,7 @@ mod tests {
         let mut version = Version::empty(1 << 20);
         for number in 0..10_000 {
             let name = format!("{number:0>255}").into();
-            let tree = Tree { name, root: None, height: 0, len: 0, bytes: 0 };
+            let tree = Tree { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
             version.trees.insert(KeyspaceId(number), tree);
         }
         let mut found = Version::empty(1 << 20);

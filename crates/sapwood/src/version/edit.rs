@@ -4,6 +4,7 @@
 //! edit    = section*
 //! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
 //!         | 5 keyspace root+1 height len bytes nlen name          a tree's new root (root+1 = 0: none)
+//!         | 12 keyspace root+1 height len bytes nlen name         the same, where len is an estimate (format 8)
 //!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
@@ -92,7 +93,7 @@ impl Edit {
             }
         }
         for (id, tree) in &self.trees {
-            out.push(5);
+            out.push(if tree.is_estimated { 12 } else { 5 });
             put_varint(out, u64::from(id.0));
             put_varint(out, tree.root.map_or(0, |root| root.0 + 1));
             put_varint(out, u64::from(tree.height));
@@ -159,7 +160,8 @@ impl Edit {
             Some(2) => self.wal_high = Some(decode_number(reader).ok_or("wal_high")?),
             Some(3) => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
             Some(4) => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
-            Some(5) => self.trees.push(decode_tree(reader).ok_or("tree")?),
+            Some(5) => self.trees.push(decode_tree(reader, false).ok_or("tree")?),
+            Some(12) => self.trees.push(decode_tree(reader, true).ok_or("tree")?),
             Some(6) => {
                 let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
                 self.segments.push({ segment }().ok_or("segment begun")?);
@@ -256,7 +258,7 @@ fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     reader.bytes(len)
 }
 
-fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
+fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceId, Tree)> {
     let id = u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)?;
     let root = reader.varint()?.checked_sub(1).map(NodeId);
     let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
@@ -264,7 +266,7 @@ fn decode_tree(reader: &mut Reader<'_>) -> Option<(KeyspaceId, Tree)> {
     let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((id, Tree { name, root, height, len, bytes }))
+    Some((id, Tree { name, root, height, len, bytes, is_estimated }))
 }
 
 #[cfg(test)]
@@ -282,9 +284,19 @@ mod tests {
             trees: vec![
                 (
                     KeyspaceId(1),
-                    Tree { name: "ships".into(), root: Some(NodeId(0)), height: 2, len: 99, bytes: 9000 },
+                    Tree {
+                        name: "ships".into(),
+                        root: Some(NodeId(0)),
+                        height: 2,
+                        len: 99,
+                        bytes: 9000,
+                        is_estimated: true,
+                    },
                 ),
-                (KeyspaceId(9), Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 }),
+                (
+                    KeyspaceId(9),
+                    Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0, is_estimated: false },
+                ),
             ],
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],
@@ -325,7 +337,7 @@ mod tests {
             assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
             assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
         }
-        let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0 };
+        let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
         let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
         assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
     }

@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn tree(len: u64) -> Tree {
-        Tree { name: "name".into(), root: None, height: 0, len, bytes: 0 }
+        Tree { name: "name".into(), root: None, height: 0, len, bytes: 0, is_estimated: false }
     }
 
     proptest! {

@@ -9,6 +9,7 @@ mod model;
 mod old_formats;
 mod passing;
 mod queues;
+mod range_removals;
 mod record_cache;
 mod small_flush_memory;
 mod space;

@@ -12,10 +12,19 @@ const FORMAT_6: [(&str, &[u8]); 5] = [
     ("wal-0000000003", include_bytes!("format_6/wal-0000000003")),
 ];
 
-fn format_6(dir: &Path) -> PathBuf {
+/// The same, written by the last program of format 7.
+const FORMAT_7: [(&str, &[u8]); 5] = [
+    ("CURRENT", include_bytes!("format_7/CURRENT")),
+    ("data", include_bytes!("format_7/data")),
+    ("manifest-000002", include_bytes!("format_7/manifest-000002")),
+    ("wal-0000000002", include_bytes!("format_7/wal-0000000002")),
+    ("wal-0000000003", include_bytes!("format_7/wal-0000000003")),
+];
+
+fn written(dir: &Path, files: &[(&str, &[u8])]) -> PathBuf {
     let path = dir.join("db");
     std::fs::create_dir(&path).expect("a directory");
-    for (name, bytes) in FORMAT_6 {
+    for (name, bytes) in files {
         std::fs::write(path.join(name), bytes).expect("a file");
     }
     path
@@ -31,17 +40,23 @@ fn holds(db: &Database, keyspace: &str, records: usize) {
 }
 
 #[test]
-fn a_database_of_format_6_is_read_and_written() {
+fn databases_of_older_formats_are_read_and_written() {
+    for files in [FORMAT_6, FORMAT_7] {
+        goes_on(&files);
+    }
+}
+
+fn goes_on(files: &[(&str, &[u8])]) {
     let dir = tempfile::tempdir().expect("a directory");
-    let path = format_6(dir.path());
+    let path = written(dir.path(), files);
     let current = || std::fs::read(path.join("CURRENT")).expect("CURRENT");
     let read_only = Database::builder().read_only(true).open(&path).expect("opens for reading");
     let name = read_only.keyspaces().into_iter().next().expect("a keyspace");
     holds(&read_only, &name, 300);
     drop(read_only);
-    assert_eq!(current(), FORMAT_6[0].1, "who only reads changes nothing");
+    assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");
-    assert_eq!(current()[8], 7);
+    assert_eq!(current()[8], 8);
     holds(&db, &name, 300);
     let keyspace = db.keyspace(&name).expect("a keyspace");
     for number in 0..20_000u32 {

@@ -270,8 +270,8 @@ fn another_format_is_told_from_damage() {
         });
         open(&volume)
     };
-    assert!(matches!(give_format(8), Err(Error::NewerFormat { found: 8, supported: 7, .. })));
-    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 7, .. })));
+    assert!(matches!(give_format(9), Err(Error::NewerFormat { found: 9, supported: 8, .. })));
+    assert!(matches!(give_format(5), Err(Error::OlderFormat { found: 5, supported: 8, .. })));
 }
 
 #[test]

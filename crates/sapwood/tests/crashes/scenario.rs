@@ -32,6 +32,7 @@ pub fn open(volume: &Simulated) -> sapwood::Result<Database> {
 enum Change {
     Insert(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
+    RemoveRange(Vec<u8>, Vec<u8>),
 }
 
 /// What was done, and what was promised.
@@ -118,7 +119,12 @@ impl Workload {
         let mut changes = Vec::new();
         for _ in 0..self.rng.random_range(1..12) {
             let key = format!("key{:05}", self.rng.random_range(0..self.keys)).into_bytes();
-            if self.rng.random_bool(0.25) {
+            if self.rng.random_bool(0.01) {
+                let len = self.rng.random_range(1..self.keys.max(2));
+                let end = format!("key{:05}", self.rng.random_range(0..self.keys) + len).into_bytes();
+                batch.remove_range(keyspace, &key..&end);
+                changes.push(Change::RemoveRange(key, end));
+            } else if self.rng.random_bool(0.25) {
                 batch.remove(keyspace, &key);
                 changes.push(Change::Remove(key));
             } else {
@@ -162,9 +168,10 @@ impl Workload {
         for changes in &self.batches[..(number - self.base.0) as usize] {
             for change in changes {
                 match change {
-                    Change::Insert(key, value) => contents.insert(key.clone(), value.clone()),
-                    Change::Remove(key) => contents.remove(key),
-                };
+                    Change::Insert(key, value) => _ = contents.insert(key.clone(), value.clone()),
+                    Change::Remove(key) => _ = contents.remove(key),
+                    Change::RemoveRange(from, to) => contents.retain(|key, _| key < from || key >= to),
+                }
             }
         }
         contents

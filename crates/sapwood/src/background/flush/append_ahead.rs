@@ -79,6 +79,8 @@ impl Flusher {
         let state = self.ctx.state.load();
         let (frozen, base) = (state.frozen.clone(), Arc::clone(&state.version));
         drop(state);
+        // What lies in removed ranges is removed first.
+        let frozen = frozen.filter(|frozen| frozen.queue.range_removals().is_empty());
         let is_short = self.ctx.flush.shortage.limit() != u64::MAX || self.ctx.flush.shortage.is_careful();
         let Some(frozen) = frozen.filter(|frozen| frozen.resume.lock().is_none() && !is_short) else {
             return Ok(None);

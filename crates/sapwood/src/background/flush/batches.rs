@@ -16,19 +16,22 @@ use crate::background::portions::{flush_portion, portion};
 use crate::current_state::Frozen;
 use crate::error::Result;
 use crate::flow::memory::Reservation;
-use crate::operation::{KeyspaceId, OperationRef};
+use crate::operation::{KeyRange, KeyspaceId, OperationRef};
 use crate::pool::Task;
 use crate::publish::TreesChange;
 use crate::storage::node::entry_len;
+use crate::storage::writer::Writer;
 use crate::tree::bupdate::bupdate;
 use crate::tree::change::Either;
 use crate::tree::cleansing_cursor::{CleansingCursor, CursorPosition};
+use crate::tree::remove_blocks::{Remainder, drop_blocks, remainder};
 use crate::tree::route::deferred::KeyInterval;
 use crate::tree::route::{Budget, Grounds, bytes_of, route};
 use crate::tree::sample::Sample;
 use crate::tree_writer::WriterAtWork;
 use crate::version::builder::VersionBuilder;
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,6 +76,16 @@ impl Flusher {
         // What is not in the trees yet.
         let from = frozen.resume.lock().clone().unwrap_or_default();
         let mut left = vec![KeyInterval { from, to: None }];
+        let removed = frozen.queue.range_removals().all();
+        if !removed.is_empty() {
+            self.ctx.flush.in_portions.store(true, Relaxed);
+            match std::mem::replace(&mut sync_log, SyncLog::Done) {
+                SyncLog::Begun(task) => task.wait()?,
+                SyncLog::IfNeeded => self.commits.sync_log_below(frozen.wal_low)?,
+                SyncLog::Done => {}
+            }
+            self.drop_removed_blocks(writer, frozen, &removed)?;
+        }
         loop {
             let base = Arc::clone(&self.ctx.state.load().version);
             let limit = self.ctx.flush.shortage.limit();
@@ -105,7 +118,17 @@ impl Flusher {
             let went_ahead = begun.changes;
             let tell = |bytes| self.ctx.progress.wrote(bytes);
             let mut builder = builder.telling(&tell);
-            let mut changes = changes_in(&frozen.queue, parts.clone()).peekable();
+            let remainder = match left.first() {
+                Some(KeyInterval { from, .. }) if !removed.is_empty() => remainder(
+                    (&self.ctx.pager, builder.base()),
+                    &removed,
+                    from,
+                    self.ctx.shares.hold as usize,
+                )?,
+                _ => Remainder::default(),
+            };
+            let changes = changes_in(&frozen.queue, parts.clone());
+            let mut changes = with_remainder(changes, &remainder).peekable();
             let filled = self.fill_portion(
                 &mut builder,
                 work,
@@ -114,6 +137,10 @@ impl Flusher {
                 [budget, limit],
             );
             drop(changes);
+            let filled = filled.map(|batch| {
+                let next = batch.next.or(remainder.next);
+                FlushBatch { next, ..batch }
+            });
             let FlushBatch { changes: count, bytes, appended, cleansed, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
                     drop(builder);
@@ -181,6 +208,32 @@ impl Flusher {
         }
     }
 
+    /// Drops the blocks that lie wholly in ranges that the queue removes.
+    fn drop_removed_blocks(
+        &self,
+        writer: &mut Writer,
+        frozen: &Frozen,
+        removed: &[(KeyspaceId, Bytes, Option<Bytes>)],
+    ) -> Result<()> {
+        if frozen.has_dropped_blocks.load(Relaxed) {
+            return Ok(());
+        }
+        for (keyspace, from, to) in removed {
+            let range = KeyRange { keyspace: *keyspace, from, to: to.as_deref() };
+            let mut has_more = true;
+            while has_more {
+                let base = Arc::clone(&self.ctx.state.load().version);
+                let mut builder = VersionBuilder::begin(base, &self.ctx.pager, &mut *writer);
+                has_more = drop_blocks(&mut builder, range, self.ctx.shares.node_len)?;
+                if !builder.edit_mut().trees.is_empty() {
+                    self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+                }
+            }
+        }
+        frozen.has_dropped_blocks.store(true, Relaxed);
+        Ok(())
+    }
+
     /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
     fn try_smaller_portion(&self, cursor: &mut CleansingCursor, place: CursorPosition) {
         cursor.back_to(place);
@@ -238,4 +291,34 @@ impl Flusher {
         portion.next = portion.next.or_else(rest);
         Ok(portion)
     }
+}
+
+/// The changes of a queue, and removals of the keys that are left in removed ranges, in key order. Of a key that comes in both the
+/// queue's change counts. Ends where the listed keys do, if there may be more.
+fn with_remainder<'q>(
+    changes: impl Iterator<Item = OperationRef<'q>>,
+    remainder: &'q Remainder,
+) -> impl Iterator<Item = OperationRef<'q>> {
+    let is_listed = |change: &OperationRef<'_>| {
+        remainder
+            .next
+            .as_ref()
+            .is_none_or(|(keyspace, key)| (change.keyspace, change.key) < (*keyspace, &key[..]))
+    };
+    let mut changes = changes.take_while(is_listed).peekable();
+    let removal =
+        |(keyspace, key): &'q (KeyspaceId, Bytes)| OperationRef { keyspace: *keyspace, key, value: None };
+    let mut removals = remainder.keys.iter().map(removal).peekable();
+    std::iter::from_fn(move || {
+        let place = |change: &OperationRef<'q>| (change.keyspace, change.key);
+        let order = match (changes.peek(), removals.peek()) {
+            (Some(change), Some(removal)) => place(change).cmp(&place(removal)),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        if order.is_eq() {
+            removals.next();
+        }
+        if order.is_le() { changes.next() } else { removals.next() }
+    })
 }

@@ -220,7 +220,7 @@ mod tests {
     fn content(writes: &Writes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let (body, count) = writes.encode();
         let found: Vec<_> = Operations::new(&body)
-            .map(|operation| operation.unwrap())
+            .map(|operation| operation.unwrap().as_change().unwrap())
             .map(|operation| (operation.key.to_vec(), operation.value.map(<[u8]>::to_vec)))
             .collect();
         assert_eq!((found.len(), found.len()), (count, writes.len()));

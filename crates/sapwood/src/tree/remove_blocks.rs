@@ -1,0 +1,294 @@
+//! The removal of a range from a tree: blocks that lie wholly in it are dropped with their leaves and log areas, without reading
+//! any leaf. What is left of the range, in blocks that lie only partly in it, [`remainder`] lists, for a flush to remove it key
+//! by key.
+//!
+//! ```text
+//! range               [──────────────────────────)
+//! blocks    │    ▒▒▒▒▒│▒▒▒▒▒▒▒▒▒│▒▒▒▒▒▒▒▒▒│▒▒▒▒▒    │
+//!              keys     dropped   dropped   keys
+//! ```
+//!
+//! Invariants:
+//! 1. A node that keeps some of its children keeps its id and its separator; one that keeps none is dropped.
+//! 2. A block's range may grow, over that of neighbours that are dropped; it never shrinks.
+//! 3. One attempt drops [`DROPPED_MAX`] nodes and the rest of a block at most, so that its edit stays short.
+
+use crate::cache::pager::{Pager, ReadMode};
+use crate::error::Result;
+use crate::operation::{KeyRange, KeyspaceId};
+use crate::storage::node::{Node, NodeId};
+use crate::tree::bupdate::NodeLen;
+use crate::tree::fan::fence_of;
+use crate::tree::pack::{Child, Packer};
+use crate::tree::range::{Direction, Leaves, Step};
+use crate::tree::view::TreeView;
+use crate::version::builder::VersionBuilder;
+use crate::version::{Tree, Version};
+use bytes::Bytes;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Nodes that one attempt drops (count): a megabyte in the edit, and two gigabytes of leaves.
+const DROPPED_MAX: usize = 1 << 18;
+
+/// What becomes of a node.
+enum Outcome {
+    /// It stays as it was.
+    Kept,
+    Dropped,
+    /// It was rewritten as these nodes.
+    Rewritten(Vec<Child>),
+}
+
+/// Drops the blocks of a keyspace's tree that lie wholly in the range. Returns whether there may be more of them, since the
+/// attempt has dropped as many as it may.
+pub(crate) fn drop_blocks(
+    builder: &mut VersionBuilder<'_>,
+    range: KeyRange<'_>,
+    node_len: NodeLen,
+) -> Result<bool> {
+    let (base, pager) = (Arc::clone(builder.base()), Arc::clone(builder.pager()));
+    let view = TreeView { pager: &pager, version: &base, keyspace: range.keyspace };
+    let Some((tree, (root, height))) = base.trees.get(&range.keyspace).zip(view.root()) else {
+        return Ok(false);
+    };
+    let (dropped, leaf_bytes, is_cut) = (0, 0, false);
+    let mut pass = Pass { view, builder, range, node_len, root_level: height, dropped, leaf_bytes, is_cut };
+    let node = if height == 0 { None } else { Some(view.node(root, height)?) };
+    let place = Place { id: root, level: height, low: Bytes::new(), fence: None, separator: Bytes::new() };
+    let (root, height) = match pass.visit(&place, node)? {
+        Outcome::Kept => return Ok(false),
+        Outcome::Dropped => (None, 0),
+        Outcome::Rewritten(nodes) => pass.new_root(nodes)?,
+    };
+    let (leaf_bytes, is_cut) = (pass.leaf_bytes, pass.is_cut);
+    let bytes = tree.bytes.saturating_sub(leaf_bytes);
+    // How many records the dropped leaves had is known only where no others are left.
+    let (len, is_estimated) = match root {
+        None => (0, false),
+        Some(_) => ((u128::from(tree.len) * u128::from(bytes) / u128::from(tree.bytes.max(1))) as u64, true),
+    };
+    let bytes = if root.is_none() { 0 } else { bytes };
+    builder.set_tree(range.keyspace, Tree { root, height, len, bytes, is_estimated, ..tree.clone() });
+    Ok(is_cut)
+}
+
+/// A node and the keys that belong below it.
+struct Place {
+    id: NodeId,
+    level: u8,
+    low: Bytes,
+    /// The smallest key beyond them; `None` at the right end of the tree.
+    fence: Option<Bytes>,
+    separator: Bytes,
+}
+
+struct Pass<'a, 'b> {
+    view: TreeView<'b>,
+    builder: &'b mut VersionBuilder<'a>,
+    range: KeyRange<'b>,
+    node_len: NodeLen,
+    /// The level of the node or nodes that take the root's place.
+    root_level: u8,
+    dropped: usize,
+    /// Bytes of the leaves that were dropped.
+    leaf_bytes: u64,
+    /// Whether it has dropped as many nodes as it may.
+    is_cut: bool,
+}
+
+impl Pass<'_, '_> {
+    /// Whether all keys below a node are in the range.
+    fn is_within(&self, place: &Place) -> bool {
+        let reaches_end = match (self.range.to, &place.fence) {
+            (None, _) => true,
+            (Some(to), Some(fence)) => &fence[..] <= to,
+            (Some(_), None) => false,
+        };
+        self.range.from <= &place.low[..] && reaches_end
+    }
+
+    /// Whether any key below a node may be in the range.
+    fn is_met(&self, place: &Place) -> bool {
+        self.range.to.is_none_or(|to| &place.low[..] < to)
+            && place.fence.as_ref().is_none_or(|fence| self.range.from < &fence[..])
+    }
+
+    /// Drops what is to be dropped at and below a node. `node` is there unless it is a leaf.
+    fn visit(&mut self, place: &Place, node: Option<Node>) -> Result<Outcome> {
+        let Some(node) = node else {
+            // A tree of one leaf.
+            if !self.is_within(place) {
+                return Ok(Outcome::Kept);
+            }
+            self.leaf_bytes += self.view.len_of(place.id);
+            self.drop_node(place.id);
+            return Ok(Outcome::Dropped);
+        };
+        if place.level == 1 {
+            if !self.is_within(place) {
+                return Ok(Outcome::Kept);
+            }
+            self.leaf_bytes += self.view.leaves_of(&node).map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
+            (0..node.count()).for_each(|child| self.drop_node(node.child(child)));
+            self.builder.empty_log(place.id);
+            self.drop_node(place.id);
+            return Ok(Outcome::Dropped);
+        }
+        let below: Vec<_> = (0..node.count()).map(|index| place.child(&node, index)).collect();
+        // A block that is not dropped need not be read.
+        let is_wanted =
+            |below: &Place| if below.level == 1 { self.is_within(below) } else { self.is_met(below) };
+        let met: Vec<_> = (0..below.len()).filter(|index| is_wanted(&below[*index])).collect();
+        let mut changed: Vec<(usize, Vec<Child>)> = Vec::new();
+        let mut next = 0;
+        while next < met.len() && !self.is_cut {
+            let level = place.level - 1;
+            let most = (met.len() - next).min(self.view.pager.pio_max());
+            let lens = met[next..next + most].iter().map(|index| self.view.len_of(below[*index].id) as usize);
+            let group = &met[next..next + self.view.pager.reader.fits(lens)];
+            next += group.len();
+            let ids = group.iter().map(|index| below[*index].id);
+            let nodes = self.view.nodes(ids, level, ReadMode::Inner)?;
+            for (index, node) in group.iter().zip(nodes) {
+                if self.dropped >= DROPPED_MAX {
+                    self.is_cut = true;
+                    break;
+                }
+                match self.visit(&below[*index], Some(node))? {
+                    Outcome::Kept => {}
+                    Outcome::Dropped => changed.push((*index, Vec::new())),
+                    Outcome::Rewritten(nodes) => changed.push((*index, nodes)),
+                }
+            }
+        }
+        if changed.is_empty() {
+            return Ok(Outcome::Kept);
+        }
+        self.rewrite(place, &below, changed)
+    }
+
+    /// Rewrites an inner node some of whose children were replaced.
+    fn rewrite(
+        &mut self,
+        place: &Place,
+        below: &[Place],
+        changed: Vec<(usize, Vec<Child>)>,
+    ) -> Result<Outcome> {
+        let mut changed = changed.into_iter().peekable();
+        let mut children: Vec<Child> = Vec::with_capacity(below.len());
+        for (index, child) in below.iter().enumerate() {
+            match changed.next_if(|(of, _)| *of == index) {
+                Some((_, nodes)) => children.extend(nodes),
+                None => {
+                    children.push(Child { separator: child.separator.clone(), id: child.id, is_lone: false })
+                }
+            }
+        }
+        if children.is_empty() {
+            self.drop_node(place.id);
+            return Ok(Outcome::Dropped);
+        }
+        if children.len() == 1
+            && place.level == self.root_level
+            && place.low.is_empty()
+            && place.fence.is_none()
+        {
+            self.drop_node(place.id);
+            self.root_level -= 1;
+            return Ok(Outcome::Rewritten(children));
+        }
+        // The first takes over the range of those that were dropped before it.
+        children[0].separator = place.separator.clone();
+        Ok(Outcome::Rewritten(self.pack(place.level, &children, Some(place.id), place.separator.clone())?))
+    }
+
+    fn pack(
+        &mut self,
+        level: u8,
+        children: &[Child],
+        id: Option<NodeId>,
+        separator: Bytes,
+    ) -> Result<Vec<Child>> {
+        let mut packer = Packer::new(level, self.view.keyspace, self.node_len.inner, id, separator);
+        for child in children {
+            packer.push(self.builder, &child.separator, child.payload().bytes())?;
+        }
+        Ok(packer.finish(self.builder, false)?.nodes)
+    }
+
+    /// The root above the nodes that take its place, and its level.
+    fn new_root(&mut self, mut nodes: Vec<Child>) -> Result<(Option<NodeId>, u8)> {
+        while nodes.len() > 1 {
+            self.root_level += 1;
+            nodes = self.pack(self.root_level, &nodes, None, Bytes::new())?;
+        }
+        Ok((nodes.first().map(|root| root.id), self.root_level))
+    }
+
+    fn drop_node(&mut self, id: NodeId) {
+        self.builder.free(id);
+        self.dropped += 1;
+    }
+}
+
+impl Place {
+    fn child(&self, node: &Node, index: usize) -> Self {
+        let separator = if index == 0 { self.separator.clone() } else { node.key_bytes(index) };
+        Self {
+            id: node.child(index),
+            level: self.level - 1,
+            low: if index == 0 { self.low.clone() } else { separator.clone() },
+            fence: fence_of(node, index, self.fence.as_ref()),
+            separator,
+        }
+    }
+}
+
+/// Keys of records that are still in removed ranges, in order.
+#[derive(Default)]
+pub(crate) struct Remainder {
+    pub keys: Vec<(KeyspaceId, Bytes)>,
+    /// The first key that is not listed, if there may be more.
+    pub next: Option<(KeyspaceId, Bytes)>,
+}
+
+/// Lists keys of a tree in these ranges, which are disjoint and in order, from a position on, until they take `bytes_max` bytes.
+pub(crate) fn remainder(
+    (pager, version): (&Arc<Pager>, &Arc<Version>),
+    ranges: &[(KeyspaceId, Bytes, Option<Bytes>)],
+    from: &(KeyspaceId, Bytes),
+    bytes_max: usize,
+) -> Result<Remainder> {
+    let mut found = Remainder::default();
+    let mut bytes = 0;
+    for (keyspace, start, end) in ranges {
+        if *keyspace < from.0 {
+            continue;
+        }
+        let start = if *keyspace == from.0 { start.max(&from.1) } else { start };
+        if end.as_ref().is_some_and(|end| start >= end) {
+            continue;
+        }
+        let high = end.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let bounds = (Bound::Included(start.clone()), high);
+        let mut walk = Leaves::new(Arc::clone(pager), Arc::clone(version), *keyspace, bounds, Direction::Up);
+        loop {
+            match walk.step()? {
+                Step::End => break,
+                Step::Passed(..) => {}
+                Step::Record(key, _) => {
+                    // Copied: a slice would keep the leaf in memory.
+                    let key = (*keyspace, Bytes::copy_from_slice(&key));
+                    if bytes >= bytes_max {
+                        found.next = Some(key);
+                        return Ok(found);
+                    }
+                    bytes += key.1.len() + 2 * size_of::<(KeyspaceId, Bytes)>();
+                    found.keys.push(key);
+                }
+            }
+        }
+    }
+    Ok(found)
+}
