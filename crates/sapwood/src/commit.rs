@@ -90,7 +90,8 @@ const QUEUE_SHARES_MAX: usize = 2;
 /// How often a batch is tried on a full disk. Removals: as it is, and after a flush, between which others may take the
 /// space that it freed. Puts: again if work took from the reserve after they were admitted.
 const TRIES: usize = 4;
-/// The maximum bytes of commits without durability that may wait in memory.
+/// The maximum bytes of commits without durability that wait in memory: a write of this length costs little more than a
+/// short one, and what is lost in a crash is as little.
 const UNWRITTEN_MAX: usize = 64 << 10;
 
 /// Brings batches to the log and to the active queue, and freezes that queue. See the module documentation.

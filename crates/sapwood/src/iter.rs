@@ -31,10 +31,11 @@ const HELD_SHARE: usize = 32;
 const HELD_AT_WORK: usize = 8;
 const LEFT_MAX: u8 = 3;
 
-/// Memory of an iterator that holds nothing, but for the longest keys of its bounds.
+/// Bytes of an iterator that holds nothing, but for the longest keys of its bounds: its own fields and what it always
+/// allocates.
 const BARE: usize = size_of::<Range>() + 512;
 
-/// A record of this length is lent from its leaf; a shorter one is copied, so that it does not hold the leaf.
+/// A record of this many bytes is lent from its leaf; a shorter one is copied, so that it does not hold the leaf.
 const LENT_FROM: usize = 2048;
 
 /// The open database that iterators belong to. It stays open as long as one of them is there.

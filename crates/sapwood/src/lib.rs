@@ -295,7 +295,7 @@ pub use iter::Range;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 
-/// The maximum length of a key in bytes. Keys have at least 1 byte.
+/// The maximum length of a key in bytes: a node must hold some of them. Keys have at least 1 byte.
 pub const KEY_LEN_MAX: usize = 64 << 10;
 
 /// Every type that users hold may be sent to other threads, and shared with them.

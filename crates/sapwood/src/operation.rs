@@ -27,7 +27,7 @@ impl KeyspaceId {
 /// Counts operations since the database was created; the newest operation on a key wins.
 pub(crate) type SeqNo = u64;
 
-/// Numbers that are counted up are below this one in every manifest, so that they can be. A billion a second reach it in
+/// No number that is counted up is as large as this in any manifest, so that it can be counted further. A billion a second reach it in
 /// 146 years.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
@@ -87,6 +87,7 @@ impl<'a> Operation<'a> {
     }
 }
 
+/// Tags of the format: the first byte of an operation.
 const INSERT: u8 = 1;
 const REMOVE: u8 = 2;
 const REMOVE_RANGE: u8 = 3;

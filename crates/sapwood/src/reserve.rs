@@ -31,12 +31,12 @@ const BASE: u64 = 128 << 10;
 /// Bytes of a block with its log area, with short keys and leaves of usual length: the least that cleansing copies
 /// before it frees anything. A log area has at most about four times the bytes of its leaves.
 const BLOCK_MAX: u64 = 4 << 20;
-/// An eighth of the live bytes is set aside for portions of flushes and of the collector, as `background/portions.rs` makes
-/// them, but no more than this.
+/// Bytes that are set aside at most for portions of flushes and of the collector: an eighth of the live bytes, as
+/// `background/portions.rs` makes them, but no more than this.
 const PORTIONS_MAX: u64 = 4 << 20;
 /// Bytes that it grows by at least, so that puts seldom have to extend it, and that removals take at a time.
 const STEP: u64 = 64 << 10;
-/// Space is taken in blocks of this many bytes.
+/// Bytes of a block of the file system: space is taken in whole ones.
 const BLOCK: u64 = 4 << 10;
 
 /// What the reserve is there for, in bytes.

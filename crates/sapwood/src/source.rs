@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use psync::{Access, AlignedBuffer, FileId, Read, Volume};
 
-/// Bytes read at a time.
+/// Bytes read at a time: enough for a device's full speed, and little memory.
 pub(crate) const WINDOW_LEN: usize = 1 << 20;
 
 /// Bytes at offsets: a file, or memory.

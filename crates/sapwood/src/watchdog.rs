@@ -7,7 +7,7 @@ use crate::lock_order::RankedGuard;
 use parking_lot::Condvar;
 use std::time::{Duration, Instant};
 
-/// The time between reports.
+/// The time between reports: no healthy wait needs as long.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Waits to be notified. `what` completes "waits for".

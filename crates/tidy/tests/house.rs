@@ -41,6 +41,11 @@ fn locks_of_the_store_have_a_rank() {
 }
 
 #[test]
+fn constants_of_the_store_say_their_unit_and_reason() {
+    report(&tidy::constants::check(&repository()));
+}
+
+#[test]
 fn nothing_is_left_over() {
     report(&tidy::leftovers::check(&repository()));
 }

@@ -26,7 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long a segment is left alone that could not be read. It may have been an outage.
+/// How long a segment is left alone that could not be read: it may have been an outage, but each attempt costs a read
+/// that may time out.
 const LEFT_ALONE: Duration = Duration::from_secs(600);
 
 /// See the module documentation.

@@ -17,7 +17,8 @@ use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Dead bytes allowed per hundred live ones when nobody writes.
+/// Dead bytes allowed per hundred live ones when no thread writes: collection then costs nobody time, but writes the
+/// live bytes around them again.
 const AT_REST: u64 = 8;
 /// Used bytes allowed per hundred bytes of leaves while writers wait, if that is more: where log areas are
 /// short, dead nodes may take their room. Leaves that die one by one, as those of long records do, would

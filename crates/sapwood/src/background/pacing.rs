@@ -7,9 +7,10 @@ use crate::background::context::WorkContext;
 use crate::background::pick::STILL;
 use std::time::{Duration, Instant};
 
-/// The longest rest between two portions of work that readers pay for, however long a portion took.
+/// The longest rest between two portions of work that readers pay for: a portion that a busy device made long must not
+/// stop the work.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How often a resting thread checks whether anyone waits for it.
+/// How often a resting thread checks whether another waits for it: short beside a portion, so that the wait is too.
 const LOOK: Duration = Duration::from_millis(5);
 /// Work is not urgent while the active queue is less than this fraction (1/8) full.
 const HARDLY_ANY: usize = 8;

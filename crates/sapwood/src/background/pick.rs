@@ -31,7 +31,8 @@ pub(crate) const STILL: Duration = Duration::from_millis(250);
 /// After this time since the last flush, space is given back even while others write: the next flush is far
 /// away.
 pub(crate) const LONG_AGO: Duration = Duration::from_secs(10);
-/// This many device reads per interval make a flush worthwhile.
+/// Number of device reads per interval that make a flush worthwhile, because the memory of the queue would have saved some
+/// of them.
 const MISSES: u64 = 100;
 
 /// What there is to do, in the order of the table.

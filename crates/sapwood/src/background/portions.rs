@@ -13,10 +13,12 @@ pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20
 /// beside it.
 pub(crate) const DUE_MAX: u64 = 16 << 20;
 
-/// Bytes of memory that a new node takes until it is published.
+/// Bytes of memory that a new node takes until it is published: its entries in lists and in the edit, which a job must
+/// reserve.
 const NODE_LISTED: u64 = 300;
 
-/// Fraction of the active queue's capacity at which writers will soon stop and wait for the flush thread.
+/// Fraction of the active queue's capacity from which work is urgent, because writers will soon stop and wait for the
+/// flush.
 const NEARLY_FULL: (usize, usize) = (7, 8);
 
 /// Bytes that a portion writes in a database with `live` bytes.

@@ -26,14 +26,16 @@
 use crate::cache::partition::WINDOW;
 use crate::operation::KeyspaceId;
 
-/// Bytes of a bucket.
+/// Bytes of a bucket: a page of the operating system, so that a bucket can be given back as it is.
 pub(crate) const BUCKET: usize = 4096;
+/// Offsets, lengths in bytes, and counts of the format drawn above.
 const GHOSTS_AT: usize = 8;
 const GHOSTS: usize = 8;
 const SLOTS_AT: usize = GHOSTS_AT + 4 * GHOSTS;
 const SLOT: usize = 4;
-/// Bytes before a record's key.
+/// Bytes before a record's key (keyspace and length).
 const PREFIX: usize = 6;
+/// The highest bit of a slot's length: the record was asked for since the hand passed.
 const ASKED: u16 = 1 << 15;
 /// Greatest length of a record, its ten bytes included: three of them fit a bucket.
 const RECORD_MAX: usize = (BUCKET - SLOTS_AT) / 3;

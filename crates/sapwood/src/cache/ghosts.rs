@@ -9,7 +9,7 @@
 use crate::storage::mapping_table::Position;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Unit of time, in bytes.
+/// Unit of time, in bytes evicted: so coarse that 32 bits of it count to a terabyte.
 const TICK: u64 = 256;
 
 /// See the module.

@@ -33,10 +33,12 @@ use crate::lock_order::{RankedMutex, rank};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How far one vote moves the partition, in bytes, and how many bytes are moved at a time.
+/// Bytes by which one vote moves the partition: a few nodes, since the vote is evidence for one.
 const LEAN: i64 = 16 << 10;
+/// Bytes that are moved at a time: to move it with each vote would lock the cache too often.
 const STEP: i64 = 64 << 10;
-/// Neither side goes below this share of the capacity.
+/// Neither side goes below this part (1/16) of the capacity: a side without memory would have no ghosts, and could
+/// never ask for more.
 pub(crate) const LEAST: u64 = 16;
 /// When the capacity is too small for both sides, nodes give memory to records down to this share, if they
 /// want as much. Inner nodes need it.

@@ -44,15 +44,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// As many as a word has bits.
+/// Number of buckets with one lock: as many as a word has bits.
 const BUCKETS_A_CHUNK: usize = 64;
-/// Buckets added or removed while readers wait.
+/// Buckets added or removed while readers wait (count): so few that the lock is held for some microseconds.
 const STEP: usize = 32;
 /// How long readers that wait have to come in between two such steps: it takes as long to wake one. The lock has no
 /// queue, and they would mostly find it taken again, until the last step.
 const LET_IN: Duration = Duration::from_micros(100);
 
-/// The cache is idle when flushes have gone on for this long without any reader wanting a record.
+/// The cache is idle when flushes have gone on for this long without any reader wanting a record: so long that readers
+/// who come now and then keep it.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// What happened to a record that was to be kept.

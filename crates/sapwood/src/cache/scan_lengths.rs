@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// measured, see docs/benchmarks.md), less the cost of checking and copying them.
 pub(crate) const BYTES_A_ROUND: u64 = 64 << 10;
 
-/// All counts are halved after this many searches.
+/// All counts are halved after this many searches, so that a change of the workload shows within some hundred.
 const REMEMBERED: u32 = 256;
 
 /// Fewer searches are not enough for an answer.
@@ -32,7 +32,8 @@ const STEPS: usize = 16;
 const OCTAVES: usize = 6;
 const CLASSES: usize = EXACT + STEPS * OCTAVES + 1;
 
-/// Keyspaces whose ids are equal in their lowest bits share counts.
+/// Number of counters: keyspaces whose ids are equal in their lowest bits share one, so that any number of keyspaces
+/// takes the same memory.
 const KEYSPACES: usize = 8;
 
 /// The class of a length.

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-/// The least is known for this and for the span before.
+/// The least is known for this and for the span before: must be longer than from one flush to the next under load.
 const SPAN: Duration = Duration::from_secs(3);
 
 /// See the module.

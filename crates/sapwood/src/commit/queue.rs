@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Orderi
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long who waits first for another's commit looks for the answer before it sleeps.
+/// How long the first waiter looks for the answer before it sleeps: a commit without a sync takes less, and waking a
+/// thread costs more.
 const SPIN: Duration = Duration::from_micros(3);
-/// The maximum bytes of batches in one group, unless a single batch is larger.
+/// The maximum bytes of batches in one group, unless a single batch is larger: all waiters of a group wait for the
+/// write of it.
 const GROUP_MAX: usize = 4 << 20;
 
 /// A submitted batch.

@@ -17,7 +17,8 @@ use std::ops::Bound;
 /// an allocation.
 const ENTRY: usize = 80;
 
-/// How many neighbouring keys and ranges become one when the set is made coarser.
+/// How many neighbouring keys and ranges become one when the set is made coarser: enough that this is rare, and few,
+/// since each range conflicts with more than was read.
 const COARSER: usize = 16;
 
 /// See the module.

@@ -77,7 +77,7 @@ impl std::fmt::Display for Checked {
     }
 }
 
-/// At most this many places of damage are listed.
+/// At most this many places of damage are listed: those of a file of zeros would fill the memory.
 const DAMAGE_MAX: usize = 1000;
 
 struct Check<'a> {

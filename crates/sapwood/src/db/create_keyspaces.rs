@@ -15,9 +15,9 @@ use crate::version::{Tree, Version};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a keyspace in the manifest, without its name.
+/// Bytes of a keyspace in the manifest, without its name: at most, so that the reserve can be made long enough before.
 const TREE_LISTED: usize = 48;
-/// Keyspaces of one edit.
+/// Keyspaces of one edit (count): with the longest names it fits into a mebibyte.
 const TOGETHER: usize = 4096;
 
 /// A keyspace's id, and its name.

@@ -19,7 +19,7 @@ use crate::version::manifest::EDIT_MAX;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The maximum bytes of keys and values per call.
+/// The maximum bytes of keys and values per call: the list of new leaves must fit into memory and into one edit.
 const MAX: u64 = 8 << 30;
 
 fn too_large(len: u64, max: u64) -> Error {

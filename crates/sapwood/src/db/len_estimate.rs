@@ -19,9 +19,10 @@ use crate::tree::range_size::{Ends, range_size};
 use crate::tree::view::TreeView;
 use bytes::Bytes;
 
-/// Log pieces in a sample.
+/// Log pieces in a sample (count): as many reads as a device needs to be busy.
 const PIECES: usize = 64;
-/// Changes that are looked up of each sampled piece.
+/// Changes that are looked up of each sampled piece (count): one of another piece would tell more than a ninth, which
+/// is likely to resemble these.
 const OF_A_PIECE: usize = 8;
 /// Removed ranges that are measured (count).
 const RANGES: usize = 64;

@@ -197,7 +197,8 @@ fn create(volume: &Arc<dyn Volume>, entries: &[Entry], options: &Builder, path: 
     Ok(())
 }
 
-/// The maximum size of a file left by an interrupted creation, in bytes.
+/// The maximum size of a file left by an interrupted creation, in bytes: a file that was ever used is longer, but for
+/// the log's.
 const LEFTOVER_MAX: u64 = 256;
 
 /// Builds the engine for a version that has been read, replays the log into it, and makes it ready to write.

@@ -34,18 +34,22 @@ pub struct Builder {
     wait_for_lock: Duration,
 }
 
-/// Between two attempts to take the lock.
+/// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
+/// processor time.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
 const LOCK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// What a flush does at a time: it merges, reads ahead, builds the next version and writes (count).
 const BACKGROUND_THREADS: usize = 4;
 /// More threads than there can be work for (count).
 const BACKGROUND_THREADS_MAX: usize = 64;
+/// The least memory in bytes: two queues, a cache and a flush would not fit into less.
 const MEMORY_MIN: u64 = 4 << 20;
-/// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which
-/// never flushes. Smaller in tests.
+/// The most memory, its last record aside, for a log that is replayed into memory by a read-only open, which never
+/// flushes: two full queues, since a crash leaves no more. Smaller in tests.
 pub(crate) const REPLAYED_MAX: u64 = if cfg!(test) { 64 << 20 } else { 2 * QUEUE_MAX };
+/// Target bytes of a leaf: shorter than 256 would be mostly headers, of more than 1 MiB, a get would cost too much.
 const LEAF_LEN: std::ops::RangeInclusive<usize> = 256..=(1 << 20);
+/// Bytes of a segment: must be long enough for the longest leaf, and short enough to be collected.
 const SPAN: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
 
 impl Default for Builder {

@@ -33,7 +33,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 /// Bytes of records that are inserted together, unless a single one is longer: some hundred short ones, whose
 /// positions are searched together.
 const PORTION: usize = 128 << 10;
-/// Portions that may wait for the inserting thread.
+/// Portions that may wait for the inserting thread (count): one being filled and one complete are enough to keep both
+/// threads busy.
 const ON_THE_WAY: usize = 2;
 
 /// What happens to records that have no room in two queues.

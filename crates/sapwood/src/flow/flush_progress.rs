@@ -55,7 +55,8 @@ struct RunningFlush {
     estimate: FlushEstimate,
 }
 
-/// In thousandths of the queue's capacity.
+/// The maximum slack, in thousandths of the queue's capacity: with more, flushes of half-empty queues would write more
+/// than delays cost.
 const SLACK_MAX: u64 = 500;
 
 impl FlushProgress {

@@ -30,12 +30,13 @@ use std::collections::BTreeMap;
 
 /// Limits of the share, in percent of weighted bytes. More would take too much space;
 const SHARE_MAX: u64 = 24;
-/// less would amount to no log area.
+/// less (percent) would amount to no log area.
 const SHARE_MIN: u64 = 6;
 /// The maximum share of new records, in percent of the leaves, in a database that is small compared to its
 /// memory. More would save little, and a scan would have many pieces to read.
 const NEW_MAX: u64 = 200;
-/// The same in a large database.
+/// The same percentage (percent of the leaves) in a large database, where tables of log areas would take too much
+/// memory.
 const NEW_MAX_IF_LARGE: u64 = 65;
 /// The part of the budget (1/13) that log area tables may take because of new records.
 const TABLES: u64 = 13;

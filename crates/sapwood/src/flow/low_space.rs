@@ -11,15 +11,18 @@ use crate::lock_order::{RankedMutex, rank};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Approximate bytes that the first portion after a full disk writes.
+/// Approximate bytes that the first portion after a full disk writes: so few that little is written in vain.
 const LIMIT_MIN: u64 = 256 << 10;
-/// The first pause between attempts in the background. It doubles each time.
+/// The first and the longest pause between attempts in the background, which doubles each time: an attempt must not
+/// cost much where space does not come back, and come soon where it does.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
-/// In the foreground, commits try again each time the active queue has filled by another 64th of its capacity.
+/// In the foreground, commits try again each time the active queue has filled by another 64th of its capacity, because
+/// each attempt costs the writer a flush's beginning.
 const TRIES_A_QUEUE: usize = 64;
 
-/// Number of flushes that avoid large portions after one for which there was no space.
+/// Number of flushes that avoid large portions after one for which there was no space: a disk that was full so lately
+/// will be again.
 const CAREFUL: u64 = 100;
 
 /// See the module documentation.

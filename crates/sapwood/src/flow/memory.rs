@@ -195,7 +195,7 @@ const MUCH: u64 = 256 << 10;
 /// What iterators hold up to this fraction (1/64) of the budget is part of what is not counted.
 const HELD_UNCOUNTED: usize = 64;
 
-/// The minimum size of a queue. A queue takes memory in steps of a quarter of a mebibyte, and would be full
+/// The minimum bytes of a queue. A queue takes memory in steps of a quarter of a mebibyte, and would be full
 /// after the first commit if it could have no more than one.
 const QUEUE_MIN: usize = 512 << 10;
 

@@ -10,9 +10,9 @@ use psync::nap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The shortest sleep: a tenth of it is lost in waking up.
+/// The shortest sleep (ns): a tenth of it is lost in waking up.
 const SLEEP_MIN_NS: u64 = 200_000;
-/// The longest: the flush may be faster than foreseen.
+/// The longest sleep (ns): the flush may be faster than estimated.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// See the module.

@@ -35,9 +35,11 @@ use std::sync::Arc;
 const NOTED_AT_FIRST: usize = 8;
 /// The same further on: a scan may meet many short runs.
 const NOTED: usize = 64;
-/// Removed records in a row after which queues pass over tombstones.
+/// Removed records in a row after which queues pass over tombstones: as many cost about as much as finding out what can
+/// be passed over.
 const PATIENCE: usize = 8;
-/// The most of them, where there was little to pass over.
+/// The most removed records in a row before that is tried again, so that a scan still profits where a long run comes
+/// late.
 const PATIENCE_MAX: usize = 512;
 
 /// What is merged.

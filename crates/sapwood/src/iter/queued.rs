@@ -37,6 +37,8 @@ enum Hidden {
     End,
 }
 
+/// Entries that are copied from a queue at a time (count): few at first, since a scan may end soon, and four times as
+/// many each time.
 const CHUNK: std::ops::RangeInclusive<usize> = 8..=512;
 
 impl Queued {

@@ -8,7 +8,7 @@ use crate::log_area::maplet::KeyHash;
 use crate::storage::node::NodeId;
 use std::sync::Arc;
 
-/// Number of neighbouring ids that share a chunk, which is what one change to a shared map copies.
+/// Number of neighbouring ids that share a chunk: one change to a shared map copies a chunk, and the list of chunks.
 const CHUNK: u64 = 1024;
 type Chunk = Vec<(NodeId, Arc<LogArea>)>;
 

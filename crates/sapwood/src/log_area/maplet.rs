@@ -24,7 +24,8 @@ use crate::storage::node::Node;
 pub(crate) const RUNS: usize = 1 << RUN_BITS;
 const RUN_BITS: u32 = 3;
 const RUN_MASK: u32 = RUNS as u32 - 1;
-/// Bits of a hash, and how many of them choose the bucket if there is one run.
+/// Bits of a hash, and how many of them choose the bucket if there is one run: with three for the run they fit three
+/// bytes.
 const HASH_BITS: u32 = 21;
 const BUCKET_BITS: u32 = HASH_BITS - u16::BITS;
 
@@ -33,7 +34,7 @@ const BUCKET_BITS: u32 = HASH_BITS - u16::BITS;
 pub(crate) struct KeyHash(u32);
 
 impl KeyHash {
-    /// Bytes of a hash in an edit.
+    /// Bytes of a hash in an edit, as the format has it.
     pub const LEN: usize = 3;
 
     pub fn of(key: &[u8]) -> Self {

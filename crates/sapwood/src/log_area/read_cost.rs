@@ -32,9 +32,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// microseconds for 4.5 KiB and 1 GB/s where we measured, see docs/benchmarks.md). A piece that comes with
 /// its neighbour's request pays for its length only.
 pub(crate) const BYTES_A_PIECE: u64 = 14 << 10;
-/// Of these, the cost of the request without its length.
+/// Of these bytes, the cost of the request without its length.
 pub(crate) const BYTES_A_REQUEST: u64 = BYTES_A_PIECE - (4 << 10);
-/// Cost of a piece in the cache: merging it takes 1 microsecond, and it takes the place of a leaf.
+/// Cost of a piece in the cache, in such bytes: merging it takes 1 microsecond, and it takes the place of a leaf.
 const BYTES_A_CACHED_PIECE: u64 = 1 << 10;
 
 /// Most blocks that wait for their cleansing: one and a half GiB of leaves.

@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence};
 
-/// Bytes of all ranges, some 2000 with short keys.
+/// Bytes of all ranges, some 2000 with short keys: so few that the least database can spare them.
 const BYTES_MAX: usize = 256 << 10;
-/// What a range takes besides its keys, about.
+/// Bytes that a range takes besides its keys (two allocations and a slot of a B-tree).
 const OVERHEAD: usize = 96;
 
 /// The keys from the first one (including it) up to the second one (without it); `None` is the keyspace's end.

@@ -45,10 +45,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Rel
 pub(crate) use tests::pages_of;
 pub(crate) use tombstones::Passed;
 
-/// Entries that are inserted together, in the order in which they came.
+/// Entries that are inserted together, in the order in which they came (count): enough that sorted ones come to the
+/// same leaf, in 16 KiB that fit a core's first cache.
 const ROUND: usize = 1024;
 
-/// Entries that a walk prefetches into the cache.
+/// Entries that a walk prefetches into the cache (count): so many that a line arrives before the walk needs it.
 const AHEAD: usize = 6;
 
 /// See the module documentation.

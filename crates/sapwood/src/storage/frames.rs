@@ -24,7 +24,7 @@ use lists::{FrameSlot, Lists};
 use std::ptr;
 use std::sync::Arc;
 
-/// Unit of a frame's length, in bytes.
+/// Unit of a frame's length, in bytes: a page of the operating system, so that idle ones can be given back.
 const PAGE: usize = 4096;
 /// For the nodes of blocks, which stay in the cache for long and would pin the memory around them in an
 /// allocator's arena.

@@ -46,21 +46,23 @@ impl std::fmt::Display for NodeId {
 }
 
 const MAGIC: [u8; 4] = *b"SapN";
+/// Tags of the format: the kind of a node.
 const KIND_LEAF: u8 = 1;
 const KIND_INNER: u8 = 2;
 const KIND_PIECE: u8 = 3;
 /// The level of log pieces.
 pub(crate) const PIECE: u8 = u8::MAX;
-/// The first byte of a log piece's payload.
+/// Tags of the format: the first byte of a log piece's payload.
 const REMOVED: u8 = 0;
 const PUT: u8 = 1;
-/// Shorter values are copied for users, longer ones share the node's memory. No node of at most this length has
-/// a value that is shared.
+/// Bytes of a value that shares its node's memory; shorter ones are copied for users, since a short value would keep a
+/// whole leaf. No node of at most this length has a value that is shared.
 pub(crate) const SHARED_FROM: usize = 4096;
-/// Bytes before the first offset.
+/// Bytes before the first offset, and the offset of the checksum, as the format has it.
 pub(crate) const HEADER: usize = 40;
 const CRC_AT: usize = 36;
-/// Longer nodes are never written, and are refused when read.
+/// Bytes that a node is long at most: longer ones are never written, and are refused when read, so that damage costs no
+/// memory.
 pub(crate) const NODE_LEN_MAX: usize = 32 << 20;
 /// The maximum height of a tree: with two children per node, 2^40 leaves.
 pub(crate) const LEVEL_MAX: u8 = 40;
@@ -70,9 +72,9 @@ pub(crate) fn entry_len(key_len: usize, payload_len: usize) -> usize {
     4 + varint_len(key_len as u64) + key_len + payload_len
 }
 
-/// Bytes of a child's id.
+/// Bytes of a child's id, as the format has it.
 const ID: usize = 8;
-/// The byte after the id of a lone leaf.
+/// The tag after the id of a lone leaf (format).
 const LONE: u8 = 1;
 
 /// A child's id, and the mark if it is lone, as the payload of an entry.

@@ -313,7 +313,7 @@ impl Slots {
     }
 }
 
-/// Most granules whose space is given back with one call, which takes some milliseconds.
+/// Most granules whose space is given back with one call: so many take some milliseconds.
 const RELEASED_MAX: u32 = 256;
 
 /// A handle on one segment: its holder can read its place.

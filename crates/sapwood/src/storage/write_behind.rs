@@ -13,7 +13,7 @@ use psync::{AlignedBuffer, FileId, Volume, Write};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The writer fills one; the others are being written or wait for it, so that the end of a portion waits for
+/// Buffers (count). The writer fills one; the others are being written or wait for it, so that the end of a portion waits for
 /// little.
 pub(crate) const BUFFERS: usize = 4;
 

@@ -27,7 +27,8 @@ const PADDING: usize = 4096;
 /// lie across two pages, until their parts together suffice to begin one on a page.
 pub(crate) const PAGE: u64 = 4096;
 const WASTE: u64 = 32;
-/// Largest buffer of a writer beside the database's own.
+/// Largest buffer in bytes of a writer beside the database's own: so small that the memory reserved for a flush has
+/// room for both.
 const BUFFER_BESIDE: usize = 256 << 10;
 /// Segments of a small database are closed early, so that their space can be collected in small portions; but
 /// a segment has at least this many bytes.

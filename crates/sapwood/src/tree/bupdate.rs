@@ -66,7 +66,7 @@ impl NodeLen {
 }
 
 /// Changes that go down the tree together (the paper's bcnt).
-const BCNT: usize = 1024;
+pub(super) const BCNT: usize = 1024;
 /// Limit of a chunk's keys and values, in bytes, exceeded by one change at most. Without it a chunk of long
 /// changes would take a great part of the memory budget, and be read long before its leaves.
 const CHUNK_MAX: usize = 128 << 10;

@@ -21,18 +21,20 @@ use crate::cache::prefetch_buffer::KeyPosition;
 use crate::operation::KeyspaceId;
 use bytes::Bytes;
 
-/// Thresholds of a block's log in percent of the share that the cleansing cursor aims at. The cursor passes by a block
-/// below this one.
+/// Percent of the share that the cleansing cursor aims at, from which a block's log is worth its cleansing: the cursor
+/// passes by a block below this one.
 const LEAST: u64 = 36;
-/// From here a block is due without waiting for the cursor.
+/// Percent of it from which a block is due without waiting for the cursor: so that none has a much longer log than the
+/// others.
 const MOST: u64 = 180;
-/// From here it is cleansed at once, before the queue is published.
+/// Percent of it from which a block is cleansed at once, before the queue is published, so that log areas have a limit.
 const OVERDUE: u64 = 360;
 
-/// Weight of a new record in the test whether changes are dense, in percent.
+/// Weight of a new record in the test whether changes are dense, in percent: so that new records alone seldom make them
+/// so.
 const FRESH_IF_DENSE: u64 = 40;
 
-/// Least weight of a new record, in percent.
+/// Least weight of a new record, in percent: areas of new records alone would otherwise have no limit.
 pub(crate) const LIGHTEST: u64 = 12;
 
 /// If at least `ALL_NEW` percent of a log area's bytes are new records, they weigh what the tuning of log areas says. At

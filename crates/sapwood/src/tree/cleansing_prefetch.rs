@@ -34,7 +34,8 @@ use std::sync::Arc;
 
 /// Batches that fit the prefetch buffer.
 const BATCHES: u64 = 4;
-/// Greatest length of one block, in batches.
+/// Greatest length of one block, in batches: a longer one would leave no room for the next batch, and is read when its
+/// turn comes.
 const LARGEST: u64 = 2;
 /// Batches in flight: while the nodes of one are checked the device reads the next.
 const FLYING: usize = 2;

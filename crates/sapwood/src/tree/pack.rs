@@ -16,7 +16,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Least number of children of an inner node, however long their separators are.
+/// Least number of children of an inner node, however long their separators are: otherwise a tree of long separators
+/// would never end in one root.
 const FAN_OUT_MIN: usize = 8;
 
 /// A leaf is at least this many times as long as its separators, which are in the nodes above it. Where keys are long

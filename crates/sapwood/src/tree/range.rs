@@ -62,7 +62,8 @@ pub(crate) enum Step {
     End,
 }
 
-/// Removed records that are passed over in one step.
+/// Removed records that are passed over in one step (count): the caller must see in between whether it knows that more
+/// are gone.
 const PASSED_MAX: usize = 64;
 
 /// The key that was returned last.

@@ -38,6 +38,7 @@ use crate::log_area::RUNS_MAX;
 use crate::log_area::read_cost::price;
 use crate::operation::{KeyspaceId, OperationRef};
 use crate::storage::node::{Node, NodeId};
+use crate::tree::bupdate::BCNT;
 use crate::tree::change_buffer::LeafChangeBuffer;
 use crate::tree::cleanse::{Cleansing, cleanse};
 use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, LogBytes, Urgency};
@@ -53,9 +54,6 @@ use mpsearch::{Visit, mpsearch};
 use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Changes that go down the tree together (the paper's bcnt).
-const BCNT: usize = 1024;
 
 /// With this many runs, 46 to 61, a block is noted as due, before it has as many as it may have. The number
 /// depends on the block, so that blocks that were loaded at the same time, and so get their runs at the

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 /// Keys of a sample (count): as many reads, which go to the device together.
 const SIZE: usize = 64;
-/// A smaller sample says nothing.
+/// Number of keys below which a sample says nothing: its error would be over a quarter.
 const ENOUGH: usize = SIZE / 4;
 
 /// Fraction of the changes that insert new records.

@@ -28,7 +28,8 @@ use std::collections::HashMap;
 use std::ops::{DerefMut, Range};
 use std::sync::Arc;
 
-/// How many bytes a version builder writes between two reports of its progress.
+/// Bytes that a version builder writes between two reports of its progress: so many that reports cost nothing, and few
+/// beside a queue.
 const STEP: u64 = 256 << 10;
 
 /// What identifies a node's bytes wherever they are stored: their length and checksum.

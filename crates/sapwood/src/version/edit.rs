@@ -71,7 +71,7 @@ pub(crate) const NODE_IN_EDIT: u64 = 24;
 const PIECE_IN_EDIT: u64 = 6;
 pub(crate) const RUN_IN_EDIT: u64 = 25;
 
-/// Longest name of a keyspace in bytes.
+/// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.
 pub(crate) const NAME_LEN_MAX: usize = 255;
 
 impl Edit {

@@ -32,15 +32,16 @@ use next::NextManifest;
 use psync::{Access, FileId, Volume, Write};
 use std::sync::Arc;
 
-/// A shorter manifest is not worth a checkpoint. Small in unit tests, so that they see what happens beside a
-/// checkpoint.
+/// Bytes of a manifest below which it is not worth a checkpoint. Small in unit tests, so that they see what happens
+/// beside a checkpoint.
 const CHECKPOINT_MIN: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 /// Bytes of the next checkpoint that are written with each edit, and at least how many times the edit's own
 /// length. So the manifest does not become much longer before it is replaced, and nobody waits for a whole
 /// checkpoint, which can be a hundredth of the data.
 const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
 const STEPS_OF_EDIT: u64 = 4;
-/// A file this many times as long as its checkpoint is replaced before the database is closed.
+/// A file this many times as long as its checkpoint is replaced before the database is closed, since the next opening
+/// would read all of it.
 const LONG_DUE: u64 = 4;
 
 /// A checkpoint is far too long for a version whose own would have less than this part (1/4).

@@ -13,7 +13,7 @@ use super::record::{BODY_LEN_MAX, HEAD_LEN, Lsn, RecordHeader, RecordPosition};
 use crate::database_id::DatabaseId;
 use crate::operation::SeqNo;
 
-/// A longer write is split into pieces of about this many bytes.
+/// A longer write is split into pieces of about this many bytes, so that a full disk takes what fits.
 const WRITE_LEN: usize = 4 << 20;
 
 /// See the module documentation.

@@ -18,11 +18,11 @@ use crate::error::Error;
 use crate::operation::SeqNo;
 use std::fmt;
 
-/// Bytes of a generation's header.
+/// Bytes of a generation's header, as the format has it.
 pub(crate) const HEADER_LEN: usize = 80;
-/// Bytes of a record before its body.
+/// Bytes of a record before its body, as the format has it.
 pub(crate) const HEAD_LEN: usize = 40;
-/// The longest body a record can have, in bytes.
+/// The longest body a record can have, in bytes: a longer one is refused when read, so that damage costs no memory.
 pub(crate) const BODY_LEN_MAX: usize = 64 << 20;
 /// The log format that is written, and the newest that can be read.
 pub(crate) const FORMAT: u32 = 1;

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::source::{FileSource, Source};
 use psync::{Access, AlignedBuffer, FileId, Volume, Write};
 
-/// Bytes copied at a time.
+/// Bytes copied at a time: enough for a device's full speed, and little memory.
 const WINDOW_LEN: u64 = 1 << 20;
 /// What follows a log file's name in the name of its copy.
 const COPY: &str = ".tmp";

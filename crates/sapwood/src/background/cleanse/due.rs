@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// While hardly anyone writes, but someone reads or writes, rest this many times as long as a portion took
-/// before the next one.
+/// While hardly any thread writes, but some read or write, rest this many times as long as a portion took before the
+/// next one, so that they have four fifths of the device.
 const RESTS: u32 = 4;
 
 /// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.

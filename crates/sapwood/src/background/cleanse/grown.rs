@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const WORTH: u64 = 25;
 /// A walk is worthwhile when new records in log areas exceed this fraction (1/16) of live data.
 const MUCH: u64 = 16;
-/// Blocks examined together.
+/// Blocks examined together (count): so few that the version which they are looked up in is soon dropped.
 const SOME: usize = 32;
 
 /// The progress of a walk.

@@ -47,7 +47,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// what others replace meanwhile: a good part of the mapping table with each portion.
 const CHUNKS: usize = 1;
 
-/// Number of changes after which the thread checks whether to give up.
+/// Number of changes after which the thread checks whether to give up: rare enough to cost nothing beside them.
 const LOOKS: u64 = 1024;
 
 /// See the module documentation.

@@ -24,6 +24,7 @@ struct Baseline {
     before: [u64; COUNTED],
 }
 
+/// Number of counters whose difference a flush event reports: those of [`counted`].
 const COUNTED: usize = 7;
 
 fn counted(ctx: &WorkContext) -> [u64; COUNTED] {

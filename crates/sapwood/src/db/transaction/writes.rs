@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes of an operation in a log record beside key and value, at most: kind, keyspace, and two lengths.
 const OPERATION: usize = 16;
 
-/// Memory of a write beside key and value: two allocations and their place in a B-tree that is two thirds full.
+/// Bytes that a write takes in memory beside key and value: two allocations and their place in a B-tree that is two thirds full.
 const ENTRY: usize = 128;
 
 /// A value, or `None` for "removed".

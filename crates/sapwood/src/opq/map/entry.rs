@@ -22,9 +22,9 @@ use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-/// The mark in `vlen`: a reader has asked for the entry.
+/// The mark in `vlen`, its highest bit: a reader has asked for the entry.
 const ASKED: u32 = 1 << 31;
-/// `vlen` of a removal.
+/// `vlen` of a removal: the greatest number of the lower bits, which no value's length needs.
 const NONE: u32 = ASKED - 1;
 
 /// The fixed part; key and value follow.
@@ -36,7 +36,7 @@ struct EntryHeader {
     vlen: AtomicU32,
 }
 
-/// Where the key begins: only padding follows the head's last field.
+/// Bytes before the key: only padding follows the head's last field.
 const HEAD: usize = offset_of!(EntryHeader, vlen) + size_of::<AtomicU32>();
 const _: () = assert!(HEAD == 20 && align_of::<EntryHeader>() <= 8);
 

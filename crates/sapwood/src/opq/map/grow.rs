@@ -24,13 +24,15 @@ use super::search::Goal;
 use super::{Map, NewEntry, Writer};
 use crate::operation::SeqNo;
 
-/// Entries whose paths are searched together. With fewer, there is nothing to overlap.
+/// Entries whose paths are searched together (count): with fewer there would be nothing to overlap.
 const TOGETHER: usize = 16;
-/// Bytes that the ranks of the first two of a series of ascending keys have in common.
+/// Bytes that the ranks of the first two of a series of ascending keys have in common: those that follow must begin
+/// alike, too.
 const EARLIER: usize = 2;
 /// Levels above the leaves: with 14 children each, more than places can address.
 const HEIGHT_MAX: usize = 12;
 
+/// Levels of nodes (leaves, or inner ones), by which free nodes are kept apart.
 pub(super) const LEAF: usize = 0;
 const INNER: usize = 1;
 

@@ -22,7 +22,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, OnceLock};
 
-/// The size of the chunks of a short map.
+/// Bytes of the chunks of a short map: so few that a queue of the least database has some.
 pub(super) const CHUNK: usize = 256 << 10;
 /// The size of the chunks of a longer map: a huge page of x86-64. A search touches a new page with nearly every
 /// node, and a core caches the addresses of some 3000 pages; beyond that, each node costs a second access, to
@@ -31,17 +31,18 @@ pub(super) const CHUNK: usize = 256 << 10;
 pub(super) const HUGE: usize = 2 << 20;
 /// A map of at least this size is a longer one: about what 3000 small pages hold.
 pub(super) const LONG: usize = 8 << 20;
-/// Entries of more than this many bytes have an allocation of their own.
+/// Entries of more than this many bytes have an allocation of their own: they would leave a good part of a chunk
+/// unused.
 const ALONE: usize = CHUNK / 4;
 
-/// A page of the operating system, or a part of one.
+/// Bytes of a page of the operating system (or a part of one).
 const PAGE: usize = 4096;
 
-/// The bits of a place that give the position in its granule, in units of eight bytes.
+/// The bits of a place that give the position in its granule, in units of eight bytes: entries are aligned so.
 const UNIT_BITS: u32 = (CHUNK / 8).ilog2();
-/// Granules of one part of the table.
+/// Granules of one part of the table: 8 KiB of pointers, so that a short map's table is short.
 const PART: usize = 1024;
-/// Parts of the table.
+/// Number of parts of the table: so many that a place of 32 bits leads to any granule.
 const PARTS: usize = 1 << (u32::BITS - UNIT_BITS) >> PART.ilog2();
 /// The maximum number of granules: 131072. Nothing here warns a writer that they run out, so queues must stay
 /// smaller: see `QUEUE_MAX` and `REPLAYED_MAX` in [`crate::options`]. At twice the first of these, a queue

@@ -34,9 +34,9 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-/// Slots of a node.
+/// Slots of a node: with its header they fit four cache lines.
 pub(super) const SLOTS: usize = 29;
-/// Nodes whose memory is allocated together.
+/// Nodes whose memory is allocated together (count): their chunk costs one allocation.
 pub(super) const TOGETHER: usize = 16;
 
 #[repr(C, align(64))]
@@ -78,6 +78,7 @@ impl Slot {
 pub(super) struct Word(u64);
 
 impl Word {
+    /// The bits of the number of slots in use: slots fit a byte.
     const COUNT: u64 = 0xff;
 
     #[inline]
@@ -100,7 +101,7 @@ pub(super) enum Side {
     Above,
 }
 
-/// The bits of the shape.
+/// The bits of the shape: so many as the longest key and the number of slots need.
 const SKIP_BITS: u32 = 17;
 const SLOT_BITS: u32 = 5;
 const _: () = assert!(crate::KEY_LEN_MAX + size_of::<crate::operation::KeyspaceId>() < 1 << SKIP_BITS);

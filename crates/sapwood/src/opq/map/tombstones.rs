@@ -25,7 +25,7 @@ use super::search::Goal;
 use crate::operation::SeqNo;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Dead, but nobody knows since when.
+/// A version that no leaf can have: dead, but it is unknown since when.
 const UNKNOWN: u32 = u32::MAX;
 
 /// How far a reader may go without meeting a value.

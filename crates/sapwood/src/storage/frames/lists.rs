@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Pages of a slab (1 MiB): so that few calls map them, and a small cache has no more than it needs.
 pub(super) const PAGES_A_SLAB: usize = 256;
 
 #[derive(Default)]

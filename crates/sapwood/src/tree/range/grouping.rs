@@ -30,11 +30,12 @@ use mpsearch::ReadAhead;
 /// a cleansing, one request brings these at little more than the cost of a single leaf.
 const FIRST: usize = 24 << 10;
 
-/// A scan that has asked for no more bytes of leaves than these is short, and puts its nodes into the cache.
-/// A long scan leaves the cache alone.
+/// Bytes of leaves up to which a scan is short, and puts its nodes into the cache: a longer one would evict what others
+/// need.
 const SHORT: u64 = 64 << 10;
 
-/// Leaves that are looked up in the cache at a time.
+/// Leaves that are looked up in the cache at a time (count): one in use and the next; more would be held for nothing if
+/// the scan ends.
 const CACHED: usize = 2;
 
 /// See the module.

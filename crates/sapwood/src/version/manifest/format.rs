@@ -23,10 +23,12 @@ use crate::version::current::Current;
 use crate::version::edit::Edit;
 
 pub(super) const FILE_MAGIC: &[u8; 8] = b"SapMANI\n";
+/// Bytes of the header of a file, as the format has it.
 pub(super) const FILE_HEADER: usize = 52;
 pub(super) const RECORD_MAGIC: &[u8; 4] = b"SapE";
+/// Bytes of the header of a record, as the format has it.
 pub(super) const RECORD_HEADER: usize = 21;
-/// Greatest length of an edit, in bytes.
+/// Greatest length of an edit, in bytes: a longer one is refused when read, so that damage costs no memory.
 pub(crate) const EDIT_MAX: usize = 64 << 20;
 
 pub(super) fn encode_header(current: &Current, epoch: u64) -> Vec<u8> {
