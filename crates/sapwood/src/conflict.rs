@@ -4,5 +4,6 @@
 //! range. A transaction may conflict without need, but never the other way round.
 
 pub(crate) mod history;
+pub(crate) mod key_ranges;
 pub(crate) mod read_set;
 pub(crate) mod validation;

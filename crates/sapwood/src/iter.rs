@@ -181,6 +181,21 @@ impl Range {
         self.left = self.left.saturating_add(1);
     }
 
+    /// Passes over what comes before this bound, or over everything, if the other end was not used yet; else nothing
+    /// happens.
+    pub(crate) fn go_on_at(&mut self, direction: Direction, bound: Option<Bound<Bytes>>) {
+        let Some(bound) = bound else {
+            self.over = true;
+            return;
+        };
+        match direction {
+            Direction::Up if self.back.is_none() => (self.front, self.low) = (None, bound),
+            Direction::Down if self.front.is_none() => (self.back, self.high) = (None, bound),
+            _ => return,
+        }
+        self.over |= is_empty(&self.low, &self.high);
+    }
+
     #[inline]
     fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
         let (end, other) = match direction {

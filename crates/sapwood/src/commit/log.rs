@@ -199,3 +199,30 @@ impl CommitQueues {
         if pending.is_durable() { &self.durable } else { &self.others }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::Durability;
+    use crate::operation::{KeyRange, put_remove, put_remove_range};
+
+    fn batch(keyspace: u32, key: &[u8], is_range: bool) -> PendingBatch {
+        let (mut body, keyspace) = (Vec::new(), KeyspaceId(keyspace));
+        match is_range {
+            true => put_remove_range(&mut body, KeyRange { keyspace, from: key, to: None }),
+            false => put_remove(&mut body, keyspace, key),
+        }
+        PendingBatch::new(body, 1, Durability::Buffered)
+    }
+
+    #[test]
+    fn what_may_change_the_same_keys_waits_for_those_that_are_synced() {
+        let syncing = Syncing::of([&batch(1, b"k", false), &batch(2, b"m", false)].into_iter());
+        let waits = |other: &PendingBatch| syncing.concerns(std::iter::once(other));
+        assert!(waits(&batch(1, b"k", false)) && waits(&batch(2, b"m", false)));
+        assert!(!waits(&batch(1, b"m", false)) && !waits(&batch(2, b"k", false)));
+        assert!(waits(&batch(1, b"a", true)), "a range may have any key");
+        let syncing = Syncing::of(std::iter::once(&batch(1, b"k", true)));
+        assert!(syncing.concerns(std::iter::once(&batch(1, b"z", false))));
+    }
+}

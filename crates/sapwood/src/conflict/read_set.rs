@@ -8,6 +8,7 @@
 //! 1. Whatever was read is in the set. There may be more in it: a set that is too large is made coarser, never incomplete.
 //! 2. The ranges of closed iterators are disjoint and do not touch.
 
+use crate::conflict::key_ranges::KeyRanges;
 use crate::operation::{KeyRange, KeyspaceId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
@@ -37,12 +38,8 @@ pub(crate) struct ReadSet {
 #[derive(Debug, Default)]
 struct KeyspaceReads {
     keys: HashSet<Bytes, foldhash::fast::RandomState>,
-    ranges: Ranges,
+    ranges: KeyRanges,
 }
-
-/// Disjoint ranges: from their starts to their ends, `None` for no end.
-#[derive(Debug, Default)]
-struct Ranges(BTreeMap<Bytes, Option<Bytes>>);
 
 #[derive(Debug)]
 struct OpenRange {
@@ -70,58 +67,6 @@ pub(crate) enum End {
 /// The smallest key above `key`.
 fn successor(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
-}
-
-fn is_below(key: &[u8], end: Option<&Bytes>) -> bool {
-    end.is_none_or(|end| key < &end[..])
-}
-
-impl Ranges {
-    fn contains(&self, key: &[u8]) -> bool {
-        let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
-        before.is_some_and(|(_, end)| is_below(key, end.as_ref()))
-    }
-
-    /// The first key of what lies in both.
-    fn first_in(&self, range: KeyRange<'_>) -> Option<Bytes> {
-        if self.contains(range.from) {
-            return Some(Bytes::copy_from_slice(range.from));
-        }
-        let above = self.0.range::<[u8], _>((Bound::Excluded(range.from), Bound::Unbounded)).next();
-        above.map(|(start, _)| start.clone()).filter(|start| range.to.is_none_or(|to| &start[..] < to))
-    }
-
-    /// Adds a range, and returns by how many bytes the set has grown or shrunk.
-    fn add(&mut self, mut start: Bytes, mut end: Option<Bytes>) -> isize {
-        if !is_below(&start, end.as_ref()) {
-            return 0;
-        }
-        let mut grown = 0;
-        let reaches = |end: &Option<Bytes>, key: &[u8]| end.as_ref().is_none_or(|end| key <= &end[..]);
-        let before = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(&start[..]))).next_back();
-        if let Some((low, _)) = before.filter(|(_, high)| reaches(high, &start)) {
-            start = low.clone();
-        }
-        while let Some((low, high)) =
-            self.0.range::<[u8], _>((Bound::Included(&start[..]), Bound::Unbounded)).next()
-            && reaches(&end, low)
-        {
-            let (low, high) = (low.clone(), high.clone());
-            grown -= range_bytes(&low, high.as_ref());
-            self.0.remove(&low);
-            end = match (end, high) {
-                (Some(end), Some(high)) => Some(end.max(high)),
-                _ => None,
-            };
-        }
-        grown += range_bytes(&start, end.as_ref());
-        self.0.insert(start, end);
-        grown
-    }
-}
-
-fn range_bytes(start: &Bytes, end: Option<&Bytes>) -> isize {
-    (start.len() + end.map_or(0, Bytes::len) + ENTRY) as isize
 }
 
 impl ReadSet {
@@ -265,7 +210,7 @@ impl ReadSet {
     pub fn example(&self, keyspace: Option<KeyspaceId>) -> Option<(KeyspaceId, Bytes)> {
         self.keyspaces.iter().filter(|(id, _)| keyspace.is_none_or(|keyspace| keyspace == **id)).find_map(
             |(id, reads)| {
-                let key = reads.keys.iter().next().or(reads.ranges.0.keys().next());
+                let key = reads.keys.iter().next().or(reads.ranges.starts().next());
                 key.map(|key| (*id, key.clone()))
             },
         )
@@ -280,7 +225,7 @@ impl ReadSet {
         for reads in self.keyspaces.values_mut() {
             let keys = std::mem::take(&mut reads.keys).into_iter();
             let mut all: Vec<_> = keys.map(|key| (key.clone(), Some(successor(&key)))).collect();
-            all.extend(std::mem::take(&mut reads.ranges.0));
+            all.extend(std::mem::take(&mut reads.ranges).into_ranges());
             all.sort_unstable();
             for neighbours in all.chunks(COARSER) {
                 // A key may lie in a range that began before it.
@@ -357,7 +302,7 @@ mod tests {
                 prop_assert!(is_in || !model[usize::from(number)], "{}", number);
                 prop_assert!(is_small || is_in == model[usize::from(number)], "{}", number);
             }
-            let ranges: Vec<_> = set.keyspaces.values().flat_map(|reads| reads.ranges.0.clone()).collect();
+            let ranges: Vec<_> = set.keyspaces.values().flat_map(|reads| reads.ranges.clone().into_ranges()).collect();
             prop_assert!(ranges.is_sorted_by(|(_, end), (start, _)| end.as_ref().is_some_and(|end| end < start)));
             if is_small {
                 prop_assert!(set.bytes() <= 2000 + 2 * ENTRY);

@@ -18,13 +18,14 @@ use crate::db::batch::{check_key, check_value};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
+use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
 use crate::db::transaction::range::TransactionRange;
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::SeqNo;
+use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -353,6 +354,58 @@ impl Transaction {
         self.write(keyspace, key.as_ref(), None)
     }
 
+    /// Removes all records whose keys lie within `bounds`, without reading them: that conflicts with nothing, and nothing that
+    /// others insert there before the commit survives it. What this transaction inserts there later stays.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("beagle", "1820")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.remove_range(&ships, "a".."m")?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// assert_eq!(tx.iter(&ships).count(), 1);
+    /// tx.commit()?;
+    /// assert!(!ships.contains("beagle")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn remove_range(&mut self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Result<()> {
+        self.remove_between(keyspace, bounds.start(), bounds.end())
+    }
+
+    /// Removes all records whose keys start with `prefix`, as [`Transaction::remove_range`]; with an empty prefix, all.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("users.db"))?;
+    /// # let (users, sessions) = (db.keyspace("users")?, db.keyspace("sessions")?);
+    /// let mut tx = db.transaction()?;
+    /// tx.remove(&users, "nansen")?;
+    /// tx.remove_prefix(&sessions, "nansen/")?;
+    /// tx.commit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn remove_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<()> {
+        let (low, high) = bounds_of_prefix(prefix.as_ref());
+        self.remove_between(keyspace, low.as_ref().map(|key| &key[..]), high.as_ref().map(|key| &key[..]))
+    }
+
+    fn remove_between(&mut self, keyspace: &Keyspace, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<()> {
+        self.snapshot.check(keyspace)?;
+        self.open.handle.engine.health.check_writable()?;
+        let Some((from, to)) = range_between(low, high)? else { return Ok(()) };
+        self.writes.remove_range(KeyRange { keyspace: keyspace.id(), from: &from, to: to.as_deref() })
+    }
+
     fn write(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.snapshot.check(keyspace)?;
         check_key(key)?;
@@ -360,7 +413,7 @@ impl Transaction {
         self.writes.write(keyspace.id(), key, value)
     }
 
-    /// The number of keys written.
+    /// The number of keys written, and of disjoint ranges removed.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

@@ -2,7 +2,8 @@
 //! transaction's read set.
 //!
 //! Invariants:
-//! 1. What the transaction has written for a key comes in place of what the snapshot has.
+//! 1. What the transaction has written for a key comes in place of what the snapshot has. In a range that it has removed the
+//!    snapshot has nothing.
 //! 2. A record is returned from one end only.
 //! 3. Whatever was returned, and that nothing lies between, is in the read set before the caller has it.
 
@@ -12,6 +13,7 @@ use crate::error::Result;
 use crate::iter::Range;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
+use crate::tree::range::Direction;
 use crate::value::{Key, Value};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -79,11 +81,24 @@ impl TransactionRange {
                     End::Front => self.snapshot.next(),
                     End::Back => self.snapshot.next_back(),
                 };
+                let next = next.transpose()?;
+                if let Some((key, _)) = &next
+                    && let Some((start, to)) = self.written.removed.range_of(&key.0)
+                {
+                    match end {
+                        End::Front => self.snapshot.go_on_at(Direction::Up, to.cloned().map(Bound::Included)),
+                        End::Back => {
+                            self.snapshot.go_on_at(Direction::Down, Some(Bound::Excluded(start.clone())));
+                        }
+                    }
+                    continue;
+                }
                 // What the other end has taken is the last one left.
-                *own = next.transpose()?.or_else(|| other.take());
+                *own = next.or_else(|| other.take());
             }
             let (low, high) = (self.low.as_ref(), self.high.as_ref());
-            let mut left = (!is_empty(low, high)).then(|| self.written.range::<Bytes, _>((low, high)));
+            let mut left =
+                (!is_empty(low, high)).then(|| self.written.changes.range::<Bytes, _>((low, high)));
             let written = left.as_mut().and_then(|left| match end {
                 End::Front => left.next(),
                 End::Back => left.next_back(),

@@ -4,16 +4,21 @@
 //! written     a=1   b=2  ▷ savepoint 1   b=3   c=4  ▷ savepoint 2   c=†
 //! undo                     level 1: b=2, c unwritten  level 2: c=4
 //! ```
+//! A removed range takes what was written in it out of the changes; what is written in it later comes after it. So the ranges
+//! of a keyspace come before its changes in the log.
+//!
 //! Invariants:
 //! 1. A level has, for each key written since its savepoint and before the next one, what was written before; once, however often
 //!    the key is written.
 //! 2. What is refused has changed nothing.
 //! 3. An iterator keeps the writes that it began with: they are copied if there is one.
 
+use crate::conflict::key_ranges::KeyRanges;
 use crate::error::{Error, Result};
-use crate::operation::{KeyspaceId, put_insert, put_remove};
+use crate::operation::{KeyRange, KeyspaceId, put_insert, put_remove, put_remove_range};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,7 +32,12 @@ const ENTRY: usize = 128;
 type Change = Option<Bytes>;
 
 /// What is written in one keyspace.
-pub(super) type Written = BTreeMap<Bytes, Change>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Written {
+    pub changes: BTreeMap<Bytes, Change>,
+    /// Ranges that were removed; what `changes` has in them is newer.
+    pub removed: KeyRanges,
+}
 
 /// A place in a transaction to which it can be rolled back. Made by
 /// [`Transaction::savepoint`](crate::Transaction::savepoint).
@@ -49,6 +59,14 @@ type Undo = BTreeMap<(KeyspaceId, Bytes), Option<Change>>;
 struct Level {
     savepoint: Savepoint,
     undo: Undo,
+    /// The removed ranges of keyspaces before the first one was added.
+    removed: BTreeMap<KeyspaceId, KeyRanges>,
+}
+
+impl Level {
+    fn new(savepoint: Savepoint) -> Self {
+        Self { savepoint, undo: Undo::new(), removed: BTreeMap::new() }
+    }
 }
 
 /// The greatest sizes of the writes of a transaction, in bytes.
@@ -81,17 +99,18 @@ impl Writes {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
-    /// Number of keys written.
+    /// Number of keys written and ranges removed.
     pub fn len(&self) -> usize {
-        self.count
+        self.count + self.keyspaces.values().map(|written| written.removed.len()).sum::<usize>()
     }
 
-    /// What was written for a key.
+    /// What was written for a key, or that it was removed with a range.
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Option<&Change> {
-        self.keyspaces.get(&keyspace)?.get(key)
+        let written = self.keyspaces.get(&keyspace)?;
+        written.changes.get(key).or_else(|| written.removed.contains(key).then_some(&None))
     }
 
     /// What is written in a keyspace now.
@@ -102,7 +121,8 @@ impl Writes {
     /// Writes a change.
     pub fn write(&mut self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         let size = key.len() + value.map_or(0, <[u8]>::len);
-        let before = self.get(keyspace, key).map(|change| bytes_of(key, change));
+        let written = self.keyspaces.get(&keyspace);
+        let before = written.and_then(|written| written.changes.get(key)).map(|change| bytes_of(key, change));
         let encoded = self.encoded + size + OPERATION - before.map_or(0, |before| before + OPERATION);
         let is_kept = self.levels.last().is_some_and(|level| {
             let place = (keyspace, Bytes::copy_from_slice(key));
@@ -117,7 +137,7 @@ impl Writes {
         }
         let key = Bytes::copy_from_slice(key);
         let written = Arc::make_mut(self.keyspaces.entry(keyspace).or_default());
-        let before = written.insert(key.clone(), value.map(Bytes::copy_from_slice));
+        let before = written.changes.insert(key.clone(), value.map(Bytes::copy_from_slice));
         self.count += usize::from(before.is_none());
         if let Some(level) = self.levels.last_mut().filter(|_| is_kept) {
             level.undo.insert((keyspace, key), before);
@@ -126,9 +146,49 @@ impl Writes {
         Ok(())
     }
 
+    /// Removes a range.
+    pub fn remove_range(&mut self, range: KeyRange<'_>) -> Result<()> {
+        let (from, to) = (Bytes::copy_from_slice(range.from), range.to.map(Bytes::copy_from_slice));
+        let removed = self.keyspaces.get(&range.keyspace).map(|written| &written.removed);
+        // What was removed so far is kept for the savepoint, if there is one.
+        let keeping = self.levels.last().is_some_and(|level| !level.removed.contains_key(&range.keyspace));
+        let kept = removed.filter(|_| keeping).map_or(0, KeyRanges::bytes);
+        let bytes = KeyRanges::bytes_of(&from, to.as_ref());
+        for (len, max) in
+            [(self.encoded + bytes, self.max.encoded), (self.memory + bytes + kept, self.max.memory)]
+        {
+            if len > max {
+                return Err(Error::BatchTooLarge { len, max });
+            }
+        }
+        let written = Arc::make_mut(self.keyspaces.entry(range.keyspace).or_default());
+        if let Some(level) = self.levels.last_mut().filter(|_| keeping) {
+            level.removed.insert(range.keyspace, written.removed.clone());
+        }
+        let high = to.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let inner = written.changes.range((Bound::Included(from.clone()), high));
+        let inner: Vec<_> = inner.map(|(key, _)| key.clone()).collect();
+        let grown = written.removed.add(from, to);
+        self.encoded = self.encoded.saturating_add_signed(grown);
+        self.memory = self.memory.saturating_add_signed(grown) + kept;
+        for key in inner {
+            let Some(change) = written.changes.remove(&key) else { continue };
+            let size = bytes_of(&key, &change);
+            self.count -= 1;
+            self.encoded -= size + OPERATION;
+            self.memory -= size + ENTRY;
+            let place = (range.keyspace, key);
+            if let Some(level) = self.levels.last_mut().filter(|level| !level.undo.contains_key(&place)) {
+                level.undo.insert(place, Some(change));
+                self.memory += size + ENTRY;
+            }
+        }
+        Ok(())
+    }
+
     pub fn savepoint(&mut self) -> Savepoint {
         let savepoint = Savepoint::fresh();
-        self.levels.push(Level { savepoint, undo: Undo::new() });
+        self.levels.push(Level::new(savepoint));
         savepoint
     }
 
@@ -139,30 +199,45 @@ impl Writes {
     /// Takes back what was written since a savepoint. The savepoint stays, later ones are gone.
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let level = self.level_of(savepoint)?;
-        for Level { undo, .. } in self.levels.drain(level..).rev() {
+        for Level { undo, removed, .. } in self.levels.drain(level..).rev() {
+            for (keyspace, before) in removed {
+                let written = Arc::make_mut(self.keyspaces.entry(keyspace).or_default());
+                let (now, then) = (written.removed.bytes(), before.bytes());
+                self.encoded = self.encoded - now + then;
+                // It was counted where it was kept, too.
+                self.memory -= now;
+                written.removed = before;
+            }
             for ((keyspace, key), before) in undo {
                 self.memory -= before.as_ref().map_or(key.len(), |before| bytes_of(&key, before)) + ENTRY;
                 let written = Arc::make_mut(self.keyspaces.entry(keyspace).or_default());
                 let size = |change: Option<&Change>| change.map(|change| bytes_of(&key, change));
-                let (now, then) = (size(written.get(&key)), size(before.as_ref()));
+                let (now, then) = (size(written.changes.get(&key)), size(before.as_ref()));
                 self.encoded -= now.map_or(0, |now| now + OPERATION);
                 self.encoded += then.map_or(0, |then| then + OPERATION);
                 self.memory -= now.map_or(0, |now| now + ENTRY);
                 self.memory += then.map_or(0, |then| then + ENTRY);
                 match before {
-                    Some(before) => _ = written.insert(key, before),
-                    None => self.count -= usize::from(written.remove(&key).is_some()),
+                    Some(before) => self.count += usize::from(written.changes.insert(key, before).is_none()),
+                    None => self.count -= usize::from(written.changes.remove(&key).is_some()),
                 }
             }
         }
-        self.levels.push(Level { savepoint, undo: Undo::new() });
+        self.levels.push(Level::new(savepoint));
         Ok(())
     }
 
     /// Forgets a savepoint and those after it. What was written stays.
     pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
         let level = self.level_of(savepoint)?;
-        for Level { undo, .. } in self.levels.split_off(level) {
+        for Level { undo, removed, .. } in self.levels.split_off(level) {
+            for (keyspace, before) in removed {
+                let size = before.bytes();
+                match self.levels.last_mut().map(|below| below.removed.entry(keyspace)) {
+                    Some(std::collections::btree_map::Entry::Vacant(place)) => _ = place.insert(before),
+                    Some(std::collections::btree_map::Entry::Occupied(_)) | None => self.memory -= size,
+                }
+            }
             for ((keyspace, key), before) in undo {
                 let size = before.as_ref().map_or(key.len(), |before| bytes_of(&key, before)) + ENTRY;
                 let below = self.levels.last_mut().map(|below| below.undo.entry((keyspace, key)));
@@ -180,22 +255,27 @@ impl Writes {
     pub fn encode(&self) -> (Vec<u8>, usize) {
         let mut body = Vec::with_capacity(self.encoded);
         for (keyspace, written) in &self.keyspaces {
-            for (key, change) in &**written {
+            for (from, to) in written.removed.iter() {
+                let to = to.map(|to| &to[..]);
+                put_remove_range(&mut body, KeyRange { keyspace: *keyspace, from, to });
+            }
+            for (key, change) in &written.changes {
                 match change {
                     Some(value) => put_insert(&mut body, *keyspace, key, value),
                     None => put_remove(&mut body, *keyspace, key),
                 }
             }
         }
-        (body, self.count)
+        (body, self.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::Operations;
+    use crate::operation::{Operation, Operations};
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     const MAIN: KeyspaceId = KeyspaceId(1);
     const LARGE: WritesMax = WritesMax { encoded: 1 << 30, memory: 1 << 30 };
@@ -203,6 +283,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Write(u8, Option<u8>),
+        RemoveRange(u8, u8),
         Savepoint,
         RollBack(prop::sample::Index),
         Release(prop::sample::Index),
@@ -211,34 +292,54 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             6 => (0u8..8, any::<Option<u8>>()).prop_map(|(key, value)| Step::Write(key, value)),
+            2 => (0u8..8, 1u8..9).prop_map(|(from, to)| Step::RemoveRange(from, to)),
             2 => Just(Step::Savepoint),
             1 => any::<prop::sample::Index>().prop_map(Step::RollBack),
             1 => any::<prop::sample::Index>().prop_map(Step::Release),
         ]
     }
 
-    fn content(writes: &Writes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    /// The removed keys, and what is written beside.
+    type Content = (BTreeSet<u8>, BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+
+    fn content(writes: &Writes) -> Content {
         let (body, count) = writes.encode();
-        let found: Vec<_> = Operations::new(&body)
-            .map(|operation| operation.unwrap().as_change().unwrap())
-            .map(|operation| (operation.key.to_vec(), operation.value.map(<[u8]>::to_vec)))
-            .collect();
-        assert_eq!((found.len(), found.len()), (count, writes.len()));
-        found
+        let (mut found, mut content) = (0, Content::default());
+        for operation in Operations::new(&body) {
+            found += 1;
+            match operation.unwrap() {
+                Operation::Change(change) => {
+                    content.1.insert(change.key.to_vec(), change.value.map(<[u8]>::to_vec));
+                }
+                Operation::RemoveRange(range) => {
+                    assert!(content.1.is_empty(), "ranges come first");
+                    content.0.extend(range.from[0]..range.to.map_or(9, |to| to[0]));
+                }
+            }
+        }
+        assert_eq!((found, found), (count, writes.len()));
+        content
     }
 
     proptest! {
         #[test]
         fn savepoints_bring_back_what_was_written(steps in prop::collection::vec(step(), 0..60)) {
             let mut writes = Writes::new(LARGE);
-            let mut model = BTreeMap::new();
-            let mut marks: Vec<(Savepoint, BTreeMap<_, _>)> = Vec::new();
+            let mut model = Content::default();
+            let mut marks: Vec<(Savepoint, Content)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Write(key, value) => {
                         let value = value.map(|value| vec![value; usize::from(value)]);
                         writes.write(MAIN, &[key], value.as_deref()).unwrap();
-                        model.insert(vec![key], value);
+                        model.1.insert(vec![key], value);
+                    }
+                    Step::RemoveRange(from, to) if from < to => {
+                        let to = (to < 8).then_some([to]);
+                        let to = to.as_ref().map(|to| &to[..]);
+                        writes.remove_range(KeyRange { keyspace: MAIN, from: &[from], to }).unwrap();
+                        model.0.extend(from..to.map_or(9, |to| to[0]));
+                        model.1.retain(|key, _| key[0] < from || to.is_some_and(|to| key[0] >= to[0]));
                     }
                     Step::Savepoint => marks.push((writes.savepoint(), model.clone())),
                     Step::RollBack(index) if !marks.is_empty() => {
@@ -257,18 +358,25 @@ mod tests {
                             prop_assert!(matches!(writes.release(mark), Err(Error::NoSavepoint)));
                         }
                     }
-                    Step::RollBack(_) | Step::Release(_) => {}
+                    Step::RollBack(_) | Step::Release(_) | Step::RemoveRange(..) => {}
                 }
-                prop_assert_eq!(content(&writes), model.clone().into_iter().collect::<Vec<_>>());
+                prop_assert_eq!(content(&writes), model.clone());
+                for key in 0..8 {
+                    let expected = model.1.get(&vec![key]).cloned();
+                    let expected = expected.or_else(|| model.0.contains(&key).then_some(None));
+                    let found = writes.get(MAIN, &[key]).cloned();
+                    prop_assert_eq!(found.map(|value| value.map(|value| value.to_vec())), expected);
+                }
             }
             // What is counted is what is there.
-            let sizes = model.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len));
+            let ranges = writes.of(MAIN).removed.bytes();
+            let sizes = model.1.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len));
             let size = |overhead| sizes.clone().map(move |size| size + overhead);
-            prop_assert_eq!(writes.encoded, size(OPERATION).sum::<usize>());
+            prop_assert_eq!(writes.encoded, size(OPERATION).sum::<usize>() + ranges);
             if let Some((first, _)) = marks.first() {
                 writes.release(*first).unwrap();
             }
-            prop_assert_eq!(writes.memory, size(ENTRY).sum::<usize>());
+            prop_assert_eq!(writes.memory, size(ENTRY).sum::<usize>() + ranges);
         }
     }
 

@@ -12,6 +12,47 @@ fn keys(records: impl Iterator<Item = Result<Record>>) -> Vec<String> {
 }
 
 #[test]
+fn a_removed_range_hides_the_snapshot_up_to_its_end() {
+    let (db, keyspace) = open();
+    for key in ["a", "b", "c", "d", "e", "f", "g"] {
+        put(&db, &keyspace, key, "old");
+    }
+    let mut tx = db.transaction().unwrap();
+    tx.insert(&keyspace, "c", "before, and gone with the range").unwrap();
+    tx.remove_range(&keyspace, "b".."e").unwrap();
+    tx.remove_range(&keyspace, "g"..).unwrap();
+    tx.insert(&keyspace, "d", "new").unwrap();
+    let all = ["a", "d", "e", "f"];
+    assert_eq!(keys(tx.iter(&keyspace)), all);
+    assert_eq!(keys(tx.iter(&keyspace).rev()), ["f", "e", "d", "a"]);
+    assert_eq!(keys(tx.range(&keyspace, "b"..="e")), ["d", "e"]);
+    for ends in 0..16u32 {
+        let (mut range, mut low, mut high) = (tx.iter(&keyspace), Vec::new(), Vec::new());
+        for step in 0..4 {
+            let (next, to) = match ends >> step & 1 {
+                0 => (range.next(), &mut low),
+                _ => (range.next_back(), &mut high),
+            };
+            to.push(String::from_utf8(next.unwrap().unwrap().0.to_vec()).unwrap());
+        }
+        assert!(range.next().is_none() && range.next_back().is_none());
+        high.reverse();
+        assert_eq!([low, high].concat(), all, "{ends:b}");
+    }
+    assert!(!tx.contains(&keyspace, "c").unwrap() && tx.contains(&keyspace, "d").unwrap());
+    let found = tx.multi_get(&keyspace, ["a", "b", "g"]).unwrap();
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+    tx.commit().unwrap();
+    assert_eq!(keys(keyspace.iter()), all);
+    // Who has not read the range conflicts with nothing, and removes what others have inserted meanwhile.
+    let mut tx = db.transaction().unwrap();
+    tx.remove_range(&keyspace, "b".."e").unwrap();
+    put(&db, &keyspace, "cc", "meanwhile");
+    tx.commit().unwrap();
+    assert_eq!(keys(keyspace.iter()), ["a", "e", "f"]);
+}
+
+#[test]
 fn reads_see_the_snapshot_and_over_it_its_own_writes() {
     let (db, keyspace) = open();
     for key in ["a", "b", "c", "d", "e"] {

@@ -16,12 +16,15 @@ enum Step {
     /// Bounds, how many steps at which end.
     Range(u8, u8, Vec<bool>),
     Write(u8, Option<u8>),
+    RemoveRange(u8, u8),
     Savepoint,
     RollBack(prop::sample::Index),
     Commit(bool),
     Drop,
     /// Not in a transaction.
     Put(u8, Option<u8>),
+    /// The same, a range removed.
+    PutRange(u8, u8),
     Flush,
     Reopen,
 }
@@ -35,11 +38,13 @@ fn step() -> impl Strategy<Value = (Step, prop::sample::Index)> {
         1 => prop::collection::vec(key(), 0..5).prop_map(Step::MultiGet),
         4 => (key(), key(), prop::collection::vec(any::<bool>(), 0..6)).prop_map(|(a, b, ends)| Step::Range(a, b, ends)),
         8 => (key(), any::<Option<u8>>()).prop_map(|(key, value)| Step::Write(key, value)),
+        2 => (key(), key()).prop_map(|(a, b)| Step::RemoveRange(a.min(b), a.max(b))),
         2 => Just(Step::Savepoint),
         1 => any::<prop::sample::Index>().prop_map(Step::RollBack),
         4 => any::<bool>().prop_map(Step::Commit),
         1 => Just(Step::Drop),
         4 => (key(), any::<Option<u8>>()).prop_map(|(key, value)| Step::Put(key, value)),
+        1 => (key(), key()).prop_map(|(a, b)| Step::PutRange(a.min(b), a.max(b))),
         1 => Just(Step::Flush),
         1 => Just(Step::Reopen),
     ];
@@ -146,6 +151,21 @@ proptest! {
                     }
                     apply(&mut modelled.view, key, value);
                     modelled.written.insert(key, value);
+                }
+                (Step::RemoveRange(low, high), Some(which)) => {
+                    let modelled = &mut open_ones[which];
+                    modelled.tx.remove_range(&keyspace, [low]..[high]).unwrap();
+                    for key in low..high {
+                        apply(&mut modelled.view, key, None);
+                        modelled.written.insert(key, None);
+                    }
+                }
+                (Step::PutRange(low, high), _) => {
+                    keyspace.remove_range([low]..[high]).unwrap();
+                    for key in low..high {
+                        apply(&mut map, key, None);
+                        open_ones.iter_mut().for_each(|other| _ = other.changed.insert(key));
+                    }
                 }
                 (Step::Savepoint, Some(which)) => {
                     let modelled = &mut open_ones[which];
