@@ -251,6 +251,7 @@ mod database_id;
 mod db;
 mod durability;
 mod error;
+mod estimator;
 mod even_sample;
 mod flow;
 #[cfg(any(fuzzing, test))]

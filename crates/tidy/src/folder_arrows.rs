@@ -19,6 +19,7 @@ const LOW: &[&str] = &[
     "database_id",
     "durability",
     "error",
+    "estimator",
     "even_sample",
     "health",
     "lock_order",

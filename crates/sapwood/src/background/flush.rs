@@ -144,7 +144,7 @@ impl Flusher {
         let newest = (self.ctx.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
         let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
         if is_whole {
-            self.ctx.flush.newest.store(newest, Relaxed);
+            self.ctx.flush.tuning.lock().note_newest(newest);
         }
         event.in_trees();
         let queue = Arc::downgrade(&frozen.queue);
@@ -226,7 +226,7 @@ impl Flusher {
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
     fn newest_bytes(&self, frozen: &Frozen) -> u64 {
-        frozen.queue.bytes() / 1000 * self.ctx.flush.newest.load(Relaxed)
+        frozen.queue.bytes() / 1000 * self.ctx.flush.tuning.lock().newest()
     }
 
     /// Starts the next round of the cleansing cursor, for this queue. Returns the target lengths of log areas.

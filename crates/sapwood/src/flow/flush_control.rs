@@ -33,9 +33,6 @@ pub(crate) struct FlushControl {
     pub(crate) tuning: RankedMutex<rank::Tuning, LogAreaTuning>,
     /// Whether the last flush had several portions. Then the next one is expected to as well.
     pub(crate) in_portions: AtomicBool,
-    /// Thousandths of the last queue's bytes that came to the trees, which takes only the newest version of
-    /// each key.
-    pub(crate) newest: AtomicU64,
     /// Number of threads that wait for the flush to end, or to write nodes themselves.
     waiting: AtomicUsize,
     /// Total nanoseconds that working threads have rested.
@@ -128,7 +125,6 @@ impl FlushControl {
             cursor: RankedMutex::default(),
             tuning: RankedMutex::default(),
             in_portions: AtomicBool::new(false),
-            newest: AtomicU64::new(1000),
             waiting: AtomicUsize::new(0),
             rested: AtomicU64::new(0),
             shortage: Shortage::default(),

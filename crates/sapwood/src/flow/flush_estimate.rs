@@ -1,8 +1,9 @@
 //! Predicts how much a flush will write, and tracks how much it has written: its queue, what becomes due once
-//! that is in the trees, and what the collector copies. The last is predicted as the average of the two
-//! previous flushes.
+//! that is in the trees, and what the collector copies. The last is expected as in previous flushes.
 //!
 //! Invariant: the predicted total is never less than what has been written.
+
+use crate::estimator::Estimator;
 
 /// See the module documentation. In bytes.
 #[derive(Debug, Default)]
@@ -11,19 +12,18 @@ pub(crate) struct FlushEstimate {
     own: u64,
     due: u64,
     written: u64,
-    /// What the collector will copy in this flush, what it has copied, and what it copied in the two previous
-    /// flushes.
+    /// What the collector will copy in this flush, what it has copied, and what it copied in previous flushes.
     copies: u64,
     copied: u64,
-    copied_before: [u64; 2],
+    copied_before: Estimator<2>,
 }
 
 impl FlushEstimate {
     /// Starts a flush that will itself write `own` bytes.
     pub fn begin(&mut self, own: u64) {
-        let copied_before = [self.copied, self.copied_before[0]];
-        let copies = copied_before.iter().sum::<u64>() / 2;
-        *self = Self { own, copies, copied_before, ..Self::default() };
+        let mut copied_before = self.copied_before;
+        copied_before.see(self.copied);
+        *self = Self { own, copies: copied_before.or_zero(), copied_before, ..Self::default() };
     }
 
     pub fn wrote(&mut self, bytes: u64) {
@@ -72,7 +72,7 @@ mod tests {
         estimate.begin(1000);
         estimate.wrote(1000);
         estimate.copied(300);
-        assert_eq!((estimate.total(), estimate.progress()), (1300, 999), "nobody foresaw it");
+        assert_eq!((estimate.total(), estimate.progress()), (1300, 999), "none was expected");
         estimate.begin(2000);
         assert_eq!((estimate.total(), estimate.progress()), (2150, 1));
         estimate.wrote(1900);
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(estimate.total(), 3000, "it is through");
         assert_eq!(estimate.estimate_of_done(500), 2500, "a half of what was due is left");
         estimate.begin(500);
-        assert_eq!(estimate.total(), 700);
+        assert_eq!(estimate.total(), 625, "half of the way from 150 to 100");
     }
 }

@@ -1,11 +1,11 @@
 //! Backpressure: slows writers smoothly when flushing lags behind. The active queue should become full just
 //! when the flush ends, so that writers need not stop for the whole flush. A flush ends when it has cleansed
-//! what was due; if that takes longer than foreseen, no writer is stopped for it.
+//! what was due; if that takes longer than estimated, no writer is stopped for it.
 //!
 //! With `room` bytes left in the active queue, and a flush that will take `rest` seconds more, `n` bytes are delayed to
 //! `n × rest / room` seconds after the bytes before them ([`crate::flow::write_throttle`]).
 //!
-//! The flush's remaining time is estimated from its own speed and from that of the previous flush. The further
+//! The flush's remaining time is estimated from its own speed and from that of previous flushes. The further
 //! the flush has come, the more its own speed counts.
 //!
 //! The estimate is only a guess. If it were always too high, the device would be idle between flushes; if
@@ -19,6 +19,7 @@
 //! flush ([`crate::background::flush`]). The active queue is then the next but one. It is a whole queue ahead, and has as
 //! much time per byte as a flush takes per byte of a queue.
 
+use crate::estimator::Estimator;
 use crate::flow::flush_estimate::FlushEstimate;
 use crate::flow::write_throttle::WriteThrottle;
 use crate::lock_order::{RankedMutex, rank};
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct FlushProgress {
     now: RankedMutex<rank::FlushProgress, RunningFlush>,
-    /// Nanoseconds that the previous flush took per KiB of foreseen writes.
+    /// Nanoseconds that previous flushes took per KiB of expected writes. 0: unknown.
     before_ns: AtomicU64,
     /// Progress of the flush's writes in thousandths. 0 if no flush runs, or if its duration cannot be
     /// estimated yet.
@@ -53,6 +54,8 @@ struct RunningFlush {
     /// `None` if no flush is running.
     started: Option<Instant>,
     estimate: FlushEstimate,
+    /// Of [`FlushProgress::before_ns`]: the newest alone, which is a mean over a whole flush.
+    before: Estimator<1>,
 }
 
 /// The maximum slack, in thousandths of the queue's capacity: with more, flushes of half-empty queues would write more
@@ -77,14 +80,15 @@ impl FlushProgress {
     pub fn learn(&self, (used, capacity): (usize, usize), (left, due): (usize, usize), waited: Duration) {
         let share = |part: usize, whole: usize| (part as u64 * 1000).checked_div(whole as u64).unwrap_or(0);
         let (room, undone) = (1000 - share(used, capacity).min(1000), share(left, due));
-        let now = self.now.lock();
+        let mut now = self.now.lock();
         // A small flush would be measured by its syncs.
         if let Some(started) = now.started
             && now.estimate.done() >= capacity as u64 / 8
         {
             let kib = now.estimate.estimate_of_done(undone) >> 10;
             let took = (started.elapsed().as_nanos() as u64).checked_div(kib);
-            took.into_iter().for_each(|took| self.before_ns.store(took, Relaxed));
+            took.into_iter().for_each(|took| now.before.see(took));
+            self.before_ns.store(now.before.or_zero(), Relaxed);
         }
         let took = now.started.map_or(0, |started| started.elapsed().as_micros() as u64);
         let waited = (waited.as_micros() as u64 * 1000).checked_div(took).unwrap_or(0);
@@ -165,7 +169,7 @@ impl FlushProgress {
             0 => elapsed.saturating_mul(left) / progress,
             before => {
                 let as_before = (total >> 10).saturating_mul(before) / 1000 * left;
-                // A mix of the previous flush's speed and `elapsed × left / progress`; the latter counts more
+                // A mix of previous flushes' speed and `elapsed × left / progress`; the latter counts more
                 // the further the flush is.
                 as_before / 1000 * (1000 - progress) + elapsed / 1000 * left
             }
@@ -221,8 +225,11 @@ mod tests {
             progress.wrote(900 << 10);
             assert_eq!(progress.delay_ns(1000, 500_000, 1_000_000, true), 0, "less than is flushed");
             progress.expect(100 << 10);
-            let owed = progress.delay_ns(1000, 10_000, 1_000_000, true);
-            assert!((800_000..=1_100_000).contains(&owed), "1000 of 1,000,000 bytes in a second: {owed} ns");
+            let delay = progress.delay_ns(1000, 10_000, 1_000_000, true);
+            assert!(
+                (800_000..=1_100_000).contains(&delay),
+                "1000 of 1,000,000 bytes in a second: {delay} ns"
+            );
             progress.slack.store(200, Relaxed);
             assert_eq!(progress.delay_ns(1000, 80_000, 1_000_000, true), 0, "the slack");
             assert!(progress.delay_ns(1000, 150_000, 1_000_000, true) > 0);
@@ -243,18 +250,18 @@ mod tests {
             "a millisecond for each KiB that was estimated"
         );
         progress.begin(1000 << 10);
-        let owed = |progress: &FlushProgress| progress.delay_ns(1000, 500_000, 1_000_000, true);
+        let delay = |progress: &FlushProgress| progress.delay_ns(1000, 500_000, 1_000_000, true);
         assert!(
-            (1_500_000..2_700_000).contains(&owed(&progress)),
+            (1_500_000..2_700_000).contains(&delay(&progress)),
             "nothing is written yet: {}",
-            owed(&progress)
+            delay(&progress)
         );
         start(100);
         progress.wrote(10 << 10);
-        let owed = owed(&progress);
+        let delay = delay(&progress);
         assert!(
-            (1_900_000..2_700_000).contains(&owed),
-            "1000 of 500,000 bytes in about a second, not in ten: {owed}"
+            (1_900_000..2_700_000).contains(&delay),
+            "1000 of 500,000 bytes in about a second, not in ten: {delay}"
         );
     }
 
@@ -271,7 +278,7 @@ mod tests {
         assert_eq!(progress.progress.load(Relaxed), 900);
     }
 
-    /// Its syncs would be taken for its length, whatever was foreseen.
+    /// Its syncs would be taken for its length, whatever was estimated.
     #[test]
     fn nothing_is_learned_from_a_flush_that_wrote_little() {
         let progress = FlushProgress::default();
@@ -313,7 +320,7 @@ mod tests {
         assert_eq!(slack(1000, 100), 0);
         progress.begin(0);
         progress.learn((0, 1000), (0, 100), Duration::ZERO);
-        assert_eq!(progress.slack.load(Relaxed), 0, "nobody was slowed");
+        assert_eq!(progress.slack.load(Relaxed), 0, "no writer was slowed");
         assert_eq!((0..20).map(|_| slack(0, 0)).max(), Some(SLACK_MAX));
     }
 

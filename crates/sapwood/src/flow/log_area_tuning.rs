@@ -15,16 +15,17 @@
 //! A new record in a log piece takes no extra space, because it exists nowhere else. The bound for new records
 //! is memory: the log area keeps a hash for each change and a fence for each piece. So new records have a share
 //! of their own. They weigh less than records that hide older ones, by the ratio of the two shares
-//! ([`crate::tree::cleansing_cursor::LogBytes`]). Where a database grows and nobody scans, log areas become several times
-//! longer, and later changes find room beside the new records. When nobody writes, such long areas are cleansed
+//! ([`crate::tree::cleansing_cursor::LogBytes`]). Where a database grows and no scans come, log areas become several times
+//! longer, and later changes find room beside the new records. When no writes come, such long areas are cleansed
 //! ([`crate::background::cleanse`]). A sample of each queue shows whether the database grows ([`crate::tree::sample`]).
 //!
 //! (This is the cost model of the PIO B-tree, VLDB 2011, section 4, which weighs searches against batch
 //! updates, extended by log areas; docs/cost-model.md has prediction and measurement.)
 
+use crate::estimator::Estimator;
 use crate::operation::KeyspaceId;
 use crate::tree::cleansing_cursor::Lengths;
-use crate::tree::sample::{NewShare, SampledChanges};
+use crate::tree::sample::NewShare;
 use crate::version::Version;
 use std::collections::BTreeMap;
 
@@ -46,51 +47,47 @@ const TABLES_OF_LOG: u64 = 36;
 /// Follows the workload from flush to flush.
 #[derive(Debug)]
 pub(crate) struct LogAreaTuning {
-    share: u64,
+    share: Estimator<2>,
     /// The share of new records.
-    new_share: u64,
-    /// Percentage of the last flush's changes that were new records, over all keyspaces,
-    fresh: u64,
-    /// and per keyspace, as of its latest samples.
-    fresh_of: BTreeMap<KeyspaceId, KeyspaceSample>,
-    /// Rent without cleansing at the time of the last query.
+    new_share: Estimator<2>,
+    /// How many in ten thousand changes are new records, as of the latest samples: over all keyspaces,
+    fresh: Estimator<REMEMBERED>,
+    /// and of each.
+    fresh_of: BTreeMap<KeyspaceId, Estimator<REMEMBERED>>,
+    /// Thousandths of a queue's bytes that come to the trees, which take only the newest version of each key: of the
+    /// newest queue alone, over all of whose keys it is a mean.
+    newest: Estimator<1>,
+    /// Read cost without cleansing at the time of the last query.
     read_cost: u64,
-}
-
-/// What is known of a keyspace: how many in ten thousand of its changes are new records, and the number of
-/// sampled changes behind this figure.
-#[derive(Clone, Copy, Debug, Default)]
-struct KeyspaceSample {
-    fresh: u64,
-    of: u64,
 }
 
 /// How many sampled changes of a keyspace are remembered. A sample sees only one or two changes of a keyspace
 /// that has few among many others. Such a keyspace may hold most of the data, so several samples are combined.
-const REMEMBERED: u64 = 16;
+const REMEMBERED: u32 = 16;
 /// Fewer sampled changes say nothing about a keyspace. A few are enough, because a log area has runs from
 /// several flushes, whose errors go in either direction.
-const ENOUGH: u64 = 4;
+const ENOUGH: u32 = 4;
 
-impl KeyspaceSample {
-    /// New samples count in full. Older ones count only as far as they fit into `REMEMBERED` beside the new
-    /// ones.
-    fn see(&mut self, seen: SampledChanges) {
-        let before = self.of.min(REMEMBERED.saturating_sub(seen.of));
-        let new = self.fresh * before + seen.new.min(seen.of) * 10_000;
-        self.of = before + seen.of;
-        self.fresh = new.checked_div(self.of).unwrap_or(0);
-    }
+/// New records in ten thousand changes, if they are so many of `of`.
+fn per_ten_thousand(new: u64, of: u64) -> f64 {
+    new.min(of) as f64 * 10_000.0 / of.max(1) as f64
+}
 
-    fn percent(self) -> Option<u64> {
-        (self.of >= ENOUGH).then_some((self.fresh + 50) / 100)
-    }
+fn percent(in_ten_thousand: u64) -> u64 {
+    (in_ten_thousand + 50) / 100
 }
 
 impl Default for LogAreaTuning {
     fn default() -> Self {
         // The starting assumption: a young database grows.
-        Self { share: SHARE_MAX, new_share: NEW_MAX, fresh: 100, fresh_of: BTreeMap::new(), read_cost: 0 }
+        Self {
+            share: Estimator::assuming(SHARE_MAX),
+            new_share: Estimator::assuming(NEW_MAX),
+            fresh: Estimator::default(),
+            fresh_of: BTreeMap::new(),
+            newest: Estimator::default(),
+            read_cost: 0,
+        }
     }
 }
 
@@ -100,35 +97,45 @@ impl LogAreaTuning {
     /// new records, in percent of the leaves. The shares move only half of the way to the optimum each time,
     /// because one flush says little.
     pub fn lengths(&mut self, flushed: u64, read_cost: u64, new_max: u64) -> Lengths {
-        // Rent paid earlier may have been settled since.
+        // What was paid earlier may have been settled since.
         let paid = read_cost.saturating_sub(std::mem::replace(&mut self.read_cost, read_cost));
-        let [hiding, new] = [(self.share, SHARE_MAX), (self.new_share, new_max)].map(|(before, most)| {
-            let best = best(flushed, paid, before, most);
-            // Rounded towards the optimum.
-            (before + best + u64::from(best > before)) / 2
-        });
-        self.new_share = new.min(new_max);
-        self.share = hiding;
-        Lengths { share: hiding, fresh: (hiding * 100 / self.new_share.max(1)).min(100) }
+        let [hiding, new] =
+            [(&mut self.share, SHARE_MAX), (&mut self.new_share, new_max)].map(|(share, most)| {
+                share.see(best(flushed, paid, share.or_zero(), most));
+                share.limit(most);
+                share.or_zero()
+            });
+        Lengths { share: hiding, fresh: (hiding * 100 / new.max(1)).min(100) }
+    }
+
+    /// Records how many thousandths of a whole queue's bytes came to the trees.
+    pub fn note_newest(&mut self, newest: u64) {
+        self.newest.see(newest);
+    }
+
+    /// The same, as expected of the next queue.
+    pub fn newest(&self) -> u64 {
+        self.newest.get(1).unwrap_or(1000)
     }
 
     /// Records how many of a flush's changes were new records.
     pub fn note_fresh(&mut self, fresh: NewShare) {
-        self.fresh = fresh.all.min(100);
+        self.fresh
+            .see_mean(per_ten_thousand(fresh.all, 100), fresh.each.iter().map(|(_, seen)| seen.of).sum());
         for (keyspace, seen) in fresh.each {
-            self.fresh_of.entry(keyspace).or_default().see(seen);
+            self.fresh_of.entry(keyspace).or_default().see_mean(per_ten_thousand(seen.new, seen.of), seen.of);
         }
     }
 
-    /// The percentage of new records expected in the next flush, from the last one.
+    /// The percentage of new records expected in the next flush. All, before anything is known: a young database grows.
     pub fn fresh(&self) -> u64 {
-        self.fresh
+        self.fresh.get(1).map_or(100, percent)
     }
 
     /// The same for one keyspace. Falls back to the figure for all if too little of the keyspace has been
     /// sampled.
     pub fn fresh_of(&self, keyspace: KeyspaceId) -> u64 {
-        self.fresh_of.get(&keyspace).and_then(|known| known.percent()).unwrap_or(self.fresh)
+        self.fresh_of.get(&keyspace).and_then(|known| known.get(ENOUGH)).map_or(self.fresh(), percent)
     }
 }
 
@@ -155,6 +162,7 @@ mod tests {
     use super::*;
     use crate::Database;
     use crate::tree::candidates;
+    use crate::tree::sample::SampledChanges;
     use crate::tree::view::TreeView;
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -272,13 +280,13 @@ mod tests {
         assert_eq!(
             ask(1, 0, NEW_MAX),
             Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
-            "nobody scans"
+            "no scans"
         );
-        assert_eq!(ask(12, 1 << 30, NEW_MAX), Lengths { share: SHARE_MIN, fresh: 100 }, "everybody does");
+        assert_eq!(ask(12, 1 << 30, NEW_MAX), Lengths { share: SHARE_MIN, fresh: 100 }, "only scans");
         assert_eq!(
             ask(12, 0, NEW_MAX),
             Lengths { share: SHARE_MAX, fresh: SHARE_MAX * 100 / NEW_MAX },
-            "nobody does any more"
+            "no scans any more"
         );
         assert_eq!(
             ask(1, 0, NEW_MAX_IF_LARGE),

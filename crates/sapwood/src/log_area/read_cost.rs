@@ -95,7 +95,7 @@ impl ReadCost {
         Self { paid: AtomicU64::new(self.paid()), price: OnceLock::new() }
     }
 
-    /// Rent paid, in bytes that a device could have moved instead.
+    /// Read cost paid, in bytes that a device could have moved instead.
     pub fn paid(&self) -> u64 {
         self.paid.load(Relaxed)
     }
@@ -120,7 +120,7 @@ pub(crate) struct ReadCosts {
     read: AtomicU64,
     cached: AtomicU64,
     paid: AtomicU64,
-    /// Rent of blocks that were cleansed or merged because of it.
+    /// Read cost of blocks that were cleansed or merged because of it.
     settled: AtomicU64,
     /// Blocks that have paid, with the position of their first leaf.
     listed: RankedMutex<rank::ReadCosts, Vec<(Position, NodeId)>>,
@@ -180,7 +180,7 @@ impl ReadCosts {
         self.settled.fetch_add(read_cost.paid(), Relaxed);
     }
 
-    /// Rent that was paid without any cleansing or merging for it yet, in bytes.
+    /// Read cost that was paid without any cleansing or merging for it yet, in bytes.
     pub fn unsettled(&self) -> u64 {
         self.paid.load(Relaxed).saturating_sub(self.settled.load(Relaxed))
     }
