@@ -1,4 +1,4 @@
-//! Work that no caller asked for: the flush of frozen queues, cleansing of log areas, garbage collection, and what is
+//! Work that no caller requested: the flush of frozen queues, cleansing of log areas, garbage collection, and what is
 //! done while the database is idle.
 //!
 //! Invariants:
@@ -97,7 +97,7 @@ impl Background {
         }
     }
 
-    /// Waits after a flush that found the disk full. Ends early if anyone asks for a flush.
+    /// Waits after a flush that found the disk full. Ends early if a flush is requested.
     fn pause_for_space(&self) {
         let until = Instant::now() + self.ctx.flush.shortage.pause();
         let mut control = self.ctx.flush.inner.lock();

@@ -3,9 +3,9 @@
 //! again what it evicted gets more.
 //!
 //! ```text
-//! capacity ═ nodes: inner nodes, leaves that come again, nodes of short scans ╪ records: those that were asked for singly
+//! capacity ═ nodes: inner nodes, leaves that come again, nodes of short scans ╪ records: those that were requested singly
 //! ```
-//! Every record that is asked for singly is kept, so that its leaf can go. Once the nodes' side is full, a
+//! Every record that is requested singly is kept, so that its leaf can go. Once the nodes' side is full, a
 //! leaf or log piece that had to be read for such a record is not cached, unless it is read again before as
 //! many bytes of other nodes have become ghosts as the whole cache could hold: then it is no worse than the
 //! nodes in the cache.
@@ -251,7 +251,7 @@ impl Cache {
             KeepOutcome::Again if !self.holds(position) => self.vote(Vote::RecordCameBack),
             KeepOutcome::TooLong if !self.holds(position) => {
                 self.insert_read(position, node, Keep::Briefly);
-                // Records have memory that nobody uses.
+                // Records have memory that is not used.
                 if self.evictions.is_full.load(Relaxed) && self.records.is_idle() {
                     self.vote(Vote::RecordsUnused);
                 }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_read_the_same_node_do_not_fill_the_cache() {
+    fn two_readers_of_one_node_do_not_fill_the_cache() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         let (node, other) = (leaf(1), Position(8192));
         (0..2).for_each(|_| cache.insert(Position(4096), node.clone()));
@@ -323,7 +323,7 @@ mod tests {
     const FOR_NODES: Vote = Vote::NodeCameBack { age: 0 };
 
     #[test]
-    fn records_get_the_memory_when_they_are_asked_for_again_and_their_neighbours_are_not() {
+    fn records_get_the_memory_when_they_are_requested_again_and_their_neighbours_are_not() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         for turn in 0..400_000u64 {
             // 60,000 records, each in a leaf of its own.
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_get_it_when_all_of_their_records_are_asked_for() {
+    fn leaves_get_it_when_all_of_their_records_are_requested() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         for turn in 0..400_000u64 {
             // 2,300 leaves are walked through, all records of one after the other.
@@ -361,7 +361,7 @@ mod tests {
 
     /// Flushes visit all blocks in turn: in such a cyclic pattern no node comes back soon.
     #[test]
-    fn nodes_get_it_when_flushes_need_them_and_nobody_asks_for_records() {
+    fn nodes_get_it_when_flushes_need_them_and_no_records_are_requested() {
         for is_read in [true, false] {
             let cache = Cache::new(CAPACITY, Frames::new(0));
             if is_read {
@@ -380,10 +380,10 @@ mod tests {
     }
 
     #[test]
-    fn records_are_idle_when_flushes_go_on_for_long_and_nobody_asks() {
+    fn records_are_idle_when_flushes_go_on_for_long_without_requests() {
         let cache = Cache::new(CAPACITY, Frames::new(0));
         let (records, key, hour) = (cache.records(), 7u64.to_be_bytes(), Duration::from_secs(3600));
-        assert!(records.is_idle(), "nobody ever did");
+        assert!(records.is_idle(), "none was ever requested");
         cache.remember(0, &key, &[1; 100], (Position(0), &leaf(7)));
         assert!(!records.is_idle_at(hour), "there was no flush since");
         records.note_flush();
@@ -392,7 +392,7 @@ mod tests {
         assert!(!records.is_idle_at(hour), "a reader came");
         records.note_flush();
         records.renew(KeyspaceId(1), &key, Some(&[2; 100]), false);
-        assert!(records.is_idle_at(hour), "who writes is no reader");
+        assert!(records.is_idle_at(hour), "a writer is no reader");
         records.renew(KeyspaceId(1), &key, Some(&[2; 100]), true);
         assert!(!records.is_idle_at(hour), "but one asked for it in the queue");
     }

@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The file system has no locks, so another process could write at the same time.
     #[error(
-        "{path} cannot be locked ({cause}), so it is not known that nobody else has it open: use another file system, \
+        "{path} cannot be locked ({cause}), so it is not known that no other process has it open: use another file system, \
          or take care of that yourself and open it without a lock (`Builder::require_lock`)"
     )]
     NoLocks {
@@ -146,7 +146,9 @@ pub enum Error {
         supported: u32,
     },
     /// Another process has the database open.
-    #[error("{path} is in use by {holder}; who writes to a database has it alone: wait until it is closed")]
+    #[error(
+        "{path} is in use by {holder}; a process that writes to a database has it alone: wait until it is closed"
+    )]
     Locked {
         /// The directory.
         path: String,
@@ -314,7 +316,7 @@ impl Error {
         }
     }
 
-    /// The error for those who wait for a thread that panicked.
+    /// The error for threads that wait for one that panicked.
     pub(crate) fn panicked(thread: &str) -> Self {
         Self::Poisoned { cause: format!("the thread {thread} panicked") }
     }
@@ -328,7 +330,7 @@ impl Error {
         }
     }
 
-    /// The error of somebody who opened the database at `path`.
+    /// The error of a thread that opened the database at `path`.
     pub(crate) fn of_opening(error: psync::Error, path: &str) -> Self {
         match &error {
             psync::Error::Io { operation: "create" | "lock", source, .. }

@@ -1,5 +1,5 @@
-//! What is divided among those who want it: memory ([`memory`]), the device's time ([`write_throttle`]), and the length of
-//! log areas ([`log_area_tuning`]); and what flushes share with those who wait for them
+//! What is divided among its users: memory ([`memory`]), the device's time ([`write_throttle`]), and the length of
+//! log areas ([`log_area_tuning`]); and what flushes share with the threads that wait for them
 //! ([`flush_control`], [`low_space`]).
 //!
 //! Invariant: nothing in here reads or writes a file.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. Once writes are refused, they are refused until the database is opened again, and the first cause is what callers
 //!    are told.
-//! 2. Whoever waits for something that will not come any more is woken when writes begin to be refused.
+//! 2. A thread that waits for something that will not come any more is woken when writes begin to be refused.
 
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
@@ -96,21 +96,21 @@ impl Health {
 /// an unknown state, and other threads would wait forever for the rest.
 pub(crate) struct Panicked<'h> {
     health: &'h Health,
-    who: &'static str,
+    work: &'static str,
     /// Whether the thread was already panicking when the guard was created, that is, it runs a destructor.
     before: bool,
 }
 
 impl<'h> Panicked<'h> {
-    pub fn watch(health: &'h Health, who: &'static str) -> Self {
-        Self { health, who, before: std::thread::panicking() }
+    pub fn watch(health: &'h Health, work: &'static str) -> Self {
+        Self { health, work, before: std::thread::panicking() }
     }
 }
 
 impl Drop for Panicked<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.before {
-            self.health.poison(&Error::Poisoned { cause: format!("{} panicked", self.who) });
+            self.health.poison(&Error::Poisoned { cause: format!("{} panicked", self.work) });
         }
     }
 }

@@ -76,7 +76,7 @@ ranks! {
     EmptyRanges,
     /// The reserve for a full disk.
     Reserve,
-    /// Whether a flush is asked for, runs or has failed.
+    /// Whether a flush is requested, runs or has failed.
     FlushControl,
     /// Since when the disk has been full.
     LowSpace,

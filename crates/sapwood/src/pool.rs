@@ -9,7 +9,7 @@
 //! in one order.
 //!
 //! Invariants:
-//! 1. Who waits runs the work waited for, or sleeps; never other work: it may hold locks.
+//! 1. A thread that waits runs the work waited for, or sleeps; never other work: it may hold locks.
 //! 2. When a [`Task`] is gone, its work has ended or will never begin.
 //! 3. A panic of the work is an error for the one that waits, and the thread stays.
 
@@ -43,7 +43,7 @@ struct State {
 }
 
 impl State {
-    /// Forgets what has been run by those who waited for it, or given up: all threads may be busy for as long as the
+    /// Forgets what has been run by a thread that waited for it, or given up: all threads may be busy for as long as the
     /// database is open.
     fn forget_begun(&mut self) {
         self.waiting.retain(|work| work.is_waiting());
@@ -157,7 +157,7 @@ impl Pool {
         self.shared.threads_max > 0
     }
 
-    /// Begins `work` on the next free thread. `name`: what whoever waits for it waits for.
+    /// Begins `work` on the next free thread. `name`: what a thread that waits for it waits for.
     pub fn begin<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -172,7 +172,7 @@ impl Pool {
         task
     }
 
-    /// Begins `work` that nobody will run in a thread's place. `None` if the system provides no thread.
+    /// Begins `work` that no waiting thread will run. `None` if the system provides no thread.
     pub fn begin_on_a_thread<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -223,7 +223,7 @@ impl Pool {
         state.waiting.len() <= state.idle
     }
 
-    /// Ends the threads, each after the work that it has. What waits is run by those who wait for it. Not to be called
+    /// Ends the threads, each after the work that it has. What waits is run by the threads that wait for it. Not to be called
     /// by a thread of the pool.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_does_the_work_if_no_thread_is_free() {
+    fn a_waiting_thread_does_the_work_if_no_thread_is_free() {
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
         let here = pool.begin("a test", || Ok(current().id())).wait().unwrap();
@@ -358,7 +358,7 @@ mod tests {
 
     /// What it borrows may be gone afterwards.
     #[test]
-    fn work_nobody_waits_for_ends_or_does_not_begin() {
+    fn work_without_a_waiter_ends_or_does_not_begin() {
         let pool = Pool::new(1);
         let (go, first) = blocked(&pool);
         let (begun, begins) = channel();

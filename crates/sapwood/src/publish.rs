@@ -194,7 +194,7 @@ impl Publisher {
     fn publish_inner(&self, edit: &Edit, with: PublishContext<'_>, mut next: NextVersion) -> Result<()> {
         let mut guard = self.manifest.lock();
         let manifest = guard.as_mut().ok_or(Error::Closed)?;
-        // Another thread may have published meanwhile. Now that the manifest is locked, nobody can.
+        // Another thread may have published meanwhile. Now that the manifest is locked, none can.
         if !Arc::ptr_eq(&next.base, &self.state.load().version) {
             next = self.next_version(edit, with)?;
         }
@@ -261,9 +261,9 @@ mod tests {
     use psync::{PassThrough, Simulated};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// The next version is made before anybody else is kept from publishing.
+    /// The next version is made before other threads are kept from publishing.
     #[test]
-    fn what_somebody_else_has_published_meanwhile_is_not_lost() {
+    fn what_another_thread_has_published_meanwhile_is_not_lost() {
         let db =
             Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
         let db = db.unwrap();
@@ -304,7 +304,7 @@ mod tests {
 
     /// The next attempt would write over what the edit refers to, and the edit may be durable.
     #[test]
-    fn after_a_panic_while_an_edit_becomes_durable_nobody_writes() {
+    fn after_a_panic_while_an_edit_becomes_durable_writes_are_refused() {
         let data = Arc::default();
         let volume = Arc::new(Panicking(Simulated::new(1), Arc::clone(&data)));
         let db = Database::builder().memory(4 << 20).background_threads(0).open_on(volume).unwrap();

@@ -144,7 +144,7 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// Work that may give up the whole reserve. Until it ends, nobody takes the space for another reserve.
+/// Work that may give up the whole reserve. Until it ends, no thread takes the space for another reserve.
 pub(crate) struct User<'r> {
     reserve: &'r Reserve,
     seen: u64,

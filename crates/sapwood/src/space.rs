@@ -84,7 +84,7 @@ impl Space {
                 return 0;
             }
             let given_back = slots.iter().filter(|place| self.release(**place)).count();
-            // Those that keep their space as well, or they would be tried again and again: it serves whoever
+            // Those that keep their space as well, or they would be tried again and again: it serves the work that
             // takes the slot next.
             self.slots.cleaned(slots);
             if given_back > 0 {

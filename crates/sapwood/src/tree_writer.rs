@@ -1,6 +1,6 @@
 //! The writer of nodes, which one thread at a time works with: the flush, cleansing, the collector, or an ingestion.
 //!
-//! Invariant: who has the writer has the memory for its work reserved, and gives it back after the writer's buffers.
+//! Invariant: the thread that has the writer has the memory for its work reserved, and gives it back after the writer's buffers.
 
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;

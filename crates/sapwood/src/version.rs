@@ -35,7 +35,7 @@ pub(crate) struct Tree {
     pub len: u64,
     /// Bytes of the leaves.
     pub bytes: u64,
-    /// Whether `len` is an estimate, since leaves were dropped that nobody has read.
+    /// Whether `len` is an estimate, since leaves were dropped unread.
     pub is_estimated: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Waits of our threads for one another. In debug builds, one that goes on for long is reported: who waits, for what, and
+//! Waits of our threads for one another. In debug builds, one that goes on for long is reported: which thread waits, for what, and
 //! how long already. In other builds these are plain waits.
 //!
-//! Invariant: a report changes nothing. Whoever is notified stops waiting, and nobody else does.
+//! Invariant: a report changes nothing. A thread stops waiting when it is notified, and only then.
 
 use crate::lock_order::RankedGuard;
 use parking_lot::Condvar;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flush or cleansing ends ─▶ tidy_up: portion ─▶ portion ─▶ … ─▶ within the target, or writers wait and it is bearable
-//! nobody writes ───────────▶ collect_the_rest: portion ─▶ portion ─▶ … ─▶ within the target, or a flush is due   (crate::background::idle)
+//! no writes come ───────────▶ collect_the_rest: portion ─▶ portion ─▶ … ─▶ within the target, or a flush is due   (crate::background::idle)
 //! ```
 //!
 //! Invariants:
@@ -72,14 +72,14 @@ impl Collector {
         self.ctx.shares.work(0, u64::MAX)
     }
 
-    /// Whether anyone waits for the collector: a writer, or the thread that closes the database.
+    /// Whether a thread waits for the collector: a writer, or the thread that closes the database.
     fn is_hurried(&self) -> bool {
         self.ctx.flush.stops() || self.ctx.are_writers_pressed()
     }
 
     /// Copies live nodes out of some of the segments with the least live data, `most` bytes at most; less if there is no
     /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
-    /// within its target, or within a looser bound while anyone waits, nor if something could not be read.
+    /// within its target, or within a looser bound while a thread waits, nor if something could not be read.
     pub fn collect_some(&self, writer: &mut Writer, urgency: GcUrgency, most: &mut u64) -> Result<bool> {
         let base = Arc::clone(&self.ctx.state.load().version);
         let urgency = if self.is_hurried() { GcUrgency::InAHurry } else { urgency };
@@ -144,8 +144,8 @@ impl Collector {
         victims: &[u64],
         reading: Reading,
     ) -> std::result::Result<(), Failed> {
-        let tell = |bytes| self.ctx.progress.copied(bytes);
-        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).telling(&tell);
+        let report = |bytes| self.ctx.progress.copied(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).reporting(&report);
         garbage_collection::evacuate(&mut builder, victims, reading)?;
         let bytes = builder.bytes();
         self.ctx.publisher.commit_version(builder, TreesChange::Same).map_err(Failed::Other)?;
@@ -200,7 +200,7 @@ mod tests {
             // What is more than bearable is collected nevertheless, and no more.
             assert_eq!(collected() == before && engine.space.slots.dirty_count() == dirty, is_bearable);
             assert!(is_within(GcUrgency::InAHurry) && !is_within(GcUrgency::AtRest));
-            // And the rest when nobody is pressed any more.
+            // And the rest when no thread waits any more.
             drop(guard);
             db.flush().unwrap();
             assert!(is_within(GcUrgency::AtWork));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_does_not_wait_for_the_collector_where_the_space_is_bearable() {
+    fn closing_does_not_wait_for_the_collector_where_the_space_is_bearable() {
         for stops in [true, false] {
             let db = cleansed(80_000);
             let engine = &db.handle.engine;

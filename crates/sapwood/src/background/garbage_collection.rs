@@ -17,7 +17,7 @@ use crate::version::builder::VersionBuilder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Dead bytes allowed per hundred live ones when no thread writes: collection then costs nobody time, but writes the
+/// Dead bytes allowed per hundred live ones when no thread writes: collection then delays no write, but writes the
 /// live bytes around them again.
 const AT_REST: u64 = 8;
 /// Used bytes allowed per hundred bytes of leaves while writers wait, if that is more: where log areas are
@@ -31,7 +31,7 @@ const SLACK: u64 = 2 << 20;
 const HELD_PERCENT: u64 = 50;
 
 /// The data file may be longer than its segments by this part (1/2) and by so many granules (4 MiB) before its end is
-/// moved. The lowest place comes first then (`storage/segment.rs`). While anyone waits, by so many (48 MiB).
+/// moved. The lowest place comes first then (`storage/segment.rs`). While a thread waits, by so many (48 MiB).
 const LONGER: u32 = 2;
 const LONGER_SLACK: u32 = 64;
 const LONGER_BEARABLE: u32 = 768;
@@ -39,7 +39,7 @@ const LONGER_BEARABLE: u32 = 768;
 /// How urgent it is to collect dead space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GcUrgency {
-    /// Nobody writes.
+    /// No writes come.
     AtRest,
     /// Flushes follow one another.
     AtWork,

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// After a portion for scans, rest this many times as long as it took, because the readers that benefit use the device
 /// too. No longer, because they pay until the work is done.
 const RESTS: u32 = 2;
-/// The same for the walk over grown blocks, which benefits nobody yet, while others read. At most a minute. The
+/// The same for the walk over grown blocks, from which no reader gains yet, while others read. At most a minute. The
 /// thread is not told when reads stop, so it checks at the interval `LOOK`.
 const RESTS_OF_A_WALK: u32 = 64;
 const REST_OF_A_WALK_MAX: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ pub(crate) struct IdleWork {
 }
 
 impl IdleWork {
-    /// Whether memory or space is kept to give back when nobody needs it for a moment.
+    /// Whether memory or space is kept to give back when it is not needed for a moment.
     pub fn keeps_something(&self) -> bool {
         self.ctx.memory.spare.is_open() || self.ctx.space.keeps_space()
     }
@@ -166,7 +166,7 @@ impl IdleWork {
         }
     }
 
-    /// Gives back the memory kept for the next queue; and the space, if nobody writes, or the last flush is long ago.
+    /// Gives back the memory kept for the next queue; and the space, if no writes come, or the last flush is long ago.
     fn give_back(&self, idle: &mut Idle) {
         self.ctx.memory.give_back_spare(STILL);
         let visible = self.ctx.state.visible();
@@ -211,7 +211,7 @@ impl IdleWork {
         Ok(())
     }
 
-    /// Cleanses log areas that became long while the database grew, until anyone writes.
+    /// Cleanses log areas that became long while the database grew, until a write comes.
     fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
         let mut work = None;
         while self.ctx.state.visible() == visible && !self.ctx.is_wanted() {
@@ -225,8 +225,8 @@ impl IdleWork {
         Ok(())
     }
 
-    /// Rests until `until` while anyone reads (`read`: the reads counted so far), and ends early when reads
-    /// stop or anyone writes. The memory of `work` goes back to the readers meanwhile, since the thread rests
+    /// Rests until `until` while there are reads (`read`: the reads counted so far), and ends early when reads
+    /// stop or a write comes. The memory of `work` goes back to the readers meanwhile, since the thread rests
     /// most of the time.
     fn rest_from_a_walk(
         &self,

@@ -27,7 +27,7 @@ impl WorkContext {
     }
 
     /// Rests for `time` between portions of work that is not urgent, to leave the device to readers. Ends early
-    /// when more than a little has been written since the last flush, or when anyone waits for the running work
+    /// when more than a little has been written since the last flush, or when a thread waits for the running work
     /// or for the resting thread.
     pub fn rest_beside_readers(&self, time: Duration) {
         self.rest_while(time, || {
@@ -45,7 +45,7 @@ impl WorkContext {
             if left.is_zero() {
                 return true;
             }
-            if !may() || !self.nobody_waits() {
+            if !may() || !self.no_thread_waits() {
                 return false;
             }
             let looked = Instant::now();
@@ -57,7 +57,7 @@ impl WorkContext {
         }
     }
 
-    fn nobody_waits(&self) -> bool {
+    fn no_thread_waits(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX;
         !self.is_wanted() && !is_short && self.flush.has_time() && self.health.check_writable().is_ok()
     }
@@ -72,7 +72,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn it_rests_as_long_as_nobody_writes_or_waits() {
+    fn it_rests_as_long_as_no_thread_writes_or_waits() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
@@ -85,15 +85,15 @@ mod tests {
         let short = Duration::from_millis(30);
         keyspace.insert("one", "record").unwrap();
         assert!((short..LONG).contains(&rests(short)));
-        // Nobody takes that for work.
+        // No thread takes that for work.
         engine.progress.begin(0);
         rests(short);
         assert!(engine.progress.elapsed_for_test().unwrap() < short);
         engine.progress.end();
         let waits = engine.flush.waits();
-        assert!(rests(LONG) < LONG / 2, "somebody waits");
+        assert!(rests(LONG) < LONG / 2, "a thread waits");
         drop(waits);
-        // Who comes while it rests, and wants to write nodes himself.
+        // A thread that comes while it rests, and writes nodes itself.
         std::thread::scope(|scope| {
             let buffered = engine.writer().lock(Need::default()).unwrap();
             scope.spawn(|| drop(engine.writer().lock(Need::default())));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_ends_a_rest() {
+    fn a_write_ends_a_rest() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(32 << 20).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());

@@ -6,15 +6,15 @@
 //!    ─────────────────── ───────────────────────────────────────────────────────────────────────────────────────────────
 //! 1  flush               a queue is frozen
 //! 2  drop carry-over     none is, so what the last flush left for it is of no use
-//! 3  give back           memory or space is kept for the next flush, and nobody writes, or the last flush is long ago
+//! 3  give back           memory or space is kept for the next flush, and no writes come, or the last flush is long ago
 //!    ─────────────────── at intervals from here on: the intervals become longer while nothing happens ──────────────────
 //! 4  restore reserve     it is not whole, so puts are refused
-//! 5  collect             nobody writes, and flushes left more dead space than is tolerated at rest
-//! 6  finish manifest     nobody writes, and the next manifest was begun: until its end it takes memory and space
-//! 7  freeze              nobody writes, and a flush is worth it: readers miss what the queue's memory would hold, or
+//! 5  collect             no writes come, and flushes left more dead space than is tolerated at rest
+//! 6  finish manifest     no writes come, and the next manifest was begun: until its end it takes memory and space
+//! 7  freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
 //!                        what is removed in the queue holds much space
-//! 8  cleanse for scans   scans have paid for blocks, whoever writes meanwhile
-//! 9  cleanse grown       nobody writes: blocks whose log areas became long while the database grew
+//! 8  cleanse for scans   scans have paid for blocks, also while writes come
+//! 9  cleanse grown       no writes come: blocks whose log areas became long while the database grew
 //! ```
 //! Invariants:
 //! 1. Each job is done at most once in an interval, and ends soon after a queue is frozen.
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// The interval between checks: when something happens, and when nothing does.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(64);
-/// How long nobody may have written before space kept for the next flush is given back; also how long memory is
+/// How long no write must have come before space kept for the next flush is given back; also how long memory is
 /// kept for the next queue.
 pub(crate) const STILL: Duration = Duration::from_millis(250);
 /// After this time since the last flush, space is given back even while others write: the next flush is far
@@ -64,7 +64,7 @@ pub(crate) struct Load {
     pub has_carry_over: bool,
     /// Whether memory or space is kept for the next flush.
     pub keeps_something: bool,
-    /// Time since it was last looked whether anybody writes.
+    /// Time since it was last looked whether writes come.
     pub still: Duration,
     /// What was seen in this interval, once it is over.
     pub interval: Option<Interval>,
@@ -77,7 +77,7 @@ pub(crate) struct Load {
 /// An interval that is over, and what there is to do after it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interval {
-    /// Whether nobody wrote.
+    /// Whether no writes came.
     pub is_quiet: bool,
     /// Nodes that readers waited for.
     pub missed: u64,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
 /// should have twice as much as the leaves ([`crate::flow::log_area_tuning`]), and may have 1.8 times as much as it should
 /// before its block is due ([`crate::tree::cleansing_cursor`]). A block that has become longer with its last flush has more; the
-/// stage's limit then bounds what is read ahead.
+/// prefetch buffer's limit then bounds what is read ahead.
 pub(crate) const WITH_LOG: u64 = 5;
 
 /// See the module documentation.
@@ -76,11 +76,11 @@ mod tests {
         let pool = engine.pager.reader.buffers();
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut buffers = None;
-        let (mut left, nobody) = (&due[..], None::<GoesAhead<()>>);
+        let (mut left, alone) = (&due[..], None::<GoesAhead<()>>);
         engine
             .background
             .cleanser
-            .cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, nobody)
+            .cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, alone)
             .0
             .unwrap();
         drop(guard);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flushes_again_and_again_lets_go_of_them_in_the_end() {
+    fn repeated_flushes_let_go_of_them_in_the_end() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(8 << 20).open_on(volume).unwrap();
         let keyspace = db.keyspace("main").unwrap();
@@ -115,7 +115,7 @@ mod tests {
 
     /// The queue that found the disk full may be there for long, and its flush is tried again and again.
     #[test]
-    fn who_flushes_lets_go_of_them_when_the_disk_is_full() {
+    fn a_flush_lets_go_of_them_when_the_disk_is_full() {
         let volume = Simulated::new(1);
         let shared: Arc<dyn Volume> = Arc::new(volume.clone());
         let db = Database::builder().memory(8 << 20).open_on(shared).unwrap();

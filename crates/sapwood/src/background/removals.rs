@@ -1,5 +1,5 @@
 //! What waits in the queue although it would free space: removals. Their records stay in the trees until the queue is
-//! flushed, and a queue of a few removals is far from full. So when nobody writes, and when the database is closed, a queue
+//! flushed, and a queue of a few removals is far from full. So while no writes come, and when the database is closed, a queue
 //! is flushed that stands for much space.
 //!
 //! How much that is, is known without reading a leaf: the node above a long record says how long it is, and short records
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn space_of_removed_records_goes_back_when_nobody_writes() {
+    fn space_of_removed_records_goes_back_when_no_writes_come() {
         let volume = Simulated::new(1);
         let (db, used) = removed(&volume, 1);
         let began = Instant::now();

@@ -8,7 +8,7 @@
 //!      4    2  used: bytes of records
 //!      6    2  next: the ghost that is overwritten next
 //!      8  8×4  ghosts: tag and length of records that went last
-//!     40  4×n  slots, oldest first: tag (2)  length, and in its highest bit "was asked for since the hand passed" (2)
+//!     40  4×n  slots, oldest first: tag (2)  length, and in its highest bit "was requested since the hand passed" (2)
 //!      …    …  free
 //!  -used    …  records, newest first, each:  keyspace (4)  klen (2)  key  value
 //! ```
@@ -16,7 +16,7 @@
 //! back to the operating system as it is.
 //!
 //! SIEVE chooses the victim of an eviction (Zhang et al., NSDI 2024): the hand moves from old to new, spares
-//! a record once if it was asked for, and evicts the first that was not. *Ghosts*, the records that were
+//! a record once if it was requested, and evicts the first that was not. *Ghosts*, the records that were
 //! evicted last, tell what a little more memory would have been good for.
 //!
 //! Invariants:
@@ -35,7 +35,7 @@ const SLOTS_AT: usize = GHOSTS_AT + 4 * GHOSTS;
 const SLOT: usize = 4;
 /// Bytes before a record's key (keyspace and length).
 const PREFIX: usize = 6;
-/// The highest bit of a slot's length: the record was asked for since the hand passed.
+/// The highest bit of a slot's length: the record was requested since the hand passed.
 const ASKED: u16 = 1 << 15;
 /// Greatest length of a record, its ten bytes included: three of them fit a bucket.
 const RECORD_MAX: usize = (BUCKET - SLOTS_AT) / 3;
@@ -84,7 +84,7 @@ impl Bucket<'_> {
         usize::from(self.get(4))
     }
 
-    /// Length of a slot's record, and whether it was asked for.
+    /// Length of a slot's record, and whether it was requested.
     fn slot(&self, index: usize) -> (usize, bool) {
         let len = self.get(SLOTS_AT + SLOT * index + 2);
         (usize::from(len & !ASKED), len & ASKED > 0)
@@ -94,7 +94,7 @@ impl Bucket<'_> {
         let at = SLOTS_AT + SLOT * index + 2;
         let before = self.get(at);
         let len = if asked { before | ASKED } else { before & !ASKED };
-        // Other processors have the line as well, as long as nobody writes to it.
+        // Other processors have the line as well, as long as no thread writes to it.
         if len != before {
             self.set(at, len);
         }
@@ -125,7 +125,7 @@ impl Bucket<'_> {
         None
     }
 
-    /// The value of a record; marks the record as asked for.
+    /// The value of a record; marks the record as requested.
     pub fn ask(&mut self, place: RecordSlot) -> &[u8] {
         self.mark(place.index, true);
         self.record(place).2
@@ -227,7 +227,7 @@ impl Bucket<'_> {
         SLOTS_AT + SLOT * (self.count() + other.count()) + self.used() + other.used() <= BUCKET
     }
 
-    /// All records, oldest first: name, value, and whether it was asked for.
+    /// All records, oldest first: name, value, and whether it was requested.
     pub fn records(&self) -> impl Iterator<Item = (Name<'_>, &[u8], bool)> {
         let mut start = BUCKET;
         (0..self.count()).map(move |index| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_asked_for_is_spared_once_and_who_goes_leaves_a_ghost() {
+    fn a_requested_record_is_spared_once_and_an_evicted_one_leaves_a_ghost() {
         let mut memory = vec![0; BUCKET];
         let mut bucket = Bucket(&mut memory);
         let name = |key: &'static [u8; 1]| Name { tag: u16::from(key[0]), keyspace: KeyspaceId(1), key };

@@ -80,7 +80,7 @@ pub(crate) struct PagerCounters {
     /// Nodes found in the cache, and nodes not found.
     pub hits: AtomicU64,
     pub misses: AtomicU64,
-    /// Of the misses, leaves and log pieces that readers asked for, and whatever a `multi_get` had to read.
+    /// Of the misses, leaves and log pieces that readers requested, and whatever a `multi_get` had to read.
     pub waited_for: AtomicU64,
     /// Nodes that a flush took from the prefetch buffer.
     pub ahead: AtomicU64,
@@ -110,7 +110,7 @@ impl Pager {
         self.reader.pio_max()
     }
 
-    /// Leaves and log pieces that readers asked for and that were not in the cache, since the database was
+    /// Leaves and log pieces that readers requested and that were not in the cache, since the database was
     /// opened.
     pub fn waited_for(&self) -> u64 {
         self.counters.total(|counters| &counters.waited_for)
@@ -222,7 +222,7 @@ impl Pager {
             return Ok(());
         }
         let plan = self.plan(segments, missing, wanted, mode)?;
-        self.reader.carry_out(&plan, wanted, mode.keep(), self.take_in(wanted, mode, nodes))
+        self.reader.submit_and_wait(&plan, wanted, mode.keep(), self.take_in(wanted, mode, nodes))
     }
 
     /// Plans the requests for the missing nodes.
@@ -288,7 +288,7 @@ impl Pager {
                 self.reader.finish_in_place(begun, &plan, &wanted, take_in)?;
             }
             Some(begun) => self.reader.finish(begun, &plan, &wanted, spare, take_in)?,
-            None => self.reader.carry_out(&plan, &wanted, mode.keep(), take_in)?,
+            None => self.reader.submit_and_wait(&plan, &wanted, mode.keep(), take_in)?,
         }
         Ok(nodes.into_iter().flatten().collect())
     }

@@ -6,7 +6,7 @@
 //! Each side remembers what it evicted last as ghosts: as much of it as fits into the same number of bytes.
 //! When a ghost comes back, these bytes would have saved a read. So the partition then moves a little towards
 //! the other side, and rests where both sides would gain the same. (The idea is ARC's: Megiddo and Modha,
-//! FAST 2003; there for recency against frequency.) As long as nobody asks for records, or only for records
+//! FAST 2003; there for recency against frequency.) As long as no records are requested, or only for records
 //! that are too long for the records' side, nodes take its memory however old the ghosts are that come back:
 //! flushes visit all blocks in turn, and a cyclic access pattern gains nothing from a little more memory, and
 //! everything from enough.
@@ -68,7 +68,7 @@ pub(crate) enum Vote {
     NodeCameBack { age: u64 },
     /// A node had to be read for a record that would still be cached with a little more memory.
     RecordCameBack,
-    /// Records have memory, but nobody asks for any, or only for records that do not fit.
+    /// Records have memory, but none are requested, or only for records that do not fit.
     RecordsUnused,
 }
 
@@ -101,7 +101,7 @@ impl Demand {
 #[derive(Debug, Default)]
 struct Divider {
     wanted: Demand,
-    lasting: WindowedMin,
+    least: WindowedMin,
     /// The windowed minimum of the capacity at the last division.
     divided: u64,
 }
@@ -109,8 +109,8 @@ struct Divider {
 impl Divider {
     /// Notes what lasts now. Returns whether that is another capacity than the one divided last.
     fn note(&mut self, capacity: u64, at: Duration) -> bool {
-        let lasting = self.lasting.of(capacity, at);
-        std::mem::replace(&mut self.divided, lasting) != lasting
+        let least = self.least.of(capacity, at);
+        std::mem::replace(&mut self.divided, least) != least
     }
 
     /// The records' memory of what lasts, as it is wanted.
@@ -193,7 +193,7 @@ impl CachePartition {
         {
             let lean = self.lean.swap(0, Relaxed);
             let capacity = self.capacity();
-            // What lasts now was not wanted by anybody's vote.
+            // What lasts now was not wanted by a vote.
             let before =
                 if divider.note(capacity, at()) { divider.records() } else { self.records.load(Relaxed) };
             let records = within(divider.divided, before.saturating_add_signed(lean));
@@ -237,7 +237,7 @@ mod tests {
     /// What records have of a capacity that lasts.
     fn records(partition: &CachePartition, capacity: u64) -> u64 {
         let mut found = None;
-        partition.divider.lock().lasting = WindowedMin::default();
+        partition.divider.lock().least = WindowedMin::default();
         partition.set_capacity(capacity, |division| found = Some(division));
         let Division { nodes, records, .. } = found.expect("a division");
         assert_eq!(nodes + records, capacity);
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(records(CAPACITY, 60), CAPACITY / 16 * 15 - 4 * LEAN as u64, "no flush has come");
     }
 
-    /// After the last flush of a burst nobody changed the capacity, and votes had to bring back what was theirs; they were counted
+    /// After the last flush of a burst the capacity did not change, and votes had to bring back what was theirs; they were counted
     /// as if more was wanted than before.
     #[test]
     fn records_get_back_what_lasts_again_without_a_vote_or_a_change() {

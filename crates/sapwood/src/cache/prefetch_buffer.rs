@@ -1,5 +1,5 @@
 //! The prefetch buffer: holds nodes that a thread reads ahead of the flush, so that the device works while the flush
-//! merges, writes and syncs. The flush waits for a node that is coming. A node that nobody has begun to read
+//! merges, writes and syncs. The flush waits for a node that is coming. A node whose read has not begun
 //! it reads itself, and the prefetch buffer will not read it again.
 //!
 //! ```text
@@ -228,7 +228,7 @@ impl PrefetchBuffer {
     }
 }
 
-/// An open stage.
+/// An open prefetch buffer.
 pub(crate) struct OpenBuffer<'a> {
     prefetch: &'a PrefetchBuffer,
 }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_in_nobodys_way() {
+    fn what_comes_too_late_stops_nothing() {
         let prefetch = PrefetchBuffer::default();
         drop(prefetch.open(1 << 20));
         let [high, low] = [node(1), node(2)];

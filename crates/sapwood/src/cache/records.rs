@@ -1,4 +1,4 @@
-//! The record cache: caches single records that were asked for, where the pager's cache holds whole leaves.
+//! The record cache: caches single records that were requested, where the pager's cache holds whole leaves.
 //! If hot records lie among many cold ones, it holds twenty to thirty times as many of them in the same
 //! memory.
 //!
@@ -11,7 +11,7 @@
 //! memory:  chunks of 64 buckets, taken from the operating system and given back whole
 //! ```
 //!
-//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers who have found nothing in the
+//! **Why nothing in it is ever stale.** It holds what *trees* say, for readers that have found nothing in the
 //! queues. A tree's answer for a key changes only when a frozen queue with that key is flushed, or records
 //! are ingested. States are numbered: a new number begins when a queue is frozen, when it has been flushed,
 //! and with an ingestion, whose keys are in no cache (but for one whose removal the active queue has: that queue
@@ -29,7 +29,7 @@
 //!
 //! Invariants:
 //! 1. A cached record is what the tree says to every reader of a state with the number that is served.
-//! 2. Memory: as many bytes as asked for, rounded up to a chunk, and only of buckets that ever held records:
+//! 2. Memory: as many bytes as requested, rounded up to a chunk, and only of buckets that ever held records:
 //!    no other is touched.
 
 use crate::cache::bucket::{BUCKET, Bucket, Name, fits};
@@ -53,7 +53,7 @@ const STEP: usize = 32;
 const LET_IN: Duration = Duration::from_micros(100);
 
 /// The cache is idle when flushes have gone on for this long without any reader wanting a record: so long that readers
-/// who come now and then keep it.
+/// that come now and then keep it.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// What happened to a record that was to be kept.
@@ -175,8 +175,8 @@ impl Buckets {
     fn shrink(&mut self) {
         let taken = self.take(self.count - 1);
         self.count -= 1;
-        // If both do not fit into one, half of the records go anyway: those of the moved ones go that nobody has
-        // asked for again.
+        // If both do not fit into one, half of the records go anyway: those of the moved ones go that were not
+        // requested again.
         if self.count > 0
             && let Some(mut taken) = taken
         {
@@ -212,7 +212,7 @@ impl RecordCache {
         hasher.finish()
     }
 
-    /// Nobody panics between two changes that belong together.
+    /// No panic comes between two changes that belong together.
     #[track_caller]
     fn read(&self) -> Guard<rank::RecordBuckets, ShardedLockReadGuard<'_, Buckets>> {
         Guard::take(|| {
@@ -387,7 +387,7 @@ impl RecordCache {
     }
 
     /// Announces a change that a flush is about to bring to the trees: a cached record becomes what the trees
-    /// will say, and an uncached one is added if a reader has asked for it meanwhile. Called while the frozen
+    /// will say, and an uncached one is added if a reader has requested it meanwhile. Called while the frozen
     /// queue with that change answers all readers that are served.
     pub fn renew(&self, keyspace: KeyspaceId, key: &[u8], value: Option<&[u8]>, is_asked: bool) {
         let value = value.filter(|value| fits(key, value));
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_state_is_let_past() {
+    fn a_reader_of_another_state_passes_the_cache_by() {
         let cache = RecordCache::default();
         cache.set_capacity(1 << 20);
         assert_eq!(cache.put(0, KS, &key(1), b"one"), KeepOutcome::Yes);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_queue_was_asked_for_is_here_when_it_has_gone() {
+    fn what_was_read_from_the_queue_is_cached_when_it_has_gone() {
         let cache = RecordCache::default();
         cache.set_capacity(1 << 20);
         cache.renew(KS, &key(1), Some(b"asked for"), true);
@@ -541,7 +541,7 @@ mod tests {
         /// One reader, and one writer that flushes now and then, as the engine does; the reader's state is at
         /// times an older one.
         #[test]
-        fn nobody_finds_what_his_trees_do_not_say(
+        fn no_reader_finds_what_its_trees_do_not_say(
             steps in prop::collection::vec((0u32..40, 0u8..10, 0usize..300), 1..600), buckets in 1u64..4)
         {
             let cache = RecordCache::default();

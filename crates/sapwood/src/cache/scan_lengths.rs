@@ -109,8 +109,8 @@ impl ScanLengths {
         }
     }
 
-    /// How many leaves of `leaf_len` bytes are worth having been asked for in all, for a search that has
-    /// reached, or needs, its leaf number `at` (from 1), and has asked for `asked` already. Asking for any
+    /// How many leaves of `leaf_len` bytes are worth having been requested in all, for a search that has
+    /// reached, or needs, its leaf number `at` (from 1), and has requested `asked` already. Requesting any
     /// more costs `toll` bytes in addition. `None` if that is unknown.
     pub fn worth(&self, kind: Kind, at: usize, asked: usize, leaf_len: u64, toll: u64) -> Option<usize> {
         let counts: [u64; CLASSES] =
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(all_alike.worth(kind, 1, 0, LEAF, 0), Some(4));
         assert_eq!(all_alike.worth(kind, 2, 1, LEAF, 0), Some(4), "after one that was cached");
         assert_eq!(all_alike.worth(kind, 4, 4, LEAF, 0), Some(4), "nothing ahead");
-        assert_eq!(all_alike.worth(kind, 5, 4, LEAF, 0), None, "nobody was longer");
+        assert_eq!(all_alike.worth(kind, 5, 4, LEAF, 0), None, "none was longer");
         assert_eq!(all_alike.worth(Kind::new(KeyspaceId(9), true), 1, 0, LEAF, 0), None);
         assert_eq!(all_alike.worth(Kind::new(KeyspaceId(8), false), 1, 0, LEAF, 0), None);
         // The figure in the module's head.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_among_short_ones_are_asked_for_when_they_show() {
+    fn long_ones_among_short_ones_are_read_when_they_show() {
         let (mixed, kind) = noted([1; 90].into_iter().chain([40; 10]));
         assert_eq!(mixed.worth(kind, 1, 0, LEAF, 0), Some(1));
         assert_eq!(mixed.worth(kind, 2, 1, LEAF, 0), Some(40));

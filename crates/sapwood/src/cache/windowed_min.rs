@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! capacity   ▔▔▔▔▔▔╲▁▁╱▔▔▔▔▔╲▁▁╱▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔     each flush takes memory and returns it
-//! lasting    ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁╱▔▔     from `SPAN` to twice that long after the last one
+//! minimum    ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁╱▔▔     from `SPAN` to twice that long after the last one
 //! ```
 //!
 //! Invariant: it is never more than the capacity.
@@ -45,8 +45,8 @@ mod tests {
 
     #[test]
     fn what_is_less_counts_at_once_and_what_is_more_when_it_lasts() {
-        let mut lasting = WindowedMin::default();
-        let mut of = |capacity, ms| lasting.of(capacity, Duration::from_millis(ms));
+        let mut minimum = WindowedMin::default();
+        let mut of = |capacity, ms| minimum.of(capacity, Duration::from_millis(ms));
         assert_eq!(of(100, 10), 100);
         assert_eq!(of(60, 20), 60);
         for flush in 0..20 {
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_long_time_without_a_change_is_as_good_as_many_calls() {
-        let mut lasting = WindowedMin::default();
-        lasting.of(50, Duration::ZERO);
-        lasting.of(100, Duration::from_secs(1));
-        assert_eq!(lasting.of(100, Duration::from_secs(60)), 100);
+        let mut minimum = WindowedMin::default();
+        minimum.of(50, Duration::ZERO);
+        minimum.of(100, Duration::from_secs(1));
+        assert_eq!(minimum.of(100, Duration::from_secs(60)), 100);
     }
 }

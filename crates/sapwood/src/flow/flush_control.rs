@@ -244,7 +244,7 @@ impl FlushControl {
 mod tests {
     use super::*;
 
-    /// Whoever asks when there is space again is not told of the disk that was full before.
+    /// A request after space came back does not get the error of the disk that was full before.
     #[test]
     fn an_attempt_that_began_before_is_no_answer() {
         let flush = FlushControl::new(true);
@@ -261,7 +261,7 @@ mod tests {
         assert!(!failed_since(asked));
         flush.begin();
         flush.end(Some(&full));
-        assert!(failed_since(asked), "this one began after it was asked for");
+        assert!(failed_since(asked), "this one began after the request");
         assert_eq!(flush.ask(), 3, "and is over");
     }
 }

@@ -31,7 +31,7 @@
 //!    again.
 //! 2. The limit for frames, in use and idle, covers the nodes of the cache and of work, and nothing else.
 //! 3. All work together takes from the cache at most what a single work may need.
-//! 4. A queue counts as long as it has memory, whoever holds it. So does the spare memory it leaves.
+//! 4. A queue counts as long as it has memory, whatever holds it. So does the spare memory it leaves.
 
 #[cfg(test)]
 mod tests;
@@ -125,7 +125,7 @@ impl Shares {
     }
 }
 
-/// The budget of an open database, and who uses it other than the current state's queues and version.
+/// The budget of an open database, and what uses it other than the current state's queues and version.
 pub(crate) struct MemoryBudget {
     pub shares: Shares,
     state: Arc<CurrentState>,
@@ -292,7 +292,7 @@ impl MemoryBudget {
         }
     }
 
-    /// If old queues were counted, counts again. Nobody reports when a queue is let go.
+    /// If old queues were counted, counts again. No event tells when a queue is let go.
     pub fn recount_old_queues(&self) {
         if self.old_queues() > 0 {
             self.try_balance_memory();

@@ -21,8 +21,8 @@ pub(crate) struct Shares {
     pub queue_min: usize,
     /// The sequential writer's buffer.
     pub writer: usize,
-    /// Idle read buffers to keep, in bytes. Buffers of the read-ahead stage come on top while there is such a
-    /// stage.
+    /// Idle read buffers to keep, in bytes. Buffers of the prefetch buffer come on top while there is
+    /// one.
     pub read_buffers: usize,
     /// Keys and values that a flush collects for the leaves before it writes them, or lists of references to
     /// those that stay in the queue.

@@ -3,7 +3,7 @@
 //! ```text
 //! runs, changes │ ─▶ maplet │ a head for each run │ ids of all pieces, oldest run first │ fences of all runs
 //! ```
-//! For heads, ids and fences see [`RunRef`]. The counts lie beside those of the area's other packed runs: who looks for a key asks
+//! For heads, ids and fences see [`RunRef`]. The counts lie beside those of the area's other packed runs: a search for a key asks
 //! all packed runs, and finds with them what to read of each.
 //!
 //! Invariants:

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_paid_the_price_is_listed_once_and_again_after_another() {
+    fn a_block_that_has_paid_is_listed_once_and_again_after_another_price() {
         let (read_costs, read_cost) = (ReadCosts::default(), ReadCost::default());
         let pay = |read, cached| {
             read_costs.pay(&read_cost, needed(read, cached), || PRICE, (Some(Position(7)), NodeId(1)))

@@ -1,4 +1,4 @@
-//! Tests of the reserve: how long it is, who is admitted, and what happens without it.
+//! Tests of the reserve: how long it is, what is admitted, and what happens without it.
 
 use super::*;
 use crate::{Database, Durability};

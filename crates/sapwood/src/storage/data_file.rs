@@ -13,7 +13,7 @@ use crate::storage::segment::{Segment, Slots, granules};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The least bytes of a data file whose ids of nodes are all below this one, free ids included: who reads a manifest
+/// The least bytes of a data file whose ids of nodes are all below this one, free ids included: a reader of a manifest
 /// believes no larger ones.
 pub(crate) fn least_len(id: u64) -> u64 {
     id.saturating_mul(NODE_HEADER as u64)

@@ -68,7 +68,7 @@ unsafe impl Sync for Frame {}
 impl AsRef<[u8]> for Frame {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the frame is ours until we drop it (invariant 1), its slab lives as long (we hold
-        // `frames`), `len` bytes were written before the frame was shared, and nobody writes to it since
+        // `frames`), `len` bytes were written before the frame was shared, and no thread writes to it since
         // (invariant 2).
         unsafe { std::slice::from_raw_parts(self.place.start.as_ptr(), self.len) }
     }
@@ -88,7 +88,7 @@ impl Frames {
         Arc::new(Self { inner: RankedMutex::new(inner) })
     }
 
-    /// Allows so many bytes of memory, in use or idle. To be called after those who have to make room have
+    /// Allows so many bytes of memory, in use or idle. To be called after those that have to make room have
     /// done so: then surplus memory is given back at once.
     pub fn allow(&self, bytes: u64) {
         self.change(|inner| inner.allowed = bytes as usize / PAGE);
@@ -114,7 +114,7 @@ impl Frames {
         let half = len == HALF;
         let taken = self.change(|inner| if half { inner.take_half() } else { inner.take(len / PAGE) });
         let Some(place) = taken else { return Bytes::copy_from_slice(bytes) };
-        // SAFETY: we were given a frame of at least as many bytes, which nobody else uses.
+        // SAFETY: we were given a frame of at least as many bytes, which nothing else uses.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.start.as_ptr(), bytes.len()) };
         Bytes::from_owner(Frame { place, half, len: bytes.len(), frames: Arc::clone(self) })
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_keeps_its_memory_whoever_used_it() {
+    fn what_is_allowed_keeps_its_memory_whatever_used_it() {
         let frames = Frames::new(20 * PAGE);
         let used_before = take(&frames, 100, 1);
         frames.allow(80 * PAGE as u64);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_nobodys_while_others_take_and_give() {
+    fn what_goes_belongs_to_no_thread_while_others_take_and_give() {
         let frames = Frames::new(20 * PAGE);
         frames.allow(80 * PAGE as u64);
         drop(take(&frames, 100, 1));
@@ -230,7 +230,7 @@ mod tests {
     /// While their memory goes frames are in no list, and others can see that: they have the lock.
     #[test]
     #[cfg(all(unix, not(miri)))]
-    fn nobody_waits_for_the_lists_while_memory_goes() {
+    fn no_thread_waits_for_the_lists_while_memory_goes() {
         use super::lists::PAGES_A_SLAB;
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

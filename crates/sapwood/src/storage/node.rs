@@ -452,7 +452,7 @@ impl Node {
         self.bytes.slice(payload..end)
     }
 
-    /// A part of the node's bytes for a user, who may keep it for long: copied if it is short, so that it does
+    /// A part of the node's bytes for a user, which may be kept for long: copied if it is short, so that it does
     /// not keep the whole node in memory.
     pub fn lasting(&self, part: &[u8]) -> Bytes {
         if part.len() < SHARED_FROM { Bytes::copy_from_slice(part) } else { self.bytes.slice_ref(part) }

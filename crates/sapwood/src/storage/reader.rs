@@ -3,7 +3,7 @@
 //! the nodes.
 //!
 //! ```text
-//! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ carry_out ───────────────────▶ nodes, each copied and checked
+//! addresses ─▶ plan: extents in file order, neighbours as runs ─▶ submit_and_wait ─────────────▶ nodes, each copied and checked
 //!                                                               └▶ begin ─ in flight ─┬ finish ┘
 //!                                                                                     └ finish_in_place ▶ nodes that lie where they were read, checked
 //! ```
@@ -17,7 +17,7 @@
 //!    another node's bytes and an older version of the same node are all noticed.
 //! 2. Reads in flight hold at most as many bytes of buffers as may be idle, or one set of buffers: a reader
 //!    in the middle of a walk may rest there for as long as it likes. A reader that has some in flight takes
-//!    more than half of this only while nobody else has any. A caller that
+//!    more than half of this only while no other has any. A caller that
 //!    [bounds its reads itself](InFlightLimit::Own) is excepted. Reads that were dropped hold their buffers until
 //!    they are done, and are no longer counted: psync keeps few, and little.
 //! 3. One parallel read brings no more bytes than that either, or than [`TOGETHER_MIN`] if that is more, unless it is
@@ -218,7 +218,7 @@ impl NodeReader {
 
     /// Makes the requests, waits for them, and calls `node` with each node and its index among the wanted
     /// ones.
-    pub fn carry_out(
+    pub fn submit_and_wait(
         &self,
         plan: &Plan,
         wanted: &[(NodeId, Address)],
@@ -299,7 +299,7 @@ impl NodeReader {
         Some(ReadsInFlight { reads, permit })
     }
 
-    /// As [`NodeReader::carry_out`], for requests that were begun. Their buffers become spare.
+    /// As [`NodeReader::submit_and_wait`], for requests that were begun. Their buffers become spare.
     pub fn finish(
         &self,
         begun: ReadsInFlight,
@@ -522,7 +522,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_some_in_flight_leaves_half_to_others_unless_he_is_alone() {
+    fn a_caller_with_reads_in_flight_leaves_half_to_others_unless_alone() {
         let all = Arc::default();
         let of = |bytes, mine| Permit::of(bytes, &all, 100, mine);
         let first = of(40, 0).expect("half and more");
@@ -532,9 +532,9 @@ mod tests {
         drop(second);
         let other = of(10, 0).expect("half");
         assert!(of(10, 40).is_none() && of(10, 10).is_none(), "not alone any more");
-        drop(of(50, 0).expect("who has nothing yet"));
+        drop(of(50, 0).expect("a caller that has nothing yet"));
         drop((first, other));
         assert_eq!(all.load(Relaxed), 0, "what was refused is not counted");
-        drop(of(500, 0).expect("one of any length, if nobody else has any"));
+        drop(of(500, 0).expect("one of any length, if no other has any"));
     }
 }

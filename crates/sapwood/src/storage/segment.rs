@@ -200,7 +200,7 @@ impl Slots {
         place
     }
 
-    /// Marks a place as used, while a database is opened. Granules below it that nobody claims are free.
+    /// Marks a place as used, while a database is opened. Granules below it that are not claimed are free.
     /// Returns whether it was free.
     pub fn claim(&self, place: Extent) -> bool {
         let mut state = self.state.lock();
@@ -216,7 +216,7 @@ impl Slots {
         true
     }
 
-    /// The file reaches as far as so many granules. Those that nobody has claimed are free, and hold what a version builder has left
+    /// The file reaches as far as so many granules. Those that are not claimed are free, and hold what a version builder has left
     /// that came to no end.
     pub fn reach(&self, granules: u32) {
         let mut state = self.state.lock();
@@ -232,7 +232,7 @@ impl Slots {
     }
 
     /// If the file ends with free granules whose space was given back, more than a few, `cut` is to cut it to so many
-    /// granules. Nobody takes a place meanwhile. Returns whether there were such.
+    /// granules. No thread takes a place meanwhile. Returns whether there were such.
     pub fn cut_off<E>(&self, cut: impl FnOnce(u32) -> Result<(), E>) -> Result<bool, E> {
         let mut state = self.state.lock();
         let Some((start, len)) = state.clean.by_start.last_key_value().map(|(a, b)| (*a, *b)) else {
@@ -563,7 +563,7 @@ mod tests {
         slots.give_back(places[2]);
         assert_eq!(would_cut(), None, "it has its space");
         let dirty = slots.take_dirty(0, usize::MAX);
-        assert_eq!(would_cut(), None, "somebody is about to give it back");
+        assert_eq!(would_cut(), None, "another thread is about to give it back");
         slots.cleaned(dirty);
         assert_eq!(would_cut(), Some(200));
         assert_eq!((slots.next(), would_cut()), (300, Some(200)), "that was refused");

@@ -1,5 +1,5 @@
 //! Write-behind: a thread of the pool writes the sequential writer's full buffers to the device while the writer fills
-//! the next. If no thread is free, whoever needs a buffer back writes.
+//! the next. If no thread is free, the thread that needs a buffer back writes.
 //!
 //! Invariants:
 //! 1. At most [`BUFFERS`] buffers, the writer's own among them; they are written one after the other, in order.

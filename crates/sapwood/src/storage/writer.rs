@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. A node lies within one segment, behind the node written before it.
 //! 2. Every write begins where the last one ended, at a multiple of the alignment; nothing is written twice. (An
-//!    attempt that was aborted is rewound; nobody can have seen what it wrote.)
+//!    attempt that was aborted is rewound; no reader can have seen what it wrote.)
 //! 3. Nodes are on the device after [`Writer::finish`], and durable after a sync of the file.
 //! 4. Each writer has segments of its own. The database's own writer continues in its last segment; a writer
 //!    [beside](Writer::beside) it leaves its last segment as it is when it ends.

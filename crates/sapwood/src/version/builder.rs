@@ -52,12 +52,12 @@ pub(crate) struct VersionBuilder<'a> {
     edit: Edit,
     live: u64,
     bytes: u64,
-    bytes_told: u64,
+    bytes_reported: u64,
     admitted: Vec<Position>,
     replaced: Vec<Position>,
     encoded: Vec<u8>,
     /// Called now and then with the number of bytes written since the last call.
-    told: &'a (dyn Fn(u64) + Sync),
+    report: &'a (dyn Fn(u64) + Sync),
     /// Blocks that got log pieces, with their length and checksum at that time.
     appended: HashMap<NodeId, Option<Bytes>>,
     /// The keyspace of each run in the edit.
@@ -100,20 +100,20 @@ impl<'a> VersionBuilder<'a> {
             edit: Edit::default(),
             live,
             bytes: 0,
-            bytes_told: 0,
+            bytes_reported: 0,
             admitted: Vec::new(),
             replaced: Vec::new(),
             encoded: Vec::new(),
-            told: &|_| {},
+            report: &|_| {},
             appended: HashMap::new(),
             keyspaces: Vec::new(),
         }
     }
 
-    /// From now on calls `told` with the number of bytes of nodes written since the last call, about every
+    /// From now on calls `report` with the number of bytes of nodes written since the last call, about every
     /// [`STEP`] bytes and at the end.
-    pub fn telling(mut self, told: &'a (dyn Fn(u64) + Sync)) -> Self {
-        self.told = told;
+    pub fn reporting(mut self, report: &'a (dyn Fn(u64) + Sync)) -> Self {
+        self.report = report;
         self
     }
 
@@ -121,7 +121,7 @@ impl<'a> VersionBuilder<'a> {
     /// that are [as they were](VersionBuilder::still_fits).
     pub fn go_on_at(&mut self, version: Arc<Version>) {
         debug_assert!(self.edit.emptied.is_empty() && self.edit.freed.is_empty(), "nothing was replaced");
-        // An id that somebody else has freed meanwhile was another node's in the version before.
+        // An id that another thread has freed meanwhile was another node's in the version before.
         self.replaced.clear();
         self.base = version;
     }
@@ -272,8 +272,8 @@ impl<'a> VersionBuilder<'a> {
         Ok(())
     }
 
-    fn tell(&mut self) {
-        (self.told)(self.bytes - std::mem::replace(&mut self.bytes_told, self.bytes));
+    fn report_bytes(&mut self) {
+        (self.report)(self.bytes - std::mem::replace(&mut self.bytes_reported, self.bytes));
     }
 
     fn append(&mut self, id: NodeId, bytes: &[u8], crc: u32) -> Result<Position> {
@@ -281,8 +281,8 @@ impl<'a> VersionBuilder<'a> {
         let len = bytes.len() as u32;
         self.edit.set.push((id, Address { position, len, crc }));
         self.bytes += u64::from(len);
-        if self.bytes >= self.bytes_told + STEP {
-            self.tell();
+        if self.bytes >= self.bytes_reported + STEP {
+            self.report_bytes();
         }
         Ok(position)
     }
@@ -313,7 +313,7 @@ impl<'a> VersionBuilder<'a> {
     /// Ends the writing. Returns the edit and the segments begun; the nodes are on their way to the device.
     pub fn seal(&mut self) -> Result<Sealed> {
         let written = self.writer.seal()?;
-        self.tell();
+        self.report_bytes();
         let mut edit = std::mem::take(&mut self.edit);
         self.freed.clone_from(&edit.freed);
         // An id that is freed twice would be handed out twice.

@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// beside a checkpoint.
 const CHECKPOINT_MIN: u64 = if cfg!(test) { 64 << 10 } else { 1 << 20 };
 /// Bytes of the next checkpoint that are written with each edit, and at least how many times the edit's own
-/// length. So the manifest does not become much longer before it is replaced, and nobody waits for a whole
+/// length. So the manifest does not become much longer before it is replaced, and no thread waits for a whole
 /// checkpoint, which can be a hundredth of the data.
 const STEP: u64 = if cfg!(test) { 32 << 10 } else { 2 << 20 };
 const STEPS_OF_EDIT: u64 = 4;
@@ -178,7 +178,7 @@ impl Manifest {
         }
         self.edit_len = output.len - before;
         output.sync().map_err(|error| {
-            // Nobody knows whether the record is there. Whoever reads the file back reads to where the state is.
+            // It is unknown whether the record is there. What reads the file back reads to where the state is.
             output.len = before;
             Error::undecided(error)
         })
@@ -274,7 +274,7 @@ impl Manifest {
         self.next.is_some()
     }
 
-    /// Gives up the next manifest for somebody who needs its space, as if the disk had been full.
+    /// Gives up the next manifest for a thread that needs its space, as if the disk had been full.
     pub fn give_up_for_space(&mut self) {
         if self.has_next() {
             self.give_up_next();
@@ -321,7 +321,7 @@ impl Manifest {
         }
         self.give_up_next();
         let Output { current, len, ref volume, .. } = self.output;
-        // Somebody may have removed it, and it is all that names this manifest.
+        // It may have been removed, and it is all that names this manifest.
         let is_missing = || match volume.open(FILE, Access::default()) {
             Err(psync::Error::NotFound { .. }) => true,
             other => {
@@ -348,7 +348,7 @@ impl Manifest {
         self.output.current
     }
 
-    /// What `CURRENT` says now, and what is in the file now, for somebody who [`decode`]s it while others append
+    /// What `CURRENT` says now, and what is in the file now, to be decoded ([`decode`]) while others append
     /// to it or replace it.
     pub fn content<'a>(&self, volume: &'a dyn Volume) -> Result<(Current, FileSource<'a>)> {
         let Output { current, len, .. } = self.output;

@@ -142,7 +142,7 @@ fn scans_of_any_length_give_out_what_a_model_says() {
 
 /// When a group of a long walk is delivered the next one was asked for already: what fails from then on fails behind both.
 #[test]
-fn the_next_group_is_asked_for_before_one_is_eaten() {
+fn the_next_group_is_requested_before_one_is_consumed() {
     let volume = ingested();
     let whole: Vec<_> = records().collect();
     let (mut groups, mut before) = (0, 0);
@@ -185,7 +185,7 @@ fn the_next_group_is_asked_for_before_one_is_eaten() {
 }
 
 #[test]
-fn who_reads_a_little_reads_nothing_ahead_and_nobody_reads_beyond_the_bounds() {
+fn a_short_scan_reads_nothing_ahead_and_none_reads_beyond_the_bounds() {
     let volume = ingested();
     let mut rng = StdRng::seed_from_u64(3);
     for count in [1, 10, 100, 300, 1000, 3000, 10_000] {
@@ -349,7 +349,7 @@ fn a_walk_goes_on_in_another_thread_whatever_the_first_one_does() {
 
 /// What is in flight belongs to the walk: it may end anywhere, on any thread, also after the database.
 #[test]
-fn walks_that_are_left_harm_nobody() {
+fn abandoned_walks_do_no_harm() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = || options().background_threads(4).open(dir.path().join("db")).expect("opens");
     open().keyspace("main").expect("a keyspace").ingest(records()).expect("ingests");

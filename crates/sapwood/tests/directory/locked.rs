@@ -14,7 +14,7 @@ fn assert_locked(path: &Path, what: &str) {
 
 /// The second writer came in, and the database was destroyed.
 #[test]
-fn whatever_is_done_to_the_file_lock_nobody_else_comes_in() {
+fn whatever_is_done_to_the_file_lock_no_other_process_comes_in() {
     let dir = scratch();
     let path = dir.path().join("d");
     let lock = path.join("LOCK");
@@ -59,7 +59,7 @@ fn readers_keep_a_writer_out_without_the_file_lock() {
 
 /// The same `data` by way of another directory: names that are linked, or moved while it is open.
 #[test]
-fn nobody_comes_in_through_another_directory() {
+fn no_process_comes_in_through_another_directory() {
     let dir = scratch();
     let [path, linked, moved] = ["d", "linked", "moved"].map(|name| dir.path().join(name));
     let (db, keyspace) = open(&path);

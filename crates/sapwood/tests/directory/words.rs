@@ -203,7 +203,7 @@ fn bounds_of_keys_need_no_type() {
 }
 
 #[test]
-fn whoever_waits_for_the_lock_gets_it() {
+fn a_process_that_waits_for_the_lock_gets_it() {
     let dir = scratch();
     let path = dir.path().join("d");
     let (db, keyspace) = open(&path);

@@ -70,7 +70,7 @@ fn scans_are_worth_cleansing_and_gets_are_worth_the_queues_memory() {
 const RENT: (u64, u64) = (14 << 10, 1 << 10);
 
 #[test]
-fn blocks_that_scans_come_to_are_cleansed_though_somebody_writes_and_no_dearer_than_the_scans() {
+fn blocks_that_scans_come_to_are_cleansed_beside_writes_and_no_dearer_than_the_scans() {
     // Where the machine is so busy that nobody writes for a second, the database is taken for one that has grown, and cleansed before.
     assert!((0..5).any(|_| scans_beside_inserts()), "there are never pieces in the way");
 }

@@ -22,7 +22,7 @@ impl Cleanser {
         self.ctx.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
-    /// Moves all changes in log areas into the leaves. The freed space is given back as soon as nobody writes.
+    /// Moves all changes in log areas into the leaves. The freed space is given back as soon as no writes come.
     pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.ctx.memory.work(self.cleansing_max());
         let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();

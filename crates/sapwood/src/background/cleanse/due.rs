@@ -1,7 +1,7 @@
 //! Cleanses what a flush found due, after its queue is in the trees. If the next queue is frozen meanwhile, it
 //! is appended ahead on another thread.
 //!
-//! While hardly anyone writes, this takes its time: the next flush is far away, and readers, if any, use the
+//! While there are hardly any writes, this takes its time: the next flush is far away, and readers, if any, use the
 //! device too.
 //!
 //! Invariants:
@@ -186,8 +186,9 @@ impl Cleanser {
         if count == 0 {
             return Ok(due);
         }
-        let tell = |bytes| self.ctx.progress.wrote(bytes);
-        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).telling(&tell);
+        let report = |bytes| self.ctx.progress.wrote(bytes);
+        let mut builder =
+            VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).reporting(&report);
         to_leaves(view, &mut builder, blocks, self.ctx.shares.node_len)?;
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
         self.ctx.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);

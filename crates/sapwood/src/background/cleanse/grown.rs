@@ -1,6 +1,6 @@
 //! Cleanses log areas that became long while the database grew. A new record in a log area replaces no other
 //! record, so it costs no space, and while writers are active such areas are allowed to grow
-//! ([`crate::flow::log_area_tuning`]). But scans must read their pieces, and their tables take memory. So when nobody writes,
+//! ([`crate::flow::log_area_tuning`]). But scans must read their pieces, and their tables take memory. So while no writes come,
 //! blocks are cleansed whose log areas hold new records for a quarter of their leaves. That is as much as areas
 //! of changes may have at most, so moving them to the leaves at that point would have been necessary anyway.
 //!

@@ -207,7 +207,7 @@ fn blocks_are_cleansed_before_they_have_all_the_layers_they_may_have() {
     assert!(cleansed.iter().filter(|blocks| **blocks > 0).count() > 10, "not all at once: {cleansed:?}");
 }
 
-/// Who reads ahead waits for room only when the flush waits for nothing that he has in flight.
+/// The read-ahead waits for room only when the flush waits for nothing that he has in flight.
 #[test]
 fn reading_ahead_and_the_flush_do_not_wait_for_one_another() {
     let directory = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     assert!(prefetch.bytes() * 3 < all, "{} of {all} bytes are left", prefetch.bytes());
 }
 
-/// What is read ahead lies where it was read, and its buffer goes back with the last of it; but few nodes do not keep much that nobody wants.
+/// What is read ahead lies where it was read, and its buffer goes back with the last of it; but few nodes do not keep much that is not wanted.
 #[test]
 fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     let (db, _) = with_long_areas(false);
@@ -386,7 +386,7 @@ fn on_a_full_disk_what_has_grown_waits_for_more() {
 
 /// A snapshot would keep the old copies of all of it, on a disk that may have no room for both.
 #[test]
-fn what_has_grown_waits_for_who_holds_much_that_is_old() {
+fn what_has_grown_waits_for_holders_of_much_that_is_old() {
     let (db, keyspace) = with_long_areas(true);
     let engine = &db.handle.engine;
     let fresh = || engine.state.load().version.logs.totals().fresh;

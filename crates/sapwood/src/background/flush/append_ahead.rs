@@ -10,7 +10,7 @@
 //! ```
 //! Edits published meanwhile and this attempt do not conflict, for two reasons. (1) Ids, slots and segment
 //! numbers come from one place ([`crate::storage::data_file`]). (2) A block's key range does
-//! not shrink as long as nobody rewrites it, and grows only by that of a neighbour that is given up; cleansing
+//! not shrink as long as it is not rewritten, and grows only by that of a neighbour that is given up; cleansing
 //! rewrites and gives up only blocks that are due, and perhaps a neighbour. So before the
 //! attempt is continued, it is enough to check that all blocks that got log pieces are still as they were, and
 //! that no skipped change now belongs to one of them. If the check fails, the attempt is discarded and the
@@ -90,7 +90,7 @@ impl Flusher {
         if self.ctx.flush.in_portions.load(Relaxed) {
             return Ok(None);
         }
-        let _panicked = Panicked::watch(&self.ctx.health, "who appends ahead");
+        let _panicked = Panicked::watch(&self.ctx.health, "appending ahead");
         let before = cursor.place();
         self.begin_cursor(cursor, &frozen);
         let place = cursor.place();
@@ -167,7 +167,7 @@ impl Flusher {
         if is_given_up.get() {
             return Ok(None);
         }
-        // Done now, so that nobody has to wait for it when everything else is ready.
+        // Done now, so that no thread has to wait for it when everything else is ready.
         self.commits.begin_log(frozen.wal_low)?;
         let passed = deferred.passed;
         Ok(Some(Ahead { frozen, builder, passed, sample, changes, bytes, appended, place, work }))

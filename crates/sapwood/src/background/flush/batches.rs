@@ -116,8 +116,8 @@ impl Flusher {
                 }
             };
             let went_ahead = begun.changes;
-            let tell = |bytes| self.ctx.progress.wrote(bytes);
-            let mut builder = builder.telling(&tell);
+            let report = |bytes| self.ctx.progress.wrote(bytes);
+            let mut builder = builder.reporting(&report);
             let remainder = match left.first() {
                 Some(KeyInterval { from, .. }) if !removed.is_empty() => remainder(
                     (&self.ctx.pager, builder.base()),
@@ -265,7 +265,7 @@ impl Flusher {
             let leaf_len = self.ctx.shares.node_len.leaf;
             let grounds = Grounds { cursor, sample, fresh, leaf_len, ahead: None };
             let routed = route(builder, keyspace, changes, grounds, limits)?;
-            // More than foreseen, if areas of many tiny pieces become full at the same time.
+            // More than estimated, if areas of many tiny pieces become full at the same time.
             work.needs(self.ctx.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;

@@ -5,7 +5,7 @@
 //! ```text
 //! queue frozen ──append──▶ in the trees ──collect, cleanse what is due──▶ over        in_trees_ms, took_ms
 //! ```
-//! Invariant: if nobody listens, the only cost is checking whether somebody does.
+//! Invariant: without a listener, the only cost is checking whether there is one.
 
 use crate::background::context::WorkContext;
 use crate::tree::cleansing_cursor::Lengths;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const TARGET: &str = "sapwood::flush";
 
-/// The data collected for the event. `None` if nobody listens.
+/// The data collected for the event. `None` without a listener.
 pub(super) struct FlushEvent(Option<Baseline>);
 
 struct Baseline {

@@ -55,7 +55,7 @@ fn keeping_space(volume: &Simulated) -> (Database, Keyspace) {
 }
 
 #[test]
-fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
+fn kept_space_goes_back_without_writes_or_when_the_last_flush_is_long_ago() {
     for (writes, flushed, goes_back) in [
         (false, Duration::ZERO, true),
         (true, Duration::ZERO, false),
@@ -72,7 +72,7 @@ fn kept_space_goes_back_when_nobody_writes_or_the_last_flush_is_long_ago() {
         }
         let mut idle = Idle { flushed: ago(flushed), still: (ago(STILL / 2), visible), ..Idle::default() };
         all_jobs(engine, &mut idle);
-        assert!(engine.space.keeps_space(), "it is too early to tell whether anybody writes");
+        assert!(engine.space.keeps_space(), "it is too early to tell whether writes come");
         idle.still = (ago(STILL), visible);
         all_jobs(engine, &mut idle);
         assert_eq!(engine.space.keeps_space(), !goes_back, "writes: {writes}, {flushed:?} after a flush");
@@ -93,7 +93,7 @@ fn a_store_that_refuses_writes_does_not_look_for_space_again_and_again() {
 }
 
 #[test]
-fn whoever_keeps_space_looks_soon() {
+fn kept_space_is_looked_after_soon() {
     let (db, _) = keeping_space(&Simulated::new(1));
     let (engine, visible) = (&db.handle.engine, db.handle.engine.state.visible());
     let mut idle = Idle { length: INTERVAL_MAX, still: (Instant::now(), visible), ..Idle::default() };
@@ -111,7 +111,7 @@ fn whoever_keeps_space_looks_soon() {
 
 /// A flush leaves dead bytes to the next while writers are pressed, and there may be no next.
 #[test]
-fn what_flushes_left_is_collected_when_nobody_writes() {
+fn what_flushes_left_is_collected_when_no_writes_come() {
     for writes in [true, false] {
         let db = cleansed(80_000);
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
@@ -126,7 +126,7 @@ fn what_flushes_left_is_collected_when_nobody_writes() {
 }
 
 #[test]
-fn what_has_grown_is_cleansed_when_nobody_writes() {
+fn what_has_grown_is_cleansed_when_no_writes_come() {
     for writes in [true, false] {
         let (db, keyspace) = with_long_areas(true);
         let engine = &db.handle.engine;
@@ -184,7 +184,7 @@ fn a_walk_rests_from_its_work_alone() {
     }
 }
 
-/// And what it works with is meanwhile for those who read.
+/// And what it works with is meanwhile for readers.
 #[test]
 fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
     let (db, _) = with_long_areas(true);
@@ -213,7 +213,7 @@ fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
 
 /// Also if the first of them came when the portion was done already, while scans had what they have paid for.
 #[test]
-fn a_walk_keeps_its_memory_only_until_somebody_reads() {
+fn a_walk_keeps_its_memory_only_until_a_read_comes() {
     let (db, _) = with_long_areas(true);
     let engine = &db.handle.engine;
     let mut work = Some(engine.memory.work(engine.background.cleanser.cleansing_max()));
@@ -223,7 +223,7 @@ fn a_walk_keeps_its_memory_only_until_somebody_reads() {
         .idle_work
         .rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work)
         .unwrap();
-    assert!(work.is_some(), "nobody reads: it goes on");
+    assert!(work.is_some(), "no reads: it goes on");
     engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
     engine
         .background
@@ -255,13 +255,13 @@ fn kept_space_goes_back_while_a_walk_rests() {
 }
 
 #[test]
-fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
+fn a_walk_rests_as_long_as_reads_come_and_no_writes() {
     const LONG: Duration = Duration::from_secs(20);
     let (db, keyspace) = with_long_areas(true);
     let engine = &db.handle.engine;
     let rests = |time| {
         let (began, read) = (Instant::now(), engine.pager.waited_for());
-        // As if somebody had read beside the portion.
+        // As if a reader had read beside the portion.
         engine.pager.counters.mine().waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
         engine
             .background
@@ -271,7 +271,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
         began.elapsed()
     };
     assert!(rests(Duration::ZERO) < LONG / 2);
-    assert!(rests(LONG) < LONG / 2, "nobody reads any more");
+    assert!(rests(LONG) < LONG / 2, "no reads any more");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -290,7 +290,7 @@ fn a_walk_rests_as_long_as_somebody_reads_and_nobody_writes() {
         done.store(true, Relaxed);
         reader.join().unwrap();
         assert!(rested >= time, "{rested:?}");
-        assert!(until_written < LONG / 2, "somebody writes");
+        assert!(until_written < LONG / 2, "a write came");
     });
 }
 
@@ -326,7 +326,7 @@ fn assert_holds(keyspace: &Keyspace, records: &BTreeMap<u32, u8>) {
     }
 }
 
-/// The runs say the same when they are one, to those who open it again too; and what scans go on to pay buys the cleansing.
+/// The runs say the same when they are one, also to the next opening; and what scans go on to pay buys the cleansing.
 #[test]
 fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     let volume = Simulated::new(1);
@@ -377,7 +377,7 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
     db.check().unwrap();
 }
 
-/// It may be at that for long, and meanwhile nobody else gives back what a queue has left.
+/// It may be at that for long, and meanwhile no other work gives back what a queue has left.
 #[test]
 fn what_a_queue_has_left_goes_back_while_scans_pay() {
     let (db, _) = keeping_space(&Simulated::new(1));
@@ -391,7 +391,7 @@ fn what_a_queue_has_left_goes_back_while_scans_pay() {
 }
 
 #[test]
-fn who_closes_waits_for_nothing_that_is_done_while_nobody_writes() {
+fn closing_waits_for_no_work_that_is_done_while_no_writes_come() {
     // What is dead is more than bearable.
     let db = cleansed(200_000);
     let engine = &db.handle.engine;

@@ -1,4 +1,4 @@
-//! Who has how much of the memory, counted.
+//! What has how much of the memory, counted.
 
 mod cache;
 mod old_queues;

@@ -32,7 +32,7 @@ pub(super) struct Lists {
     pub(super) idle_pages: usize,
     /// Pages that may have memory, in use or idle.
     pub(super) allowed: usize,
-    /// Pages that may be idle in addition, however many are in use: readers hold nodes that nobody has
+    /// Pages that may be idle in addition, however many are in use: readers hold nodes that are not
     /// counted.
     pub(super) spare: usize,
 }
@@ -57,7 +57,7 @@ impl FrameSlot {
     }
 }
 
-// SAFETY: the pointer leads into a slab, which belongs to no thread; who may use it is decided by the lists
+// SAFETY: the pointer leads into a slab, which belongs to no thread; which thread may use it is decided by the lists
 // (invariant 1).
 unsafe impl Send for FrameSlot {}
 
@@ -170,7 +170,7 @@ impl DetachedFrames {
 fn give_back(slab: &MmapRaw, offset: usize, len: usize) {
     #[cfg(all(unix, not(miri)))]
     if let Some(pages) = psync::page_size().and_then(|page| whole_pages(offset, len, page)) {
-        // SAFETY: nobody uses the frames, so nobody misses their content, and no other frame lies in these
+        // SAFETY: the frames are not in use, so their content is not needed, and no other frame lies in these
         // pages. If the system refuses, their memory stays.
         let _ = unsafe {
             slab.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, pages.start, pages.len())

@@ -8,7 +8,7 @@
 //! Invariants:
 //! 1. Nothing depends on it until `CURRENT` names it. If it is given up its file is removed, or is a leftover
 //!    that is removed when the database is opened. If the write of `CURRENT` fails, this manifest may be the
-//!    valid one, and nobody begins another with its number ([`Manifest`](super::Manifest)).
+//!    valid one, and no other begins with its number ([`Manifest`](super::Manifest)).
 //! 2. When `CURRENT` names it, it has all edits of the manifest before, durably.
 
 use super::format::encode_header;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_more_than_a_part() {
+    fn no_edit_waits_for_more_than_a_part() {
         let mut ground = Ground::new(1);
         ground.edit(0..20_000).unwrap();
         let mut parts = 0;
@@ -254,7 +254,7 @@ mod tests {
             ground.edit_some().unwrap();
             let written = ground.manifest.bytes_written() - before;
             let edit = ground.manifest.edit_len;
-            // An edit of the checkpoint more than asked for.
+            // An edit of the checkpoint more than requested.
             let most = edit + STEP.max(STEPS_OF_EDIT * edit) + (40 << 10);
             assert!(written <= most, "{written} with one edit, {most} at most");
             parts +=
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(ground.found(&ground.volume.crash()), ground.versions.len() - 1);
     }
 
-    /// While the disk is full nothing can be published, so nobody would complete the next manifest.
+    /// While the disk is full nothing can be published, so nothing would complete the next manifest.
     #[test]
     fn an_edit_that_finds_the_disk_full_has_the_space_of_what_was_begun() {
         for repeat in [Repeat::Once, Repeat::Sticky] {
@@ -357,7 +357,7 @@ mod tests {
 
     /// A thread waited for its turn while another one failed, and does not know of the failure.
     #[test]
-    fn after_a_failure_nobody_writes_any_more() {
+    fn after_a_failure_writes_are_refused() {
         let (mut undecided, mut nth) = (0, 0);
         loop {
             nth += 1;

@@ -104,7 +104,7 @@ impl Story {
         }
     }
 
-    /// Somebody else brings the log area of a block of a keyspace to its leaves, and then changes of his own.
+    /// Another thread brings the log area of a block of a keyspace to its leaves, and then changes of its own.
     fn change_block(&self, of: usize, index: usize, change: impl Fn(&[u8]) -> (Vec<u8>, Option<Vec<u8>>)) {
         let engine = &self.db.handle.engine;
         let due = &self.due[of];
@@ -364,7 +364,7 @@ fn a_second_portion_brings_what_is_left_and_no_more() {
 
 /// What was written ahead is written to its end by the flush that gets it, and that is where an error shows.
 #[test]
-fn everybody_is_told_if_a_write_of_what_went_ahead_fails() {
+fn all_waiters_get_the_error_if_a_write_of_what_went_ahead_fails() {
     for nth in 1.. {
         let volume = Simulated::new(1);
         let story = Story::new(&volume);
@@ -407,9 +407,9 @@ fn reading_ahead_goes_on_behind_a_block_that_is_no_more() {
     assert!(prefetch.bytes() > leaves / 10 * 9, "{} bytes of {leaves}", prefetch.bytes());
 }
 
-/// Its slots would be free, and the next that somebody beside it takes.
+/// Its slots would be free, and the next that a writer beside it takes.
 #[test]
-fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
+fn no_write_goes_over_what_an_edit_names_that_may_be_durable() {
     let volume = Simulated::new(1);
     let story = Story::new(&volume);
     let engine = &story.db.handle.engine;
@@ -417,7 +417,7 @@ fn nobody_writes_over_what_an_edit_speaks_of_that_may_be_there() {
     let all: Vec<_> = version.segments.iter().map(|entry| entry.segment.number).collect();
     let mut guard = engine.writer().lock(Need::default()).unwrap();
     let another = guard.get().unwrap().beside();
-    // It is written, but whether it is durable nobody knows.
+    // It is written, but whether it is durable is unknown.
     let syncs = Filter::kinds([OperationKind::Sync]).file("manifest");
     volume.fail_nth(syncs, 1, Fault::Error, Repeat::Once);
     let error = engine
@@ -480,7 +480,7 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
         result.unwrap();
         assert!(begun.load(SeqCst));
         assert_eq!(end.map(|(end, _)| end), (way != Way::Panics).then_some(due.len()));
-        // Who panics may take long to tell of it.
+        // A thread that panics may take long to tell of it.
         assert!(way == Way::Panics || left.is_empty() == (way == Way::Long), "{} are left", left.len());
         if let (Way::Long, Some((_, waited))) = (way, end) {
             assert!(waited >= Duration::from_millis(100), "{waited:?}");

@@ -115,7 +115,7 @@ fn the_log_counts_until_it_is_synced_or_not_needed() {
     db.flush().unwrap();
     assert!(
         capacity() + queues() + (64 << 10) > whole,
-        "{} {} {whole}: nobody needs it",
+        "{} {} {whole}: it is not needed",
         capacity(),
         queues()
     );

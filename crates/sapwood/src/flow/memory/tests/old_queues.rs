@@ -1,11 +1,11 @@
-//! Queues that are in the trees and that somebody still holds.
+//! Queues that are in the trees and are still held.
 
 use crate::Database;
 use psync::{Simulated, Volume};
 use std::sync::Arc;
 
 #[test]
-fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
+fn a_queue_held_for_a_moment_leaves_the_next_one_its_share() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
@@ -34,14 +34,11 @@ fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
     }
     engine.memory.balance_without(Arc::downgrade(&reader.active));
     let state = engine.state.load_full();
-    assert!(
-        state.active.fill() > engine.memory.queue_max(&state),
-        "it is full as long as somebody holds the other"
-    );
+    assert!(state.active.fill() > engine.memory.queue_max(&state), "it is full as long as the other is held");
     drop((reader, state));
     keyspace.insert("one", "more").unwrap();
-    assert_eq!(db.stats().writes.flushes, flushes, "it was frozen for the sake of nobody");
-    // Without work, too: who looks, and the thread that has nothing to do.
+    assert_eq!(db.stats().writes.flushes, flushes, "it was frozen for nothing");
+    // Without work, too: statistics, and the idle thread.
     drop(held_while_it_comes_to_the_trees(&mut write));
     let queues = engine.state.load().queues().map(|queue| queue.memory() as u64).sum::<u64>();
     assert_eq!(db.stats().memory.queues, queues);
@@ -51,7 +48,7 @@ fn who_held_a_queue_for_a_moment_leaves_the_next_one_its_share() {
 }
 
 #[test]
-fn queues_that_somebody_holds_count_and_leave_less_to_the_next() {
+fn queues_that_are_held_count_and_leave_less_to_the_next() {
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let db = Database::builder().memory(32 << 20).background_threads(0).open_on(volume).unwrap();
     let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());

@@ -22,7 +22,7 @@ fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back(
     (0..16).for_each(|_| write(1000, 200));
     let memory = queues(engine);
     db.flush().unwrap();
-    assert_eq!(engine.memory.spare.bytes(), 0, "without a background thread nobody would give it back");
+    assert_eq!(engine.memory.spare.bytes(), 0, "without a background thread it would never be given back");
     (0..16).for_each(|_| write(1000, 200));
     engine.memory.spare.open(engine.shares.queue);
     db.flush().unwrap();
@@ -40,7 +40,7 @@ fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back(
     engine.memory.give_back_spare(Duration::ZERO);
     assert_eq!((engine.memory.spare.bytes(), engine.memory.spare.is_open()), (0, false));
     is_counted();
-    // A flush may be at work for long when its queue is in the trees, and then nobody is idle.
+    // A flush may be at work for long when its queue is in the trees, and then no thread is idle.
     db.flush().unwrap();
     engine.memory.spare.open(engine.shares.queue);
     engine.background.ctx.rest_beside_readers(2 * STILL);
@@ -77,7 +77,7 @@ fn queues_and_what_they_have_left_never_take_more_than_two() {
     drop(other);
     assert_eq!(engine.memory.spare.bytes(), engine.shares.queue.next_multiple_of(256 << 10));
     engine.memory.give_back_spare(Duration::ZERO);
-    // A queue that somebody holds comes there when he lets go.
+    // A queue that is held comes there when it is let go.
     write(1000, 200);
     let (snapshot, memory) = (db.snapshot(), queues(engine));
     db.flush().unwrap();
@@ -89,7 +89,7 @@ fn queues_and_what_they_have_left_never_take_more_than_two() {
     assert_eq!(engine.memory.queue_max(&state), engine.shares.queue);
 }
 
-/// While it flushes, one queue's memory is the next one's; and a quarter of a second later nobody's.
+/// While it flushes, one queue's memory is the next one's; and a quarter of a second later it is given back.
 #[test]
 fn a_database_at_rest_keeps_nothing_of_a_queue() {
     let (db, mut write) = writing(1);
