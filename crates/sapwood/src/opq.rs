@@ -3,7 +3,7 @@
 //! Here it is an ordered map with lock-free reads and a version per change, since readers search it all the
 //! time.)
 //!
-//! A queue is first *active* (the committer adds to it), then *frozen* (nobody adds, the flush reads it), then
+//! A queue is first *active* (the committer adds to it), then *frozen* (nothing is added, the flush reads it), then
 //! dropped.
 //!
 //! Invariants:

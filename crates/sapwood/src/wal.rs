@@ -23,7 +23,7 @@
 //! 2. Synced records are never overwritten or cut off while the log needs them.
 //! 3. The log ends at its first bad record. If anything valid further on testifies that this record was
 //!    durable, this is damage ([`Error::Corrupt`](crate::Error::Corrupt)). Otherwise it is the torn tail of a
-//!    power loss: nobody was promised that it is durable, so it is dropped together with everything after it.
+//!    power loss: it was not promised to be durable, so it is dropped together with everything after it.
 //!    Zeros are a bad record like any other, with one exception: if nothing tells how far the file reaches, and
 //!    only zeros follow, then they are reserved space, the log ends cleanly, and nothing is dropped.
 //! 4. After recovery nothing is appended to a file that holds records. The next generation's header says how

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(history.check(&reads_of(11), 9), Found::TooOld);
         history.begin(|| ((), 5010)).unwrap();
         history.end(10);
-        assert_eq!(history.memory(), 0, "what nobody needs is dropped");
+        assert_eq!(history.memory(), 0, "what is not needed is dropped");
         assert_eq!(history.check(&reads_of(20), 10), Found::TooOld);
         assert!(record(&history, 5011, 5011..5012));
         assert_eq!(history.check(&reads_of(5011), 5010), conflict(5011));

@@ -95,7 +95,7 @@ enum LastKey {
 /// Removed records in a row.
 struct RemovedRun {
     len: usize,
-    /// The length at which somebody looks whether they lie in a known empty range.
+    /// The length at which it is looked up whether they lie in a known empty range.
     look_at: usize,
     /// The length at which queues pass over tombstones.
     pass_at: usize,

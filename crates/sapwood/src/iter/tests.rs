@@ -12,7 +12,7 @@ use std::ops::Bound::Unbounded;
 use std::sync::Arc;
 
 #[test]
-fn who_stands_still_holds_what_is_in_flight_and_nothing_else() {
+fn a_standing_iterator_holds_what_is_in_flight_and_nothing_else() {
     let options = Database::builder().memory(8 << 20).leaf_len(2048).background_threads(0);
     let db = options.open_on(Arc::new(Simulated::new(1))).unwrap();
     let keyspace = db.keyspace("main").unwrap();
@@ -37,7 +37,7 @@ fn who_stands_still_holds_what_is_in_flight_and_nothing_else() {
 
 /// `first` looked at each tombstone in the queues, again and again; also after opening again.
 #[test]
-fn who_asks_for_an_end_does_not_walk_along_what_was_removed() {
+fn a_look_for_the_end_does_not_walk_along_what_was_removed() {
     const COUNT: u32 = 40_000;
     let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
     let open = || {
@@ -79,7 +79,7 @@ fn who_asks_for_an_end_does_not_walk_along_what_was_removed() {
         ];
         assert!(asked.iter().all(|pages| *pages <= 60), "{asked:?} leaves of {COUNT} tombstones");
     }
-    // What lies in leaves and was removed is passed over once, by whoever comes first.
+    // What lies in leaves and was removed is passed over once, by the first that comes.
     db.compact().unwrap();
     change(&db, &keyspace, 0..COUNT, true);
     db.compact().unwrap();
@@ -151,7 +151,7 @@ fn what_lies_before_a_damaged_block_is_given_out() {
                 let error = loop {
                     match walk.next() {
                         Ok(Some((key, _))) => given.push(key),
-                        Ok(None) => panic!("nobody has told of the damage"),
+                        Ok(None) => panic!("no error named the damage"),
                         Err(error) => break error,
                     }
                 };

@@ -13,7 +13,7 @@
 //! Invariants:
 //! 1. Ranges do not overlap, nor touch one another.
 //! 2. A range is noted only while insertions are locked out, and only if none came since the reader's time. An
-//!    insertion cuts ranges after it is in the queue, and before it is visible. So either the one who notes finds it
+//!    insertion cuts ranges after it is in the queue, and before it is visible. So either the thread that notes finds it
 //!    in the queue, or it finds the range.
 //! 3. Memory: [`BYTES_MAX`].
 
@@ -35,7 +35,7 @@ pub(crate) type Keys<'a> = (&'a [u8], Option<&'a [u8]>);
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct EmptyRanges {
-    /// Number of ranges, and one more while one is noted. Zero where nobody removes anything, and then nobody takes the
+    /// Number of ranges, and one more while one is noted. Zero where nothing is removed, and then no thread takes the
     /// lock.
     count: AtomicUsize,
     inner: RankedRwLock<rank::EmptyRanges, Inner>,
@@ -106,7 +106,7 @@ impl EmptyRanges {
         self.count.load(Relaxed) == 0
     }
 
-    /// The same, for who has inserted something: whoever notes a range finds it in the queue, or is found here.
+    /// The same, for a thread that has inserted something: one that notes a range finds it in the queue, or is found here.
     pub fn is_empty_still(&self) -> bool {
         fence(SeqCst);
         self.is_empty()
@@ -125,7 +125,7 @@ impl EmptyRanges {
             return;
         }
         let inner = &mut *self.inner.write();
-        // From here on, who inserts something waits for the lock. What was inserted before is found in the queue.
+        // From here on a thread that inserts waits for the lock. What was inserted before is found in the queue.
         self.count.store(inner.count() + 1, Relaxed);
         fence(SeqCst);
         if !is_sound() {
@@ -171,7 +171,7 @@ impl EmptyRanges {
         self.count.store(inner.count(), Relaxed);
     }
 
-    /// Forgets everything, and lets nobody ask or note while `work` makes records visible that were never in the queue.
+    /// Forgets everything, and lets no thread ask or note while `work` makes records visible that were never in the queue.
     pub fn forget_while<T>(&self, work: impl FnOnce() -> T) -> T {
         let inner = &mut *self.inner.write();
         *inner = Inner::default();
@@ -220,7 +220,7 @@ impl Inner {
         }
     }
 
-    /// Forgets what nobody has used since the last time; if that is too little, everything.
+    /// Forgets what was not used since the last time; if that is too little, everything.
     fn forget_some(&mut self) {
         let mut bytes = 0;
         for ranges in self.keyspaces.values_mut() {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_nobody_uses_are_forgotten_before_memory_is_short() {
+    fn unused_ranges_are_forgotten_before_memory_is_short() {
         let ranges = EmptyRanges::default();
         let key = |number: u32| [&number.to_be_bytes()[..], &[0; 60]].concat();
         for number in 0..100_000u32 {

@@ -15,7 +15,7 @@
 //! Invariants:
 //! 1. Blocks come in key order, and everything in their log areas goes to the leaves in the version builder that
 //!    empties the areas, or the version builder fails.
-//! 2. A failed read ends the stream early, and is returned before anybody can publish the version builder.
+//! 2. A failed read ends the stream early, and is returned before the version builder can be published.
 
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of log pieces that are read together if nobody has read them ahead, and at least one log area:
+/// Bytes of log pieces that are read together if they were not read ahead, and at least one log area:
 /// enough requests for the device, and little memory.
 const READ: u64 = 128 << 10;
 /// Approximate bytes of changes between pieces and leaves: what is read together, with an allowance for long

@@ -151,7 +151,7 @@ impl<K: AsRef<[u8]>> mpsearch::Tree for Search<'_, K> {
             Place::Node(id) => (id, height as u8),
             Place::Piece(id) => (id, crate::storage::node::PIECE),
         });
-        // Without a number it is not a reader who asks.
+        // Without a number the request is not a reader's.
         let mode = if self.number.is_some() { ReadMode::Single } else { ReadMode::Inner };
         self.view.mixed(wanted, mode)
     }

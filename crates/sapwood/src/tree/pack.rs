@@ -232,7 +232,7 @@ impl Packer {
     }
 
     /// The parent's entry for the next node, whose first key is `first`. A lone leaf's separator is its whole
-    /// key, so that nobody has to read the leaf to know which key it has.
+    /// key, so that the leaf need not be read to know which key it has.
     fn child(&self, id: NodeId, first: &[u8], may_be_lone: bool) -> Child {
         let whole = || Bytes::copy_from_slice(first);
         let separator = match &self.last_key {

@@ -54,8 +54,8 @@ impl ClosedSyncs {
     }
 
     /// Makes the written header of the newest generation and its name durable. Leaves out the records behind
-    /// the header: nobody was promised them, there may be many, and usually the file is removed before anyone
-    /// needs them on the device.
+    /// the header: they were not promised, there may be many, and usually the file is removed before
+    /// they are needed on the device.
     pub fn begin_newest(&self, volume: &dyn Volume, file: FileId, header: &[u8]) -> Result<()> {
         let mut state = self.usable()?;
         self.done(&mut state, volume.sync_part(Write { file, offset: 0, data: header }))?;

@@ -59,7 +59,7 @@ pub(crate) struct Span {
     pub len: u64,
 }
 
-/// The torn tail of a log. Nobody was promised that any of it is durable.
+/// The torn tail of a log. None of it was promised to be durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Truncated {
     /// The file that the log ends in.

@@ -25,7 +25,7 @@ impl WalWriter {
         if self.current.unsynced_header.is_none() { Ok(()) } else { self.sync_current() }
     }
 
-    /// Like `begin`, but leaves the records behind the header as they are: nobody was promised them.
+    /// Like `begin`, but leaves the records behind the header as they are: they were not promised.
     fn begin_header(&mut self) -> Result<()> {
         let Some(header) = self.current.unsynced_header else { return Ok(()) };
         let begun = self.old_syncs.begin_newest(&*self.volume, self.current.file, &header);
@@ -163,7 +163,7 @@ impl WalWriter {
     }
 
     /// Takes all generations below `low`, which the manifest no longer needs; see [`Old::remove`]. None while
-    /// somebody reads them ([`WalWriter::keep`]).
+    /// they are being read ([`WalWriter::keep`]).
     pub fn take_below(&mut self, low: u64) -> Old {
         let low = if self.readers > 0 { 0 } else { low.min(self.current.number) };
         let open = self.older.extract_if(.., |old| old.number < low).map(|old| old.file).collect();

@@ -10,7 +10,7 @@
 //! 3. `write` and `store` are all or nothing: if there is no space, everything stays pending and the file is as
 //!    it was.
 //! 4. Whatever lies behind `current.len` in its file is reserved (see [`zeroing`](super::zeroing)):
-//!    zeros that nobody needs.
+//!    zeros that are not needed.
 //! 5. A sync is trusted only if it succeeded. A sync that failed for lack of space is a failed sync, not
 //!    [`Error::DiskFull`], since its pages may be lost.
 
@@ -46,7 +46,7 @@ pub(crate) struct WalWriter {
     pub(super) older: Vec<Generation>,
     /// Generations whose files exist.
     pub(super) on_disk: BTreeSet<u64>,
-    /// Number of those who read files back without holding the log, so that none may be removed.
+    /// Number of threads that read files back without holding the log, so that none may be removed.
     pub(super) readers: usize,
     pub(super) pending: Pending,
     pub(super) epoch: u32,

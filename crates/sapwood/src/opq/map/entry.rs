@@ -5,7 +5,7 @@
 //!     0      8  sequence number
 //!     8      4  keyspace
 //!    12      4  klen
-//!    16      4  vlen, or NONE for a removal; and in the highest bit a mark: somebody has asked for it
+//!    16      4  vlen, or NONE for a removal; and in the highest bit a mark: a reader has requested it
 //!    20      …  key  value
 //! ```
 //!
@@ -178,7 +178,7 @@ pub(super) fn write(
         klen: key.len() as u32,
         vlen: AtomicU32::new(value.map_or(NONE, |value| value.len() as u32)),
     };
-    // SAFETY: `take` gave us so many bytes, aligned to 8 and used by nobody else; all that is written lies within them, and the sources
+    // SAFETY: `take` gave us so many bytes, aligned to 8 and not used otherwise; all that is written lies within them, and the sources
     // are slices of the lengths that are copied. The head's padding is written before the key, which takes its place.
     unsafe {
         start.cast::<EntryHeader>().write(head);

@@ -2,14 +2,14 @@
 //! Mapping it, zeroing it page by page and unmapping it each time took a third of a committing thread's time.
 //!
 //! ```text
-//! queue ──dropped by the last who holds it──▶ spare ──take──▶ the next queue
+//! queue ──dropped by its last holder──▶ spare ──take──▶ the next queue
 //!                                               │ the next has not taken it for a while, or maps something else: to the system
 //! ```
 //! It is *open* from the freezing of a queue, when there is a next queue, until nothing has arrived for some
 //! time.
 //!
 //! Invariants:
-//! 1. A chunk belongs exclusively to the thread that gives it, and then to the thread that takes it: nobody
+//! 1. A chunk belongs exclusively to the thread that gives it, and then to the thread that takes it: no other
 //!    knows a place in it.
 //! 2. It holds at most what one queue takes, and nothing when it is closed.
 //! 3. While it holds memory, a queue that takes memory does not increase the total: for each byte that the
@@ -164,7 +164,7 @@ mod tests {
         spare.keep(chunks(&[CHUNK]));
         assert_eq!((spare.bytes(), spare.is_open()), (0, false));
         spare.limit(CHUNK);
-        assert!(!spare.is_open(), "only whoever freezes a queue opens it");
+        assert!(!spare.is_open(), "only freezing a queue opens it");
         spare.open(3 * CHUNK - 1);
         spare.keep(chunks(&[CHUNK, CHUNK + 4096, CHUNK, 100]));
         assert_eq!(spare.bytes(), 2 * CHUNK);

@@ -94,7 +94,7 @@ impl Map {
         !writer.last.is_somewhere() || compare(self.entry(writer.last).key(), key).is_lt()
     }
 
-    /// The leaf that a key belongs to. Only for the writer, beside which nobody changes anything.
+    /// The leaf that a key belongs to. Only for the writer, beside which nothing is changed.
     fn leaf(&self, key: Key<'_>) -> MemoryRef {
         let Some((mut place, height)) = self.root() else { return MemoryRef::NOWHERE };
         for _ in 0..height {

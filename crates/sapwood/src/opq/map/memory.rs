@@ -62,7 +62,7 @@ impl MemoryRef {
     }
 }
 
-/// The addresses of the granules, for everyone who has places.
+/// The addresses of the granules, for all holders of places.
 pub(super) struct Table {
     parts: [OnceLock<Box<[AtomicPtr<u8>]>>; PARTS],
 }
@@ -107,7 +107,7 @@ pub(super) struct Memory {
     spare: Arc<FreeList>,
 }
 
-/// The map is gone, so nobody uses its table any more.
+/// The map is gone, so its table is not used any more.
 impl Drop for Memory {
     fn drop(&mut self) {
         self.spare.keep(std::mem::take(&mut self.chunks));

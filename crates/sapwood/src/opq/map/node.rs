@@ -140,7 +140,7 @@ impl Node {
     ) -> impl Iterator<Item = MemoryRef> + use<> {
         let len = size_of::<Self>() * TOGETHER;
         let place @ MemoryRef(first) = memory.take(len, align_of::<Self>(), table, total);
-        // SAFETY: `take` gave us so many bytes, used by nobody else, and nobody knows the place yet. What another map has left there may
+        // SAFETY: `take` gave us so many bytes, not used otherwise, and no other thread knows the place yet. What another map has left there may
         // even be no bytes at all, the padding of an entry.
         unsafe { table.at(place).write_bytes(0, len) };
         (0..TOGETHER as u32)

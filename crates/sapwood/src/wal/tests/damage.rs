@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use psync::{Fault, Filter, OperationKind, Repeat, Simulated};
 use std::sync::Arc;
 
-/// Two whole generations, and a third whose records A and B are testified to by C, which nobody testifies to.
+/// Two whole generations, and a third whose records A and B are testified to by C, to which no record testifies.
 /// Also tells where records begin: generation and offset.
 fn three_generations() -> (Simulated, WalWriter, Vec<(u64, u64)>) {
     let volume = Simulated::new(3);
@@ -74,7 +74,7 @@ fn every_flipped_bit_below_a_promise_is_named() {
                 } else {
                     assert_corrupt(read(&volume, 1, 3), begin, &story);
                 }
-                // Who has just written it knows more.
+                // The writer that has just written it knows more.
                 match wal.verify(1) {
                     Err(Error::Corrupt { file, offset, .. }) => {
                         assert_eq!((file, offset), (name.clone(), begin.1), "{story}");
@@ -262,7 +262,7 @@ fn sound_checksums_do_not_make_a_record_follow_on() {
 fn a_promise_behind_the_declared_end_is_damage() {
     let (volume, _, _) = three_generations();
     let end = volume.read_file(&file_name(1)).unwrap().len() as u64;
-    // Void, and nobody promised anything: left alone.
+    // Void, and nothing was promised: left alone.
     edit_file(&volume, &file_name(1), |bytes| forge(bytes, 1, 1, 7, end));
     assert_eq!(read(&volume, 1, 3).unwrap().0.len(), 9);
     edit_file(&volume, &file_name(1), |bytes| forge(bytes, 1, 1, 8, end + 46));

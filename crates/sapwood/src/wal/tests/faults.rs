@@ -398,9 +398,9 @@ fn an_old_generation_is_synced_first_unless_it_was_removed() {
     assert!(!wal.is_empty());
 }
 
-/// A device tells of what it lost once. Whoever asks second, the commit or the flush, is told as well.
+/// A device tells of what it lost once. The second to sync, the commit or the flush, gets the error as well.
 #[test]
-fn a_failed_sync_of_an_old_generation_is_told_to_both_who_want_it() {
+fn a_failed_sync_of_an_old_generation_is_reported_to_both_that_sync() {
     for flush_first in [true, false] {
         let volume = Simulated::new(1);
         let mut wal = begin(&volume);

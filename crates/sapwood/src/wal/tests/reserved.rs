@@ -65,7 +65,7 @@ fn durable_commits_seldom_make_the_file_longer() {
     assert_eq!((found.len(), tail.truncated), (6000, None));
     assert_eq!(tail.len, (HEADER_LEN + 6000 * (HEAD_LEN + 100)) as u64);
     assert_eq!(wal.verify(1).unwrap(), 6000);
-    // Whoever comes without need of a sync uses it up, and makes no more of it.
+    // A record that needs no sync uses it up, and makes no more of it.
     let until = file_len(&volume, 1);
     for seq in 6001..=20_000 {
         wal.append(seq, 1, &body(seq, 100));
@@ -110,7 +110,7 @@ fn a_closed_generation_is_cut_back_only_with_a_sync() {
     }
 }
 
-/// Only zeros behind the last record, and nobody who promised more: a clean end. Anything else: a torn one, and the zeros
+/// Only zeros behind the last record, and no promise of more: a clean end. Anything else: a torn one, and the zeros
 /// behind that are not counted as lost.
 #[test]
 fn zeros_are_not_told_as_lost() {
@@ -140,7 +140,7 @@ fn zeros_are_not_told_as_lost() {
         assert_eq!((truncated.offset, truncated.dropped), (tail.len, at as u64 + 1), "{at}");
     }
     edit_file(&volume, &file_name(1), |bytes| *bytes = sound);
-    // The last record was promised by nobody but the writer, who knows more.
+    // The last record was promised by the writer alone, which knows more.
     let last = end - HEAD_LEN - 50;
     edit_file(&volume, &file_name(1), |bytes| bytes[last..end].fill(0));
     let (found, tail) = read(&volume, 1).unwrap();

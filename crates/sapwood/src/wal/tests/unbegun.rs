@@ -71,7 +71,7 @@ fn a_header_that_was_lost_takes_only_what_was_not_promised() {
         put(&mut wal, 6..9);
         let syncs = wal.syncs();
         wal.rotate().unwrap();
-        assert_eq!(wal.syncs(), syncs, "nobody waits for the device");
+        assert_eq!(wal.syncs(), syncs, "no thread waits for the device");
         put(&mut wal, 9..20);
         assert_eq!(read(&volume.crash(), 1, 1).unwrap().0.len(), 19, "the process alone died");
         let found = volume.power_loss(seed);
@@ -169,7 +169,7 @@ fn a_flush_makes_no_more_than_the_header_durable() {
     assert!(bare > 20 && torn > 50 && whole > 20, "{bare} {torn} {whole}");
 }
 
-/// It is a failed sync like others, for want of space too: whoever wants a sync after it is told so.
+/// It is a failed sync like others, for want of space too: a sync after it gets the same error.
 #[test]
 fn a_header_that_could_not_be_made_durable_is_told_to_all() {
     for fault in [Fault::Error, Fault::NoSpace] {
@@ -193,7 +193,7 @@ fn a_header_that_could_not_be_made_durable_is_told_to_all() {
     }
 }
 
-/// Commits wait while one follows another: they wait for a header, and not for all records that nobody was promised.
+/// Commits wait while one follows another: they wait for a header, and not for all records that were not promised.
 #[test]
 fn the_next_generation_makes_no_more_than_the_header_durable() {
     let mut lost = 0;

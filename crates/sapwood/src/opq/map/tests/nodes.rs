@@ -21,7 +21,7 @@ pub fn check_nodes(map: &Map) {
     assert_eq!(map.entry(writer.last).key().2, all.last().map_or(0, |last| last.2));
 }
 
-/// A node as somebody may have read it.
+/// A node as a reader may have read it.
 type Read = (MemoryRef, usize, Word, MemoryRef, Vec<Slot>);
 
 fn nodes(map: &Map, place: MemoryRef, height: usize, found: &mut Vec<Read>) {

@@ -113,7 +113,7 @@ fn a_reader_believes_nothing_that_was_written_anew_meanwhile() {
     }
 }
 
-/// Leaves and inner nodes become two, and old ones are written anew, under the eyes of readers who look for what is there for certain.
+/// Leaves and inner nodes become two, and old ones are written anew, under the eyes of readers that look for what is there for certain.
 #[test]
 fn what_is_there_is_found_while_nodes_are_written_anew() {
     let total = if cfg!(miri) { 80 } else { COUNT * 5 };
