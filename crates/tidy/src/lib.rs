@@ -16,6 +16,7 @@ pub mod leftovers;
 pub mod length;
 pub mod links;
 pub mod locks;
+pub mod named_tests;
 pub mod opening;
 pub mod places;
 pub mod threads;

@@ -66,6 +66,11 @@ fn documents_point_at_what_is_there() {
 }
 
 #[test]
+fn documents_name_tests_that_are_there() {
+    report(&tidy::named_tests::check(&repository()));
+}
+
+#[test]
 fn the_document_of_formats_says_what_the_code_says() {
     report(&tidy::formats::check(&repository()));
 }
