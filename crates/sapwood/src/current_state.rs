@@ -133,6 +133,7 @@ impl CurrentState {
     pub fn get(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<Option<Value>> {
         let state = self.load();
         let seq = self.visible();
+        state.version.check_there(keyspace)?;
         state.get(&self.pager, keyspace, key, seq)
     }
 

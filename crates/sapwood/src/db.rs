@@ -10,6 +10,7 @@ pub(crate) mod check;
 mod conditions;
 pub(crate) mod create_keyspaces;
 pub(crate) mod database;
+mod drop_keyspace;
 pub(crate) mod engine;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;

@@ -227,6 +227,12 @@ pub enum Error {
         /// The existing names.
         existing: String,
     },
+    /// The keyspace was dropped. What a handle of it was to do has not happened.
+    #[error("keyspace {name:?} was dropped")]
+    KeyspaceDropped {
+        /// The name that the handle had; its number if only that is known.
+        name: String,
+    },
     /// The keyspace name is invalid.
     #[error("{name:?} cannot be a keyspace's name: {reason}")]
     BadName {
@@ -390,7 +396,9 @@ impl From<Error> for std::io::Error {
             Error::DiskFull(_) => ErrorKind::StorageFull,
             Error::Exhausted(_) => ErrorKind::OutOfMemory,
             Error::Corrupt { .. } | Error::Damaged { .. } => ErrorKind::InvalidData,
-            Error::NoKeyspace { .. } | Error::Gone { .. } => ErrorKind::NotFound,
+            Error::NoKeyspace { .. } | Error::KeyspaceDropped { .. } | Error::Gone { .. } => {
+                ErrorKind::NotFound
+            }
             Error::NotWritable { .. } => ErrorKind::PermissionDenied,
             Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
             // Not `Interrupted`: loops of the standard library would repeat a part of the transaction.

@@ -38,6 +38,12 @@ pub(crate) struct PublishContext<'a> {
     pub trees: TreesChange,
 }
 
+impl From<TreesChange> for PublishContext<'_> {
+    fn from(trees: TreesChange) -> Self {
+        Self { begun: &[], trees }
+    }
+}
+
 /// The version that results from an edit, and the version the edit was applied to.
 struct NextVersion {
     base: Arc<Version>,
@@ -276,12 +282,13 @@ mod tests {
                 len: 0,
                 bytes: 0,
                 is_estimated: false,
+                metadata: None,
             };
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
-        let slow = edit(7);
+        let slow = edit(8);
         let next = next_version(Arc::clone(&engine.state.load().version), &slow, &[]).unwrap();
-        engine.publisher.publish(edit(8), PublishContext::default()).unwrap();
+        engine.publisher.publish(edit(7), PublishContext::default()).unwrap();
         engine.publisher.publish_inner(&slow, PublishContext::default(), next).unwrap();
         let version = Arc::clone(&engine.state.load().version);
         assert!([7, 8].iter().all(|id| version.trees.contains(&KeyspaceId(*id))));

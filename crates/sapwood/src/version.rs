@@ -14,12 +14,13 @@ pub(crate) mod edit;
 pub(crate) mod manifest;
 pub(crate) mod trees;
 
+use crate::error::Error;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
-use crate::operation::SeqNo;
+use crate::operation::{KeyspaceId, SeqNo};
 use crate::storage::mapping_table::{Address, MappingTable, Position};
 use crate::storage::node::NodeId;
 use crate::storage::segment::{Segment, SegmentUse, Segments};
-use crate::version::edit::{Edit, NewRun};
+use crate::version::edit::{Edit, NewRun, TreeName};
 use crate::version::trees::Trees;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(crate) struct Tree {
     pub bytes: u64,
     /// Whether `len` is an estimate, since leaves were dropped unread.
     pub is_estimated: bool,
+    /// What users keep with the keyspace.
+    pub metadata: Option<Arc<[u8]>>,
 }
 
 impl Tree {
@@ -56,6 +59,10 @@ pub(crate) struct Version {
     pub logs: LogAreas,
     pub segments: Segments,
     pub trees: Trees,
+    /// Trees of dropped keyspaces whose nodes are not all dropped yet.
+    pub dropped: Trees,
+    /// The greatest id that a keyspace ever had.
+    pub last_keyspace: u32,
     /// The first generation of the log that is still needed ...
     pub wal_low: u64,
     /// ... and the last one that exists.
@@ -76,6 +83,8 @@ impl Version {
             logs: LogAreas::default(),
             segments: Segments::default(),
             trees: Trees::default(),
+            dropped: Trees::default(),
+            last_keyspace: 0,
             wal_low: 1,
             wal_high: 0,
             flushed_seq: 0,
@@ -140,9 +149,7 @@ impl Version {
             self.retire(old)?;
         }
         self.apply_runs(edit)?;
-        for (id, tree) in &edit.trees {
-            self.trees.insert(*id, tree.clone());
-        }
+        self.apply_trees(edit)?;
         self.wal_low = edit.wal_low.unwrap_or(self.wal_low);
         // Two threads may note this concurrently.
         self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
@@ -150,6 +157,51 @@ impl Version {
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
         self.segments.drop_dead(self.open_segment);
         Ok(())
+    }
+
+    fn apply_trees(&mut self, edit: &Edit) -> Result<(), &'static str> {
+        for (id, tree) in &edit.trees {
+            if let Some(before) = self.trees.get(id) {
+                // Whoever changed the tree may have begun when it had another name.
+                let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
+                self.trees.insert(*id, Tree { name, metadata, ..tree.clone() });
+            } else if id.0 > self.last_keyspace {
+                self.trees.insert(*id, tree.clone());
+                self.last_keyspace = id.0;
+            } else if tree.root.is_some() {
+                self.dropped.insert(*id, tree.clone());
+            } else {
+                self.dropped.remove(id);
+            }
+        }
+        for TreeName { id, name, metadata } in &edit.names {
+            let tree = self.trees.get(id).ok_or("a keyspace was named that does not exist")?.clone();
+            self.trees.insert(*id, Tree { name: Arc::clone(name), metadata: metadata.clone(), ..tree });
+        }
+        for id in &edit.dropped {
+            let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());
+            let tree = tree.ok_or("a keyspace was dropped that does not exist")?;
+            if tree.root.is_some() {
+                self.dropped.insert(*id, tree);
+            }
+        }
+        self.last_keyspace = edit.last_keyspace.unwrap_or(0).max(self.last_keyspace);
+        Ok(())
+    }
+
+    /// Returns an error if the keyspace of this id was dropped.
+    pub fn check_there(&self, id: KeyspaceId) -> crate::error::Result<()> {
+        if !self.has_dropped() || self.trees.contains(&id) {
+            return Ok(());
+        }
+        let name =
+            self.dropped.get(&id).map_or_else(|| format!("number {}", id.0), |tree| tree.name.to_string());
+        Err(Error::KeyspaceDropped { name })
+    }
+
+    /// Whether any keyspace was ever dropped, so that an id may have none.
+    pub fn has_dropped(&self) -> bool {
+        self.trees.len() != self.last_keyspace as usize
     }
 
     fn apply_runs(&mut self, edit: &Edit) -> Result<(), &'static str> {

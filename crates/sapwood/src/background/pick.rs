@@ -11,10 +11,11 @@
 //! 4  restore reserve     it is not whole, so puts are refused
 //! 5  collect             no writes come, and flushes left more dead space than is tolerated at rest
 //! 6  finish manifest     no writes come, and the next manifest was begun: until its end it takes memory and space
-//! 7  freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
+//! 7  take apart          the trees of dropped keyspaces, also while writes come
+//! 8  freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
 //!                        what is removed in the queue holds much space
-//! 8  cleanse for scans   scans have paid for blocks, also while writes come
-//! 9  cleanse grown       no writes come: blocks whose log areas became long while the database grew
+//! 9  cleanse for scans   scans have paid for blocks, also while writes come
+//! 10 cleanse grown       no writes come: blocks whose log areas became long while the database grew
 //! ```
 //! Invariants:
 //! 1. Each job is done at most once in an interval, and ends soon after a queue is frozen.
@@ -44,6 +45,7 @@ pub(crate) enum Job {
     RestoreReserve,
     Collect,
     FinishManifest,
+    TakeApart,
     Freeze,
     CleanseForScans,
     CleanseGrown,
@@ -84,6 +86,8 @@ pub(crate) struct Interval {
     pub is_reserve_whole: bool,
     pub has_to_collect: bool,
     pub has_next_manifest: bool,
+    /// Whether dropped trees have nodes.
+    pub has_dropped_trees: bool,
     /// Whether much waits in the queue.
     pub is_much_queued: bool,
     /// Whether removals in the queue hold much space.
@@ -98,6 +102,7 @@ impl Interval {
             Job::RestoreReserve => !self.is_reserve_whole,
             Job::Collect => self.is_quiet && self.has_to_collect,
             Job::FinishManifest => self.is_quiet && self.has_next_manifest,
+            Job::TakeApart => self.has_dropped_trees,
             Job::Freeze => self.is_quiet && self.is_flush_worthwhile(),
             Job::CleanseForScans => self.has_paid,
             Job::CleanseGrown => self.is_quiet,
@@ -110,10 +115,11 @@ impl Interval {
     }
 }
 
-const OF_AN_INTERVAL: [Job; 6] = [
+const OF_AN_INTERVAL: [Job; 7] = [
     Job::RestoreReserve,
     Job::Collect,
     Job::FinishManifest,
+    Job::TakeApart,
     Job::Freeze,
     Job::CleanseForScans,
     Job::CleanseGrown,
@@ -143,7 +149,7 @@ pub(crate) fn pick(load: &Load) -> Choice {
 
 /// The length of the next interval: where nothing happens, twice this one's.
 pub(crate) fn next_interval(length: Duration, seen: &Interval) -> Duration {
-    if seen.is_quiet && seen.missed == 0 && !seen.has_paid {
+    if seen.is_quiet && seen.missed == 0 && !seen.has_paid && !seen.has_dropped_trees {
         (2 * length).min(INTERVAL_MAX)
     } else {
         INTERVAL
@@ -163,6 +169,7 @@ mod tests {
             is_reserve_whole: !has("short"),
             has_to_collect: has("dead"),
             has_next_manifest: has("manifest"),
+            has_dropped_trees: has("dropped"),
             is_much_queued: has("queued"),
             is_much_removed: has("removed"),
             has_paid: has("paid"),
@@ -214,6 +221,7 @@ mod tests {
             ("over", "wait 0 ms"),
             ("over quiet", "CleanseGrown, wait 0 ms"),
             ("over dead manifest removed misses queued", "wait 0 ms"),
+            ("over dropped paid", "TakeApart, CleanseForScans, wait 0 ms"),
             ("over short paid", "RestoreReserve, CleanseForScans, wait 0 ms"),
             ("over quiet misses", "CleanseGrown, wait 0 ms"),
             ("over quiet misses queued", "Freeze, CleanseGrown, wait 0 ms"),

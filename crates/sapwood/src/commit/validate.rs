@@ -67,13 +67,24 @@ impl CommitPipeline {
         Ok(validation)
     }
 
-    /// Rejects the members of a group that conflict with what was committed since they began, or with earlier members.
+    /// Rejects the members of a group that change dropped keyspaces, or conflict with what was committed since they began, or with earlier members.
     pub(super) fn validate_group<'a>(
         &self,
         log: &Log,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) {
-        for (index, pending) in group.clone().enumerate() {
+        let state = self.state.load();
+        if state.version.has_dropped() {
+            for pending in group.clone() {
+                let is_gone =
+                    |operation: Operation<'_>| state.version.check_there(operation.keyspace()).err();
+                if let Some(error) = operations(std::iter::once(pending)).find_map(is_gone) {
+                    pending.reject(error);
+                }
+            }
+        }
+        drop(state);
+        for (index, pending) in group.clone().enumerate().filter(|(_, pending)| !pending.is_rejected()) {
             let Some(validation) = &pending.validation else { continue };
             let earlier = group.clone().take(index).filter(|earlier| !earlier.is_rejected());
             if let Err(error) = self.validate(log, validation, earlier) {

@@ -160,7 +160,7 @@ impl Check<'_> {
 
     fn trees(&mut self) -> Result<()> {
         let version = self.version;
-        for (keyspace, tree) in version.trees.iter() {
+        for (keyspace, tree) in version.trees.iter().chain(version.dropped.iter()) {
             let before = (self.checked.records, self.leaf_bytes, self.damage.len());
             if let Some(root) = tree.root {
                 let nodes = self.read(&[root])?;

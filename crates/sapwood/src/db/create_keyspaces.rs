@@ -29,11 +29,11 @@ pub(crate) struct Creation {
     ids: RankedRwLock<rank::KeyspaceIds, HashMap<Arc<str>, KeyspaceId>>,
     /// Names that somebody waits for.
     wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
-    turn: RankedMutex<rank::Creation, ()>,
+    pub(super) turn: RankedMutex<rank::Creation, ()>,
 }
 
 /// Returns an error if there can be no keyspace of this name.
-fn check_name(name: &str) -> Result<()> {
+pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
         let reason = "names have 1 to 255 bytes and no control characters";
         return Err(Error::BadName { name: name.into(), reason });
@@ -61,12 +61,8 @@ impl Creation {
             return Ok(found);
         }
         if engine.health.is_read_only() {
-            let version = Arc::clone(&engine.state.load().version);
-            let mut existing: Vec<_> = version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
-            existing.sort_unstable();
             let missing = names.iter().find(|name| self.find(std::slice::from_ref(name)).is_none());
-            let name = missing.map_or_else(String::new, |name| name.to_string());
-            return Err(Error::NoKeyspace { name, existing: existing.join(", ") });
+            return Err(self.no_keyspace(engine, missing.map_or("", |name| name)));
         }
         let mut wanted = std::mem::take(&mut *self.wanted.lock());
         // Another thread may have taken these, and failed.
@@ -82,8 +78,36 @@ impl Creation {
         names.iter().map(|name| ids.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))).collect()
     }
 
+    /// The keyspace of this name, if there is one.
+    pub(super) fn find_existing(&self, engine: &Engine, name: &str) -> Option<Named> {
+        self.learn(&engine.state.load().version);
+        let ids = self.ids.read();
+        ids.get_key_value(name).map(|(name, id)| (*id, Arc::clone(name)))
+    }
+
+    /// The error that there is no keyspace of this name.
+    pub(super) fn no_keyspace(&self, engine: &Engine, name: &str) -> Error {
+        let version = Arc::clone(&engine.state.load().version);
+        let mut existing: Vec<_> = version.trees.iter().map(|(_, tree)| tree.name.to_string()).collect();
+        existing.sort_unstable();
+        Error::NoKeyspace { name: name.into(), existing: existing.join(", ") }
+    }
+
+    /// A keyspace does not have this name any more.
+    pub(super) fn forget(&self, name: &str) {
+        self.ids.write().remove(name);
+    }
+
+    /// A keyspace has this name now.
+    pub(super) fn remember(&self, name: Arc<str>, id: KeyspaceId) {
+        self.ids.write().insert(name, id);
+    }
+
     /// Learns of the keyspaces that there are.
     fn learn(&self, version: &Version) {
+        if self.ids.read().len() == version.trees.len() {
+            return;
+        }
         let mut ids = self.ids.write();
         if ids.len() != version.trees.len() {
             *ids = version.trees.iter().map(|(id, tree)| (Arc::clone(&tree.name), id)).collect();
@@ -93,7 +117,7 @@ impl Creation {
     /// Creates those that do not exist. The caller has the turn.
     fn create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
         let version = Arc::clone(&engine.state.load().version);
-        let mut last = version.trees.last().map_or(0, |last| last.0);
+        let mut last = version.last_keyspace;
         let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();
         let mut trees = Vec::new();
         for name in names {
@@ -106,8 +130,15 @@ impl Creation {
             }
             last += 1;
             made.insert(Arc::clone(name), KeyspaceId(last));
-            let tree =
-                Tree { name: Arc::clone(name), root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
+            let tree = Tree {
+                name: Arc::clone(name),
+                root: None,
+                height: 0,
+                len: 0,
+                bytes: 0,
+                is_estimated: false,
+                metadata: None,
+            };
             trees.push((KeyspaceId(last), tree));
         }
         if !trees.is_empty() {

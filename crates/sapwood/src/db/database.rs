@@ -55,7 +55,7 @@ pub(crate) struct Handle {
     /// The background work, until the database is closed.
     background: RankedMutex<rank::Background, Option<Task<()>>>,
     lock: RankedMutex<rank::Close, Option<Lock>>,
-    creation: Creation,
+    pub(super) creation: Creation,
 }
 
 impl Database {
@@ -305,6 +305,7 @@ impl Database {
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;
+        engine.background.ctx.take_dropped_apart(|| false)?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
         engine.space.reserve.shrink();
         Ok(())

@@ -40,6 +40,7 @@ impl Engine {
         let mut guard = self.writer().lock(self.shares.work(u64::MAX, u64::MAX))?;
         let writer = guard.get()?;
         self.health.check_writable()?;
+        self.state.load().version.check_there(keyspace)?;
         let mut sorted =
             Sorted { last: last()?, count: 0, bytes: 0, value_max: self.shares.value, failed: None };
         let ingested = self.ingest_sorted(writer, keyspace, &mut sorted, records);

@@ -5,7 +5,7 @@ use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::len_estimate::len_estimate;
 use crate::db::snapshot::Snapshot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::iter::Range;
 use crate::operation::KeyspaceId;
 use crate::value::{Key, Value};
@@ -45,6 +45,19 @@ impl Keyspace {
     /// ```
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The error with the name that this handle has, if it is that the keyspace was dropped.
+    pub(super) fn named(&self, error: Error) -> Error {
+        match error {
+            Error::KeyspaceDropped { .. } => Error::KeyspaceDropped { name: self.name.to_string() },
+            other => other,
+        }
+    }
+
+    /// Returns an error if the keyspace was dropped.
+    pub(super) fn check_there(&self) -> Result<()> {
+        self.handle.engine.state.load().version.check_there(self.id).map_err(|error| self.named(error))
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -148,7 +161,7 @@ impl Keyspace {
         let key = key.as_ref();
         check_key(key)?;
         self.handle.engine.health.check_process()?;
-        self.handle.engine.state.get(self.id, key)
+        self.handle.engine.state.get(self.id, key).map_err(|error| self.named(error))
     }
 
     /// Whether `key` has a value.

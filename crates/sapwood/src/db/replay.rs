@@ -98,7 +98,9 @@ pub(crate) fn check_record(version: &Version, record: &Record) -> Result<()> {
     };
     let mut count = 0;
     for operation in Operations::new(&record.body) {
-        if !version.trees.contains(&operation.map_err(wrong)?.keyspace()) {
+        let keyspace = operation.map_err(wrong)?.keyspace();
+        // It may have been dropped since.
+        if !version.trees.contains(&keyspace) && !(1..=version.last_keyspace).contains(&keyspace.0) {
             return Err(wrong("a keyspace that does not exist"));
         }
         count += 1;

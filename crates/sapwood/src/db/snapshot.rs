@@ -61,14 +61,14 @@ impl Snapshot {
         self.state.ingested
     }
 
-    /// Returns an error unless the keyspace is one of the same database, and this the process that opened it.
+    /// Returns an error unless the keyspace is one of the same database, which was there then, and this the process that opened
+    /// it.
     pub(crate) fn check(&self, keyspace: &Keyspace) -> Result<()> {
         self.handle.engine.health.check_process()?;
-        if Arc::ptr_eq(keyspace.handle(), &self.handle) {
-            Ok(())
-        } else {
-            Err(Error::Foreign { what: "keyspace" })
+        if !Arc::ptr_eq(keyspace.handle(), &self.handle) {
+            return Err(Error::Foreign { what: "keyspace" });
         }
+        self.state.version.check_there(keyspace.id()).map_err(|error| keyspace.named(error))
     }
 
     /// Returns the value of `key`.

@@ -40,18 +40,17 @@ enum Outcome {
     Rewritten(Vec<Child>),
 }
 
-/// Drops the blocks of a keyspace's tree that lie wholly in the range. Returns whether there may be more of them, since the
+/// Drops the blocks of a tree of the base version that lie wholly in the range. Returns whether there may be more of them, since the
 /// attempt has dropped as many as it may.
 pub(crate) fn drop_blocks(
     builder: &mut VersionBuilder<'_>,
+    tree: &Tree,
     range: KeyRange<'_>,
     node_len: NodeLen,
 ) -> Result<bool> {
     let (base, pager) = (Arc::clone(builder.base()), Arc::clone(builder.pager()));
     let view = TreeView { pager: &pager, version: &base, keyspace: range.keyspace };
-    let Some((tree, (root, height))) = base.trees.get(&range.keyspace).zip(view.root()) else {
-        return Ok(false);
-    };
+    let (Some(root), height) = (tree.root, tree.height) else { return Ok(false) };
     let (dropped, leaf_bytes, is_cut) = (0, 0, false);
     let mut pass = Pass { view, builder, range, node_len, root_level: height, dropped, leaf_bytes, is_cut };
     let node = if height == 0 { None } else { Some(view.node(root, height)?) };

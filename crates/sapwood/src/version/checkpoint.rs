@@ -9,7 +9,8 @@ use crate::log_area::LogArea;
 use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::node::NodeId;
-use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun};
+use crate::version::edit::{Edit, NODE_IN_EDIT, NewRun, TreeName};
+use crate::version::trees::Trees;
 use crate::version::{Tree, Version};
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(crate) struct Checkpoint {
     portion: usize,
     first: Option<Edit>,
     trees: Box<dyn Iterator<Item = (KeyspaceId, Tree)> + Send>,
+    dropped: Trees,
     addresses: Box<dyn Iterator<Item = (NodeId, Address)> + Send>,
     areas: Box<dyn Iterator<Item = (NodeId, Arc<LogArea>)> + Send>,
     last: Option<Edit>,
@@ -47,11 +49,13 @@ impl Checkpoint {
             first.used.push((entry.segment.number, entry.used));
         }
         // Dead segments may be dropped only when all addresses are set.
-        let last = Edit { open_segment: Some(version.open_segment), ..Edit::default() };
+        let last_keyspace = Some(version.last_keyspace);
+        let last = Edit { open_segment: Some(version.open_segment), last_keyspace, ..Edit::default() };
         Self {
             portion,
             first: Some(first),
             trees: Box::new(version.trees.each_once()),
+            dropped: version.dropped.clone(),
             addresses: Box::new(version.table.told_once()),
             areas: Box::new(version.logs.told_once()),
             last: Some(last),
@@ -60,7 +64,21 @@ impl Checkpoint {
 
     fn trees(&mut self) -> Option<Edit> {
         let trees: Vec<_> = self.trees.by_ref().take(self.portion).collect();
-        (!trees.is_empty()).then(|| Edit { trees, ..Edit::default() })
+        let metadata = trees.iter().filter(|(_, tree): &&(_, Tree)| tree.metadata.is_some());
+        let named = |(id, tree): &(_, Tree)| {
+            let (name, metadata) = (Arc::clone(&tree.name), tree.metadata.clone());
+            TreeName { id: *id, name, metadata }
+        };
+        let names = metadata.map(named).collect();
+        (!trees.is_empty()).then(|| Edit { trees, names, ..Edit::default() })
+    }
+
+    /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or
+    /// it is said to be.
+    fn dropped(&mut self) -> Option<Edit> {
+        let trees: Vec<_> = std::mem::take(&mut self.dropped).each_once().collect();
+        let dropped = trees.iter().map(|(id, _)| *id).collect();
+        (!trees.is_empty()).then(|| Edit { trees, dropped, ..Edit::default() })
     }
 
     fn addresses(&mut self) -> Option<Edit> {
@@ -94,6 +112,7 @@ impl Iterator for Checkpoint {
         let first = self.first.take();
         first
             .or_else(|| self.trees())
+            .or_else(|| self.dropped())
             .or_else(|| self.addresses())
             .or_else(|| self.runs())
             .or_else(|| self.last.take())
@@ -108,9 +127,10 @@ mod tests {
     #[test]
     fn trees_come_in_portions_too() {
         let mut version = Version::empty(1 << 20);
-        for number in 0..10_000 {
+        for number in 1..10_001 {
             let name = format!("{number:0>255}").into();
-            let tree = Tree { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
+            let tree =
+                Tree { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false, metadata: None };
             version.trees.insert(KeyspaceId(number), tree);
         }
         let mut found = Version::empty(1 << 20);

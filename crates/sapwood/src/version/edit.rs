@@ -5,6 +5,9 @@
 //! section = 1 wal_low                       2 wal_high            3 flushed_seq          4 open_segment
 //!         | 5 keyspace root+1 height len bytes nlen name          a tree's new root (root+1 = 0: none)
 //!         | 12 keyspace root+1 height len bytes nlen name         the same, where len is an estimate (format 8)
+//!         | 13 keyspace                                           a keyspace dropped (format 8)
+//!         | 14 keyspace nlen name mlen metadata                   a keyspace's new name and metadata (format 8)
+//!         | 15 keyspace                                           the greatest id that a keyspace ever had (format 8)
 //!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
@@ -26,6 +29,7 @@ use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
 use crate::storage::mapping_table::{Address, Position};
 use crate::storage::node::{LEVEL_MAX, NodeId};
 use crate::version::Tree;
+use std::sync::Arc;
 
 /// See the module. Absent fields do not change anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +39,11 @@ pub(crate) struct Edit {
     pub flushed_seq: Option<SeqNo>,
     pub open_segment: Option<u64>,
     pub trees: Vec<(KeyspaceId, Tree)>,
+    /// Keyspaces dropped, ...
+    pub dropped: Vec<KeyspaceId>,
+    /// ... and named anew.
+    pub names: Vec<TreeName>,
+    pub last_keyspace: Option<u32>,
     /// Segments begun: number and first granule.
     pub segments: Vec<(u64, u32)>,
     /// Used bytes of segments, by segment number.
@@ -51,6 +60,21 @@ pub(crate) struct Edit {
     pub fences: Vec<u8>,
     /// Hashes of the keys in the new runs, run after run.
     pub hashes: Vec<KeyHash>,
+}
+
+/// A keyspace's name, and what users keep with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TreeName {
+    pub id: KeyspaceId,
+    pub name: Arc<str>,
+    pub metadata: Option<Arc<[u8]>>,
+}
+
+impl TreeName {
+    /// Most bytes that it takes in a manifest.
+    pub fn listed_len(&self) -> u64 {
+        (self.name.len() + self.metadata.as_ref().map_or(0, |metadata| metadata.len()) + 16) as u64
+    }
 }
 
 /// The size of a new run: how much of the other lists belongs to it.
@@ -73,6 +97,9 @@ pub(crate) const RUN_IN_EDIT: u64 = 25;
 
 /// Longest name of a keyspace in bytes: that of a file's name, so that a name can be one.
 pub(crate) const NAME_LEN_MAX: usize = 255;
+
+/// Most bytes that users may keep with a keyspace: what is in memory for each, and in each checkpoint, stays small.
+pub(crate) const METADATA_MAX: usize = 4096;
 
 impl Edit {
     /// Most bytes that nodes and log pieces take in the payload.
@@ -101,6 +128,20 @@ impl Edit {
             put_varint(out, tree.bytes);
             put_varint(out, tree.name.len() as u64);
             out.extend_from_slice(tree.name.as_bytes());
+        }
+        for TreeName { id, name, metadata } in &self.names {
+            out.push(14);
+            put_varint(out, u64::from(id.0));
+            for bytes in [name.as_bytes(), metadata.as_deref().unwrap_or_default()] {
+                put_varint(out, bytes.len() as u64);
+                out.extend_from_slice(bytes);
+            }
+        }
+        for (tag, id) in
+            self.dropped.iter().map(|id| (13, id.0)).chain(self.last_keyspace.map(|last| (15, last)))
+        {
+            out.push(tag);
+            put_varint(out, u64::from(id));
         }
         for (number, slot) in &self.segments {
             out.push(6);
@@ -161,6 +202,9 @@ impl Edit {
             Some(3) => self.flushed_seq = Some(decode_number(reader).ok_or("flushed_seq")?),
             Some(4) => self.open_segment = Some(decode_number(reader).ok_or("open_segment")?),
             Some(5) => self.trees.push(decode_tree(reader, false).ok_or("tree")?),
+            Some(13) => self.dropped.push(decode_keyspace(reader).ok_or("dropped keyspace")?),
+            Some(14) => self.names.push(decode_name(reader).ok_or("name of a keyspace")?),
+            Some(15) => self.last_keyspace = Some(decode_keyspace(reader).ok_or("last keyspace")?.0),
             Some(12) => self.trees.push(decode_tree(reader, true).ok_or("tree")?),
             Some(6) => {
                 let segment = || Some((reader.varint()?, u32::try_from(reader.varint()?).ok()?));
@@ -258,15 +302,28 @@ fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     reader.bytes(len)
 }
 
+fn decode_keyspace(reader: &mut Reader<'_>) -> Option<KeyspaceId> {
+    u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)
+}
+
+fn decode_name(reader: &mut Reader<'_>) -> Option<TreeName> {
+    let id = decode_keyspace(reader)?;
+    let len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
+    let name = std::str::from_utf8(reader.bytes(len)?).ok()?.into();
+    let len = reader.length().filter(|len| *len <= METADATA_MAX)?;
+    let metadata = reader.bytes(len)?;
+    Some(TreeName { id, name, metadata: (!metadata.is_empty()).then(|| metadata.into()) })
+}
+
 fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceId, Tree)> {
-    let id = u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)?;
+    let id = decode_keyspace(reader)?;
     let root = reader.varint()?.checked_sub(1).map(NodeId);
     let height = u8::try_from(reader.varint()?).ok().filter(|height| *height <= LEVEL_MAX)?;
     let len = reader.varint()?;
     let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((id, Tree { name, root, height, len, bytes, is_estimated }))
+    Some((id, Tree { name, root, height, len, bytes, is_estimated, metadata: None }))
 }
 
 #[cfg(test)]
@@ -291,13 +348,28 @@ mod tests {
                         len: 99,
                         bytes: 9000,
                         is_estimated: true,
+                        metadata: None,
                     },
                 ),
                 (
                     KeyspaceId(9),
-                    Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0, is_estimated: false },
+                    Tree {
+                        name: "".into(),
+                        root: None,
+                        height: 0,
+                        len: 0,
+                        bytes: 0,
+                        is_estimated: false,
+                        metadata: None,
+                    },
                 ),
             ],
+            dropped: vec![KeyspaceId(1), KeyspaceId(77)],
+            names: vec![
+                TreeName { id: KeyspaceId(9), name: "harbours".into(), metadata: None },
+                TreeName { id: KeyspaceId(2), name: "x".into(), metadata: Some(b"schema".as_slice().into()) },
+            ],
+            last_keyspace: Some(99),
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],
             set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
@@ -337,7 +409,15 @@ mod tests {
             assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
             assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
         }
-        let tree = || Tree { name: "".into(), root: None, height: 0, len: 0, bytes: 0, is_estimated: false };
+        let tree = || Tree {
+            name: "".into(),
+            root: None,
+            height: 0,
+            len: 0,
+            bytes: 0,
+            is_estimated: false,
+            metadata: None,
+        };
         let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
         assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
     }

@@ -39,6 +39,18 @@ impl Trees {
         }
     }
 
+    /// Removes a tree, and returns it.
+    pub fn remove(&mut self, id: &KeyspaceId) -> Option<Tree> {
+        let chunk = self.chunks.get_mut(&(id.0 / CHUNK))?;
+        let at = chunk.binary_search_by_key(id, |(id, _)| *id).ok()?;
+        let (_, tree) = Arc::make_mut(chunk).remove(at);
+        if chunk.is_empty() {
+            self.chunks.remove(&(id.0 / CHUNK));
+        }
+        self.len -= 1;
+        Some(tree)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -59,12 +71,6 @@ impl Trees {
         all.skip_while(move |(id, _)| *id < first)
     }
 
-    /// The largest id.
-    pub fn last(&self) -> Option<KeyspaceId> {
-        let (_, chunk) = self.chunks.last_key_value()?;
-        chunk.last().map(|(id, _)| *id)
-    }
-
     /// All of them as they are now, in order. Keeps only those in memory that were not returned yet.
     pub fn each_once(&self) -> impl Iterator<Item = (KeyspaceId, Tree)> + Send + use<> {
         let chunks = self.chunks.clone().into_values();
@@ -78,30 +84,47 @@ mod tests {
     use proptest::prelude::*;
 
     fn tree(len: u64) -> Tree {
-        Tree { name: "name".into(), root: None, height: 0, len, bytes: 0, is_estimated: false }
+        Tree {
+            name: "name".into(),
+            root: None,
+            height: 0,
+            len,
+            bytes: 0,
+            is_estimated: false,
+            metadata: None,
+        }
     }
 
     proptest! {
         #[test]
         fn it_is_an_ordered_map_whose_clones_keep_what_they_saw(
-            inserted in prop::collection::vec((0u32..2000, 0u64..100), 0..300),
+            changed in prop::collection::vec((0u32..2000, prop::option::weighted(0.8, 0u64..100)), 0..300),
             kept_at in 0usize..300,
             first in 0u32..2200,
         ) {
             let (mut trees, mut model) = (Trees::default(), BTreeMap::new());
             let mut kept = None;
-            for (at, (id, len)) in inserted.iter().enumerate() {
+            for (at, (id, len)) in changed.iter().enumerate() {
                 if at == kept_at {
                     kept = Some((trees.clone(), model.clone()));
                 }
-                trees.insert(KeyspaceId(*id), tree(*len));
-                model.insert(KeyspaceId(*id), tree(*len));
+                let id = KeyspaceId(*id);
+                match len {
+                    Some(len) => {
+                        trees.insert(id, tree(*len));
+                        model.insert(id, tree(*len));
+                    }
+                    // One that is there, if any.
+                    None => {
+                        let id = model.keys().find(|there| **there >= id).copied().unwrap_or(id);
+                        prop_assert_eq!(trees.remove(&id), model.remove(&id));
+                    }
+                }
             }
             for (trees, model) in kept.into_iter().chain([(trees, model)]) {
                 prop_assert_eq!(trees.len(), model.len());
                 prop_assert!(trees.iter().eq(model.iter().map(|(id, tree)| (*id, tree))));
                 prop_assert!(trees.each_once().eq(model.clone()));
-                prop_assert_eq!(trees.last(), model.keys().next_back().copied());
                 let from = model.range(KeyspaceId(first)..).map(|(id, tree)| (*id, tree));
                 prop_assert!(trees.from(KeyspaceId(first)).eq(from));
                 for id in (0..2000).map(KeyspaceId) {

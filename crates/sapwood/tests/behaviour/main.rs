@@ -3,6 +3,7 @@
 mod concurrent;
 mod copy_on_write;
 mod emptied;
+mod keyspaces;
 mod len_estimate;
 mod long_records;
 mod model;

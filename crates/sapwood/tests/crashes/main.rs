@@ -5,6 +5,7 @@ mod damage;
 mod failed_sync;
 mod faults;
 mod ingest;
+mod keyspaces;
 mod kill;
 mod log_areas;
 mod long_scans;

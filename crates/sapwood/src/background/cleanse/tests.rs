@@ -4,6 +4,7 @@ use crate::background::cleanse::Growth;
 use crate::cache::pager::{FILE, ReadMode};
 use crate::flow::memory::Need;
 use crate::log_area::RUNS_MAX;
+use crate::operation::KeyspaceId;
 use crate::storage::mapping_table::Address;
 use crate::storage::reader::InFlightLimit;
 use crate::tree::candidates;
@@ -264,7 +265,7 @@ fn what_is_read_ahead_for_nothing_goes_with_its_block() {
     }
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let keyspace = version.trees.last().unwrap();
+    let keyspace = KeyspaceId(version.last_keyspace);
     let view = TreeView { pager: &engine.pager, version: &version, keyspace };
     let (mut due, mut from) = (Vec::new(), Some(Bytes::new()));
     while let Some(low) = from.take() {
@@ -290,7 +291,8 @@ fn what_is_read_ahead_keeps_its_buffers_if_most_of_them_is_wanted() {
     let (db, _) = with_long_areas(false);
     let engine = &db.handle.engine;
     let version = Arc::clone(&engine.state.load().version);
-    let view = TreeView { pager: &engine.pager, version: &version, keyspace: version.trees.last().unwrap() };
+    let view =
+        TreeView { pager: &engine.pager, version: &version, keyspace: KeyspaceId(version.last_keyspace) };
     let block = view.block_at(&[]).unwrap().unwrap().id;
     let leaves: Vec<_> = view.leaves_of(&view.node(block, 1).unwrap()).collect();
     let pool = engine.pager.reader.buffers();

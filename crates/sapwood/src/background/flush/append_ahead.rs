@@ -134,6 +134,11 @@ impl Flusher {
         };
         let mut rest = frozen.queue.newest(None).take_while(goes_on).peekable();
         while let Some(keyspace) = rest.peek().map(|next| next.keyspace) {
+            if !builder.base().trees.contains(&keyspace) {
+                // It was dropped.
+                while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
+                continue;
+            }
             let limits = Budget {
                 rewrite: u64::MAX,
                 write: u64::MAX,

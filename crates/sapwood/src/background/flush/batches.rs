@@ -223,8 +223,9 @@ impl Flusher {
             let mut has_more = true;
             while has_more {
                 let base = Arc::clone(&self.ctx.state.load().version);
-                let mut builder = VersionBuilder::begin(base, &self.ctx.pager, &mut *writer);
-                has_more = drop_blocks(&mut builder, range, self.ctx.shares.node_len)?;
+                let Some(tree) = base.trees.get(keyspace) else { break };
+                let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
+                has_more = drop_blocks(&mut builder, tree, range, self.ctx.shares.node_len)?;
                 if !builder.edit_mut().trees.is_empty() {
                     self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
                 }
@@ -260,6 +261,11 @@ impl Flusher {
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)
         {
+            if !builder.base().trees.contains(&keyspace) {
+                // It was dropped.
+                while changes.next_if(|next| next.keyspace == keyspace).is_some() {}
+                continue;
+            }
             let fresh = self.ctx.flush.tuning.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.ctx.shares.hold, nodes: nodes as usize };
             let leaf_len = self.ctx.shares.node_len.leaf;

@@ -97,7 +97,7 @@ fn within_bounds(edit: &Edit, span: u64, data_len: u64) -> std::result::Result<(
 
 /// Checks the same of the segments and trees of the version that results: those before it may have been larger.
 fn has_room(version: &Version, data_len: u64) -> std::result::Result<(), (u64, String)> {
-    let trees = version.trees.iter().map(|(_, tree)| tree);
+    let trees = version.trees.iter().chain(version.dropped.iter()).map(|(_, tree)| tree);
     if let Some(tree) = trees.into_iter().find(|tree| tree.len.max(tree.bytes) > data_len) {
         let what = format!("{} records, {} bytes, in keyspace {:?}", tree.len, tree.bytes, tree.name);
         return Err((tree.len.max(tree.bytes), what));
@@ -293,6 +293,7 @@ mod tests {
                 len: epoch as u64,
                 bytes: 0,
                 is_estimated: false,
+                metadata: None,
             };
             let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
             let edit = Edit { trees, ..Edit::default() };

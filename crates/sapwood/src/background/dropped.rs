@@ -1,0 +1,36 @@
+//! Takes the trees of dropped keyspaces apart, so that their space comes back: portion by portion, without reading a leaf.
+//!
+//! Invariant: readers that still see such a tree, by a snapshot, keep their version, and with it the segments.
+
+use crate::background::context::WorkContext;
+use crate::error::Result;
+use crate::flow::memory::Need;
+use crate::operation::KeyRange;
+use crate::publish::TreesChange;
+use crate::storage::writer::Writer;
+use crate::tree::remove_blocks::drop_blocks;
+use crate::version::builder::VersionBuilder;
+use std::sync::Arc;
+
+impl WorkContext {
+    /// Takes dropped trees apart until there are none, or `is_wanted` says that other work waits.
+    pub fn take_dropped_apart(&self, is_wanted: impl Fn() -> bool) -> Result<()> {
+        while self.state.load().version.dropped.len() > 0 && !is_wanted() {
+            let mut guard = self.writer.lock(Need::default())?;
+            self.or_poison(|| self.take_some_apart(guard.get()?))?;
+        }
+        // There may be space to give back.
+        self.flush.notify();
+        Ok(())
+    }
+
+    /// Drops some nodes of a dropped tree.
+    pub fn take_some_apart(&self, writer: &mut Writer) -> Result<()> {
+        let base = Arc::clone(&self.state.load().version);
+        let Some((keyspace, tree)) = base.dropped.iter().next() else { return Ok(()) };
+        let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
+        let range = KeyRange { keyspace, from: &[], to: None };
+        drop_blocks(&mut builder, tree, range, self.shares.node_len)?;
+        self.publisher.commit_version(builder, TreesChange::Same)
+    }
+}

@@ -1,0 +1,194 @@
+//! Dropping and renaming keyspaces, and what is kept beside their records. Each is one edit of the manifest.
+//!
+//! ```text
+//! drop    trees: ships ──one edit──▶ dropped: the tree of ships ──background, portions──▶ nothing
+//! ```
+//! Commits in flight may still bring changes of a dropped keyspace to the log and the queue: a flush passes over them, and so
+//! does opening. Ids are never used again.
+
+use crate::db::create_keyspaces::Creation;
+use crate::db::database::Database;
+use crate::db::engine::Engine;
+use crate::db::keyspace::Keyspace;
+use crate::error::{Error, Result};
+use crate::publish::TreesChange;
+use crate::version::edit::{Edit, METADATA_MAX, TreeName};
+use std::sync::Arc;
+
+impl Creation {
+    /// Drops a keyspace. Returns whether there was one.
+    fn drop_keyspace(&self, engine: &Engine, name: &str) -> Result<bool> {
+        engine.health.check_writable()?;
+        let _turn = self.turn.lock();
+        let Some((id, _)) = self.find_existing(engine, name) else { return Ok(false) };
+        let edit = Edit { dropped: vec![id], ..Edit::default() };
+        // Transactions that have read of it are validated before that, or conflict.
+        let _shown = engine.commits.show_ingested(id);
+        engine.publisher.publish(edit, TreesChange::Grown.into())?;
+        self.forget(name);
+        Ok(true)
+    }
+
+    /// Gives a keyspace another name.
+    fn rename_keyspace(&self, engine: &Engine, from: &str, to: &str) -> Result<()> {
+        engine.health.check_writable()?;
+        super::create_keyspaces::check_name(to)?;
+        let _turn = self.turn.lock();
+        let (id, _) = self.find_existing(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
+        if self.find_existing(engine, to).is_some() {
+            let reason = "there is a keyspace of this name";
+            return Err(Error::BadName { name: to.into(), reason });
+        }
+        let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
+        let to: Arc<str> = to.into();
+        self.publish_name(engine, TreeName { id, name: Arc::clone(&to), metadata })?;
+        self.forget(from);
+        self.remember(to, id);
+        Ok(())
+    }
+
+    /// Sets what is kept beside a keyspace.
+    fn set_metadata(&self, engine: &Engine, keyspace: &Keyspace, metadata: &[u8]) -> Result<()> {
+        engine.health.check_writable()?;
+        if metadata.len() > METADATA_MAX {
+            return Err(Error::ValueTooLong { len: metadata.len(), max: METADATA_MAX });
+        }
+        let _turn = self.turn.lock();
+        let name = engine.state.load().version.trees.get(&keyspace.id()).map(|tree| Arc::clone(&tree.name));
+        let name = name.ok_or_else(|| Error::KeyspaceDropped { name: keyspace.name().into() })?;
+        let metadata = (!metadata.is_empty()).then(|| metadata.into());
+        self.publish_name(engine, TreeName { id: keyspace.id(), name, metadata })
+    }
+
+    fn publish_name(&self, engine: &Engine, name: TreeName) -> Result<()> {
+        // Opening copies the manifest, with this in it.
+        let listed = name.listed_len();
+        if !engine.space.reserve.covers(listed) {
+            engine.commits.provide_reserve(listed)?;
+        }
+        engine.publisher.publish(Edit { names: vec![name], ..Edit::default() }, TreesChange::Same.into())
+    }
+}
+
+impl Database {
+    /// Returns the keyspace `name` if there is one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// assert!(db.keyspace_if_exists("ships")?.is_none());
+    /// db.keyspace("ships")?;
+    /// assert!(db.keyspace_if_exists("ships")?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Forked`] in another process than the one that opened it.
+    pub fn keyspace_if_exists(&self, name: &str) -> Result<Option<Keyspace>> {
+        let engine = &self.handle.engine;
+        engine.health.check_process()?;
+        if engine.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        let found = self.handle.creation.find_existing(engine, name);
+        Ok(found.map(|(id, name)| Keyspace::new(Arc::clone(&self.handle), id, name)))
+    }
+
+    /// Drops a keyspace with all its records, durably. Returns whether there was one. It takes a sync or two, however many
+    /// records there are; their space comes back in the background, or with the next [`Database::compact`].
+    ///
+    /// Handles of the keyspace answer with [`Error::KeyspaceDropped`] from then on, and so do commits that would change it.
+    /// Snapshots and iterators that were made before still see it. Transactions that have read of it conflict. A
+    /// keyspace that is created with the same name is another one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::Error;
+    ///
+    /// let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert!(db.drop_keyspace("ships")?);
+    /// assert!(matches!(ships.get("fram"), Err(Error::KeyspaceDropped { .. })));
+    /// assert!(db.keyspace("ships")?.is_empty()?);
+    /// assert!(!db.drop_keyspace("harbours")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Closed`]; [`Error::DiskFull`]; [`Error::Io`].
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        let engine = &self.handle.engine;
+        engine.health.check_process()?;
+        let was_there = self.handle.creation.drop_keyspace(engine, name)?;
+        engine.flush.notify();
+        Ok(was_there)
+    }
+
+    /// Gives a keyspace another name, durably. Its handles stay valid; [`Keyspace::name`] of those that there are says the old
+    /// name.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships.new")?;
+    /// ships.insert("fram", "1892")?;
+    /// db.drop_keyspace("ships")?;
+    /// db.rename_keyspace("ships.new", "ships")?;
+    /// assert!(db.keyspace("ships")?.contains("fram")? && ships.contains("fram")?);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoKeyspace`] if there is none named `from`; [`Error::BadName`] if `to` is no name, or that of another
+    /// keyspace; and as [`Database::drop_keyspace`].
+    pub fn rename_keyspace(&self, from: &str, to: &str) -> Result<()> {
+        self.handle.engine.health.check_process()?;
+        self.handle.creation.rename_keyspace(&self.handle.engine, from, to)
+    }
+}
+
+impl Keyspace {
+    /// What [`Keyspace::set_metadata`] has set; empty if nothing was.
+    ///
+    /// # Errors
+    /// [`Error::KeyspaceDropped`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// assert!(ships.metadata()?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn metadata(&self) -> Result<Vec<u8>> {
+        self.check_there()?;
+        let state = self.handle().engine.state.load();
+        let tree = state.version.trees.get(&self.id());
+        Ok(tree.and_then(|tree| tree.metadata.as_ref()).map(|metadata| metadata.to_vec()).unwrap_or_default())
+    }
+
+    /// Keeps some bytes with the keyspace, durably: what wrote its records, and how, for instance. At most 4096 bytes, in
+    /// place of what was there; none to remove it. They are in memory as long as the database is open.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.set_metadata("schema 3")?;
+    /// assert_eq!(ships.metadata()?, b"schema 3");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ValueTooLong`]; [`Error::KeyspaceDropped`]; and as [`Database::drop_keyspace`].
+    pub fn set_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<()> {
+        self.handle().engine.health.check_process()?;
+        self.handle().creation.set_metadata(&self.handle().engine, self, metadata.as_ref())
+    }
+}

@@ -1,0 +1,188 @@
+//! Keyspaces that are dropped and renamed: what handles, snapshots, batches and transactions say, and what becomes of the space.
+
+use psync::{Simulated, Volume};
+use sapwood::{Builder, Database, Durability, Error, Keyspace};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn options() -> Builder {
+    Database::builder().memory(8 << 20).leaf_len(256).background_threads(0)
+}
+
+fn open(volume: &Simulated) -> Database {
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    options().open_on(volume).expect("opens")
+}
+
+fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
+fn fill(keyspace: &Keyspace, count: u32) {
+    keyspace.ingest((0..count).map(|number| (key(number), [0; 40]))).expect("ingests");
+}
+
+fn is_dropped<T>(result: sapwood::Result<T>) -> bool {
+    matches!(result, Err(Error::KeyspaceDropped { name }) if name == "ships")
+}
+
+#[test]
+fn handles_of_a_dropped_keyspace_say_so_and_snapshots_still_have_it() {
+    let db = open(&Simulated::new(1));
+    let (ships, other) = (db.keyspace("ships").expect("is made"), db.keyspace("other").expect("is made"));
+    fill(&ships, 20_000);
+    fill(&other, 100);
+    ships.insert(key(7), "queued").expect("inserts");
+    let (snapshot, mut iterator) = (db.snapshot(), ships.iter());
+    assert!(iterator.next().is_some());
+    let mut batch = db.batch();
+    batch.insert(&other, "both", "or none").insert(&ships, "both", "or none");
+    let mut tx = db.transaction().expect("begins");
+    assert!(tx.contains(&ships, key(3)).expect("reads"));
+    tx.insert(&other, "tx", "has read of it").expect("writes");
+
+    assert!(db.drop_keyspace("ships").expect("drops") && !db.drop_keyspace("ships").expect("is gone"));
+    assert!(!db.contains_keyspace("ships") && db.keyspaces() == ["other"]);
+    assert!(is_dropped(ships.get(key(7))) && is_dropped(ships.insert("a", "b")) && is_dropped(ships.clear()));
+    assert!(
+        is_dropped(ships.multi_get([key(7)])) && is_dropped(ships.first()) && is_dropped(ships.metadata())
+    );
+    assert!(
+        is_dropped(ships.iter().next().expect("an error")) && is_dropped(ships.insert_if_absent("a", "b"))
+    );
+    assert!(is_dropped(ships.ingest([("a", "b")])) && is_dropped(ships.set_metadata("x")));
+    assert!(is_dropped(batch.commit()) && !other.contains("both").expect("reads"));
+    assert!(matches!(tx.commit(), Err(Error::Conflict { .. } | Error::KeyspaceDropped { .. })));
+    assert!(!other.contains("tx").expect("reads"));
+    // Whoever looked before goes on looking, whatever happens to the space.
+    db.flush().expect("flushes");
+    db.compact().expect("compacts");
+    assert_eq!(snapshot.iter(&ships).count(), 20_000);
+    assert_eq!(snapshot.get(&ships, key(7)).expect("reads").expect("is there")[..], b"queued"[..]);
+    assert_eq!(iterator.count(), 19_999);
+    drop(snapshot);
+    // Another one of the same name.
+    let again = db.keyspace("ships").expect("is made");
+    assert!(again.is_empty().expect("reads") && is_dropped(ships.get(key(7))));
+    again.insert("fram", "1892").expect("inserts");
+    assert!(db.check().is_ok());
+    assert_eq!(db.snapshot().iter(&other).count(), 100);
+}
+
+#[test]
+fn the_space_of_a_dropped_keyspace_comes_back() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let (ships, other) = (db.keyspace("ships").expect("is made"), db.keyspace("other").expect("is made"));
+    fill(&ships, 200_000);
+    fill(&other, 1000);
+    let before = db.stats().space.live;
+    let reads = db.stats().reads.bytes;
+    db.drop_keyspace("ships").expect("drops");
+    db.compact().expect("compacts");
+    let after = db.stats();
+    assert!(after.space.live < before / 50, "{} of {before} bytes are alive", after.space.live);
+    assert!(after.reads.bytes - reads < before / 5, "{} bytes read", after.reads.bytes - reads);
+    assert!(db.check().is_ok());
+    drop((ships, other));
+    db.close().expect("closes");
+    let db = open(&volume);
+    assert_eq!((db.keyspaces(), db.stats().space.live), (vec!["other".into()], after.space.live));
+    assert!(db.check().is_ok());
+}
+
+/// Changes of a dropped keyspace are in the log, and the id must not be another's.
+#[test]
+fn what_the_log_has_of_a_dropped_keyspace_is_no_other_keyspaces() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let ships = db.keyspace("ships").expect("is made");
+    ships.insert("fram", "1892").expect("inserts");
+    db.drop_keyspace("ships").expect("drops");
+    let harbours = db.keyspace("harbours").expect("is made");
+    assert!(harbours.is_empty().expect("reads"));
+    drop((ships, harbours));
+    for found in [volume.crash(), volume.power_loss(3)] {
+        let db = open(&found);
+        assert_eq!(db.keyspaces(), ["harbours"]);
+        let new = db.keyspace("new").expect("is made");
+        assert!(
+            new.is_empty().expect("reads")
+                && db.keyspace("harbours").expect("is there").is_empty().expect("reads")
+        );
+        new.insert("a", "b").expect("inserts");
+        db.flush().expect("flushes");
+        assert!(db.check().is_ok());
+        drop(new);
+        db.close().expect("closes");
+        assert_eq!(open(&found).keyspaces(), ["harbours", "new"]);
+    }
+}
+
+#[test]
+fn a_renamed_keyspace_keeps_its_records_its_metadata_and_its_handles() {
+    let volume = Simulated::new(1);
+    let db = open(&volume);
+    let ships = db.keyspace("ships").expect("is made");
+    fill(&ships, 1000);
+    ships.set_metadata("schema 3").expect("sets");
+    db.rename_keyspace("ships", "vessels").expect("renames");
+    assert!(matches!(db.rename_keyspace("ships", "boats"), Err(Error::NoKeyspace { .. })));
+    db.keyspace("boats").expect("is made");
+    assert!(matches!(db.rename_keyspace("vessels", "boats"), Err(Error::BadName { .. })));
+    assert!(matches!(db.rename_keyspace("vessels", ""), Err(Error::BadName { .. })));
+    ships.insert(key(5000), "by the old handle").expect("inserts");
+    db.flush().expect("flushes");
+    assert!(matches!(ships.set_metadata(vec![0; 4097]), Err(Error::ValueTooLong { .. })));
+    let vessels = db.keyspace("vessels").expect("is there");
+    assert_eq!((vessels.iter().count(), vessels.metadata().expect("reads")), (1001, b"schema 3".to_vec()));
+    assert!(!db.contains_keyspace("ships") && db.keyspaces() == ["boats", "vessels"]);
+    drop((ships, vessels));
+    db.close().expect("closes");
+    for is_again in [false, true] {
+        let db = open(&volume);
+        let vessels = db.keyspace_if_exists("vessels").expect("reads").expect("is there");
+        assert_eq!(
+            (vessels.iter().count(), vessels.metadata().expect("reads")),
+            (1001, b"schema 3".to_vec())
+        );
+        assert!(db.keyspace_if_exists("ships").expect("reads").is_none(), "{is_again}");
+    }
+}
+
+#[test]
+fn keyspaces_go_while_others_write_to_them() {
+    let shared: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = options().background_threads(4).open_on(Arc::clone(&shared)).expect("opens");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let (db, is_over) = (&db, &is_over);
+            scope.spawn(move || {
+                let mut number = thread;
+                while !is_over.load(Ordering::SeqCst) {
+                    let keyspace = db.keyspace(&format!("ks{}", number % 5)).expect("is made");
+                    let mut batch = db.batch();
+                    (0..200)
+                        .for_each(|index| _ = batch.insert(&keyspace, key(number * 200 + index), [7; 50]));
+                    let done = batch.durability(Durability::Buffered).commit();
+                    assert!(matches!(done, Ok(()) | Err(Error::KeyspaceDropped { .. })), "{done:?}");
+                    let found = keyspace.first().map(|_| ());
+                    assert!(matches!(found, Ok(()) | Err(Error::KeyspaceDropped { .. })), "{found:?}");
+                    number += 3;
+                }
+            });
+        }
+        for round in 0..150 {
+            db.drop_keyspace(&format!("ks{}", round % 5)).expect("drops");
+            if round % 20 == 7 {
+                db.flush().expect("flushes");
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    (0..5).for_each(|number| _ = db.drop_keyspace(&format!("ks{number}")).expect("drops"));
+    db.compact().expect("compacts");
+    assert_eq!((db.keyspaces().len(), db.stats().space.live), (0, 0));
+    assert!(db.check().is_ok());
+}
