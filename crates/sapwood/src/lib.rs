@@ -65,7 +65,8 @@
 //! A [`Batch`] changes any keyspaces of one database, and takes effect as a whole or not at all. Single
 //! [`insert`](Keyspace::insert)s and [`remove`](Keyspace::remove)s are batches of one. A batch does not notice what other
 //! threads changed since something was read; a [transaction](#transactions) does. Sorted records behind the last key are
-//! loaded fastest with [`Keyspace::ingest`].
+//! loaded fastest with [`Keyspace::ingest`]. [`Keyspace::remove_range`], [`remove_prefix`](Keyspace::remove_prefix),
+//! [`clear`](Keyspace::clear) and [`Database::drop_keyspace`] remove any number of records with one small record in the log.
 //!
 //! # Transactions
 //! A [`Transaction`] reads and writes, and takes effect as if nothing had happened meanwhile, or not at all: if any other commit
@@ -164,6 +165,7 @@
 //! | batch | a sixteenth of the memory budget, at least 1 MiB, at most 60 MiB |
 //! | writes of a transaction | those of a batch, and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
+//! | metadata of a keyspace | 4096 bytes |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
 //! | memory budget | at least 4 MiB |
 //!
