@@ -29,6 +29,7 @@
 //! 3. A failed commit is not visible, and never becomes visible. If it failed only for lack of space, it is not
 //!    in the log either.
 
+mod durable_waits;
 mod ingestion;
 pub(crate) mod log;
 pub(crate) mod queue;
@@ -44,6 +45,7 @@ use crate::current_state::{CurrentState, Frozen, State};
 use crate::durability::Durability;
 
 use crate::cache::pager::Pager;
+use crate::commit::durable_waits::DurableWaits;
 use crate::commit::log::{CommitQueues, Log, SharedLog, Syncing, operations};
 use crate::commit::queue::{Answer, CommitQueue, Lead, PendingBatch};
 use crate::error::{Error, Result};
@@ -56,6 +58,7 @@ use crate::health::Panicked;
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
+use crate::pool::Pool;
 use crate::publish::PublishContext;
 use crate::publish::Publisher;
 use crate::reserve::Work;
@@ -87,9 +90,12 @@ impl Drop for AtDevice<'_> {
 /// No group is added to a queue with this many times the size that a queue may have at most. The check precedes the log write,
 /// because whatever is in the log must find room in memory.
 const QUEUE_SHARES_MAX: usize = 2;
-/// How often a batch is tried on a full disk. Removals: as it is, and after a flush, between which others may take the
-/// space that it freed. Puts: again if work took from the reserve after they were admitted.
-const TRIES: usize = 4;
+/// How often removals are tried on a full disk: as they are, and after a flush, between which others may take the
+/// space that it freed.
+const TRIES_REMOVALS: usize = 4;
+/// How often puts are tried whose reserve became too short after they were admitted. Each portion of a flush that is published may
+/// need more of it, and on a disk that is full they are refused when it is to be extended.
+const TRIES_PUTS: usize = 256;
 /// The maximum bytes of commits without durability that wait in memory: a write of this length costs little more than a
 /// short one, and what is lost in a crash is as little.
 const UNWRITTEN_MAX: usize = 64 << 10;
@@ -99,6 +105,7 @@ pub(crate) struct CommitPipeline {
     /// `None` during replay, if the database is read-only, and once it is closed.
     pub log: SharedLog,
     pub queues: CommitQueues,
+    pub durable_waits: DurableWaits,
     /// What was changed since the oldest open transaction began.
     pub history: Arc<History>,
     pub volume: Arc<dyn Volume>,
@@ -111,6 +118,7 @@ pub(crate) struct CommitPipeline {
     pub space: Arc<Space>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
+    pub pool: Arc<Pool>,
 }
 
 impl CommitPipeline {
@@ -153,7 +161,7 @@ impl CommitPipeline {
     /// Commits a batch for which there is room in memory and disk space. Removals that find the disk full flush: that
     /// has the reserve, and frees space for them.
     fn commit_with_space(&self, mut pending: PendingBatch) -> Result<()> {
-        for left in (0..TRIES).rev() {
+        for tried in 1.. {
             let refusals = self.space.reserve.refusals();
             let (result, refused) = match self.admit(&mut pending) {
                 Ok(()) => self.commit_in_turn(pending),
@@ -161,9 +169,12 @@ impl CommitPipeline {
                 refused => (refused, Some(pending)),
             };
             match (result, refused) {
-                (Err(error), Some(again)) if left > 0 && error.is_disk_full() => {
-                    pending = again;
+                (Err(error), Some(again)) if tried < TRIES_PUTS && error.is_disk_full() => {
+                    pending = again.retried();
                     if !pending.adds() {
+                        if tried >= TRIES_REMOVALS {
+                            return Err(error);
+                        }
                         match self.flush_all() {
                             Err(error) if !error.is_disk_full() => return Err(error),
                             _ => {}
@@ -268,12 +279,27 @@ impl CommitPipeline {
             drop((guard, queue));
             self.wait_for_room(0)?;
         };
+        let is_done = |pending: &PendingBatch| {
+            pending.sync_until.is_some_and(|until| self.durable_waits.is_durable(until))
+        };
+        if group.clone().all(is_done) {
+            return Ok(());
+        }
         // Check only with the log locked: the holder this thread waited for may be the one that failed.
         self.health.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
         // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
         let panicked = Panicked::watch(&self.health, "a commit");
         self.validate_group(log, group.clone());
+        if let Err(error) =
+            self.space.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())
+        {
+            // Removals and syncs of the group need no more reserve.
+            group
+                .clone()
+                .filter(|pending| pending.admitted > 0)
+                .for_each(|pending| pending.reject(error.clone()));
+        }
         let group = group.filter(|pending| !pending.is_rejected());
         self.log_group(log, group.clone())?;
         drop(admitted);
@@ -284,9 +310,11 @@ impl CommitPipeline {
         let Some(unsynced) = log.wal.unsynced_current().filter(|_| !is_wanted) else {
             // Also with older parts of the log, whose files may be removed meanwhile: the first commit after a freeze.
             log.wal.sync().inspect_err(|error| self.health.poison(error))?;
+            self.durable_waits.note_durable(log.next_seq - 1);
             self.memory.note_log(log.wal.unsynced_bytes());
             return self.show_group(log, queue, group);
         };
+        let logged = log.next_seq - 1;
         log.syncing = Some(Syncing::of(group.clone()));
         drop(panicked);
         drop(guard);
@@ -298,6 +326,7 @@ impl CommitPipeline {
         let log = guard.as_mut().ok_or(Error::Closed)?;
         let _panicked = Panicked::watch(&self.health, "a commit");
         log.wal.synced(&unsynced, synced).inspect_err(|error| self.health.poison(error))?;
+        self.durable_waits.note_durable(logged);
         self.memory.note_log(log.wal.unsynced_bytes());
         self.health.check_writable()?;
         self.show_group(log, queue, group)
@@ -309,7 +338,6 @@ impl CommitPipeline {
         log: &mut Log,
         group: impl Iterator<Item = &'a PendingBatch> + Clone,
     ) -> Result<()> {
-        self.space.reserve.check_group(group.clone().map(|pending| pending.admitted).sum())?;
         let mut seq = log.next_seq;
         let durability = group.clone().map(|pending| pending.durability).max().unwrap_or(Durability::None);
         if durability == Durability::Immediate {
@@ -346,6 +374,7 @@ impl CommitPipeline {
             return Err(error);
         }
         log.next_seq = seq;
+        self.durable_waits.note_logged(seq - 1);
         self.space.reserve.note_log(log.wal.longest());
         Ok(())
     }
@@ -483,8 +512,12 @@ impl CommitPipeline {
 
     /// Makes all commits so far durable. Threads that want this, or commit durably, at the same time share a sync.
     pub fn sync(&self) -> Result<()> {
+        self.sync_as(PendingBatch::new(Vec::new(), 0, Durability::Immediate))
+    }
+
+    fn sync_as(&self, pending: PendingBatch) -> Result<()> {
         self.health.check_process()?;
-        self.commit_in_turn(PendingBatch::new(Vec::new(), 0, Durability::Immediate)).0?;
+        self.commit_in_turn(pending).0?;
         // There may have been nothing to sync.
         self.volume.verify().map_err(Error::from).inspect_err(|error| self.health.poison(error))
     }

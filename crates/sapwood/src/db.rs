@@ -18,6 +18,7 @@ pub(crate) mod keyspace;
 pub(crate) mod len_estimate;
 pub(crate) mod open;
 pub(crate) mod options;
+pub(crate) mod pending;
 pub(crate) mod range_removals;
 pub(crate) mod replay;
 pub(crate) mod snapshot;

@@ -140,6 +140,25 @@
 //! # Ok(()) }
 //! ```
 //!
+//! The default is set by [`Builder::durability`], and for the single changes of a handle by [`Keyspace::with_durability`].
+//!
+//! A durable commit is not seen before it is durable: no reader acts on what a power failure takes back. Commits of weaker
+//! durability are seen first, and so are those of [`Batch::commit_visible`], which returns a [`Pending`] to
+//! wait for the sync later, to be called back, or to `.await`. What depends on them is safe all the same: a durable commit
+//! makes all that are before it in the log durable.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("orders.db"))?;
+//! # let orders = db.keyspace("orders")?;
+//! let pending = db.batch().insert(&orders, "1", "a hundred planks").commit_visible()?;
+//! assert!(orders.contains("1")?); // everyone sees it
+//! // other work, other commits
+//! pending.wait()?; // on the device now, by a sync shared with others
+//! # Ok(()) }
+//! ```
+//!
 //! # Snapshots
 //! A [`Snapshot`] is the whole database as of one moment, whatever is written meanwhile. It holds memory and disk space
 //! of what has been replaced since; drop it when it is no longer needed. An iterator sees the moment at which it began.
@@ -288,6 +307,7 @@ pub use db::database::Database;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
 pub use db::options::Builder;
+pub use db::pending::Pending;
 pub use db::snapshot::Snapshot;
 pub use db::transaction::Transaction;
 pub use db::transaction::range::TransactionRange;
@@ -313,6 +333,7 @@ const _: () = {
     is_shared::<TransactionRange>();
     is_shared::<Savepoint>();
     is_shared::<Builder>();
+    is_shared::<Pending>();
     is_shared::<Stats>();
     is_shared::<Checked>();
     is_shared::<Value>();

@@ -114,6 +114,10 @@ ranks! {
     WriteBehind,
     /// Free frames. Dropping the last reference to a cached node takes it.
     Frames,
+    /// Callbacks of commits that are not durable yet.
+    DurableWaits,
+    /// The result and the waker of a commit's future.
+    Polled,
     /// The pool's threads and what waits for them.
     Pool,
     /// Whether a piece of work has run.

@@ -12,6 +12,7 @@
 //! 1. A thread that waits runs the work waited for, or sleeps; never other work: it may hold locks.
 //! 2. When a [`Task`] is gone, its work has ended or will never begin.
 //! 3. A panic of the work is an error for the one that waits, and the thread stays.
+//! 4. Detached work is begun by a thread, at the latest when the pool is closed; never in place of one.
 
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedGuard, RankedMutex, rank};
@@ -39,6 +40,8 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// Threads that have nothing to do.
     idle: usize,
+    /// Threads whose work goes on until the database is closed.
+    resident: usize,
     is_closed: bool,
 }
 
@@ -62,6 +65,31 @@ trait Work: Send + Sync {
 
     /// Whether it has neither begun nor been given up.
     fn is_waiting(&self) -> bool;
+}
+
+/// Work that no thread waits for.
+struct Detached(RankedMutex<rank::Task, Option<Box<dyn FnOnce() + Send>>>);
+
+impl Work for Detached {
+    fn run(&self) {
+        let Some(work) = self.0.lock().take() else { return };
+        // The panic's message has been printed.
+        let _ = catch_unwind(AssertUnwindSafe(work));
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.0.lock().is_some()
+    }
+}
+
+/// When a thread begins detached work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Now,
+    /// When one is free.
+    Later,
+    /// No thread can be free for it.
+    Never,
 }
 
 /// Work that was begun.
@@ -179,7 +207,31 @@ impl Pool {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Option<Task<T>> {
         let task = self.begin(name, work);
-        (!self.shared.state.lock().threads.is_empty()).then_some(task)
+        let mut state = self.shared.state.lock();
+        if state.threads.is_empty() {
+            return None;
+        }
+        state.resident += 1;
+        drop(state);
+        Some(task)
+    }
+
+    /// Begins `work` that no thread waits for.
+    pub fn begin_detached(&self, work: impl FnOnce() + Send + 'static) -> Begun {
+        let mut state = self.shared.state.lock();
+        if state.is_closed || self.shared.threads_max <= state.resident {
+            return Begun::Never;
+        }
+        state.forget_begun();
+        let work = Arc::new(Detached(RankedMutex::new(Some(Box::new(work)))));
+        if self.give(&mut state, work) {
+            Begun::Now
+        } else if state.threads.len() > state.resident {
+            Begun::Later
+        } else {
+            state.waiting.pop_back();
+            Begun::Never
+        }
     }
 
     /// Begins `work` if a thread is free for it now.
@@ -223,15 +275,16 @@ impl Pool {
         state.waiting.len() <= state.idle
     }
 
-    /// Ends the threads, each after the work that it has. What waits is run by the threads that wait for it. Not to be called
-    /// by a thread of the pool.
+    /// Ends the threads, each after the work that it has and what waits. Called by a thread of the pool, in detached
+    /// work, it does not wait for that thread.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         state.is_closed = true;
         let threads = std::mem::take(&mut state.threads);
         drop(state);
         self.shared.more.notify_all();
-        for thread in threads {
+        let this = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != this) {
             // A thread ends without a panic: it catches those of its work.
             let _ = thread.join();
         }
@@ -373,6 +426,43 @@ mod tests {
             assert!(!dropper.is_finished(), "it is still running");
             go();
         });
+    }
+
+    #[test]
+    fn detached_work_is_begun_when_a_thread_is_free_and_by_no_other() {
+        assert_eq!(Pool::new(0).begin_detached(|| ()), Begun::Never);
+        let pool = Pool::new(1);
+        let (go, goes) = channel::<()>();
+        let resident =
+            pool.begin_on_a_thread("a test", move || Ok(goes.recv_timeout(Duration::from_secs(10)).is_ok()));
+        assert_eq!(pool.begin_detached(|| panic!("it is not to be run")), Begun::Never);
+        assert!(pool.begin_if_free("a test", || Ok(())).is_none());
+        _ = go.send(());
+        assert!(resident.unwrap().wait().unwrap());
+
+        let pool = Pool::new(1);
+        let (go, first) = blocked(&pool);
+        let (begun, begins) = channel();
+        assert_eq!(pool.begin_detached(move || _ = begun.send(())), Begun::Later);
+        assert!(begins.try_recv().is_err());
+        go();
+        assert!(first.wait().unwrap());
+        begins.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    /// The last handle of a database may be dropped there.
+    #[test]
+    fn a_pool_may_be_closed_by_its_own_thread_in_detached_work() {
+        let pool = Arc::new(Pool::new(2));
+        let (closed, closes) = channel();
+        let its = Arc::clone(&pool);
+        let work = move || {
+            its.close();
+            _ = closed.send(());
+        };
+        assert_eq!(pool.begin_detached(work), Begun::Now);
+        closes.recv_timeout(Duration::from_secs(10)).expect("it does not wait for itself");
+        assert_eq!(pool.begin_detached(|| ()), Begun::Never);
     }
 
     #[test]

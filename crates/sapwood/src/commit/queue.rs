@@ -8,7 +8,7 @@ use crate::conflict::validation::Validation;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::lock_order::{RankedMutex, rank};
-use crate::operation::Operations;
+use crate::operation::{Operations, SeqNo};
 use crate::watchdog;
 use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -28,6 +28,8 @@ pub(crate) struct PendingBatch {
     pub body: Vec<u8>,
     pub count: u32,
     pub durability: Durability,
+    /// Of a sync: it is done when operations up to this one are durable.
+    pub sync_until: Option<SeqNo>,
     /// Bytes that its puts count for in the reserve.
     pub admitted: u64,
     /// What to validate before the commit, if the batch is a transaction.
@@ -38,7 +40,26 @@ pub(crate) struct PendingBatch {
 
 impl PendingBatch {
     pub fn new(body: Vec<u8>, count: u32, durability: Durability) -> Self {
-        Self { body, count, durability, admitted: 0, validation: None, rejected: OnceLock::new() }
+        Self {
+            body,
+            count,
+            durability,
+            sync_until: None,
+            admitted: 0,
+            validation: None,
+            rejected: OnceLock::new(),
+        }
+    }
+
+    /// A sync that is done when operations up to this one are durable.
+    pub fn sync_until(seq: SeqNo) -> Self {
+        Self { sync_until: Some(seq), ..Self::new(Vec::new(), 0, Durability::Immediate) }
+    }
+
+    /// The same batch, for another group.
+    pub fn retried(mut self) -> Self {
+        self.rejected = OnceLock::new();
+        self
     }
 
     /// Leaves it out of its group, for this reason.

@@ -1,7 +1,9 @@
 //! Atomic batches: changes to any keyspaces of one database that take effect together or not at all.
 
+use crate::commit::CommitPipeline;
 use crate::db::database::Handle;
 use crate::db::keyspace::Keyspace;
+use crate::db::pending::Pending;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::operation::{put_insert, put_remove};
@@ -33,15 +35,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        Self {
-            handle,
-            body: Vec::new(),
-            left_out: 0,
-            count: 0,
-            durability: Durability::default(),
-            error: None,
-        }
+    pub(crate) fn new(handle: Arc<Handle>, durability: Durability) -> Self {
+        Self { handle, body: Vec::new(), left_out: 0, count: 0, durability, error: None }
     }
 
     /// Sets `key` (1 to 65,536 bytes) to `value`.
@@ -127,7 +122,8 @@ impl Batch {
         self.error = self.error.take().or(Some(error));
     }
 
-    /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
+    /// Sets how durable the commit is when it returns. The default is the database's
+    /// ([`Builder::durability`](crate::Builder::durability)).
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -209,6 +205,43 @@ impl Batch {
     /// (the batch had no effect); [`Error::ReadOnly`]; [`Error::Poisoned`]; [`Error::Io`] (whether the batch
     /// took effect shows only when the database is reopened).
     pub fn commit(&mut self) -> Result<()> {
+        match self.take()? {
+            Some((body, count)) => self.handle.engine.commits.commit(body, count, self.durability),
+            None => Ok(()),
+        }
+    }
+
+    /// Commits as [`commit`](Self::commit), and returns as soon as the commit is visible. It becomes durable later, with others in
+    /// one sync: see [`Pending`]. The batch's durability does not matter.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// batch.insert(&ships, "fram", "1892");
+    /// let pending = batch.commit_visible()?;
+    /// assert!(ships.contains("fram")?); // by every thread
+    /// pending.wait()?; // and now it is durable; or on_durable(..), or .await
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Batch::commit`], but for those of the sync, which the [`Pending`] returns.
+    pub fn commit_visible(&mut self) -> Result<Pending> {
+        let seq = match self.take()? {
+            Some((body, count)) => {
+                let commit = |commits: &CommitPipeline| commits.commit(body, count, Durability::Buffered);
+                self.handle.engine.commits.commit_visible(commit)?
+            }
+            None => 0,
+        };
+        Ok(Pending::new(Arc::clone(&self.handle), seq))
+    }
+
+    /// Empties the batch. Returns what is to be committed, if there is anything.
+    fn take(&mut self) -> Result<Option<(Vec<u8>, u32)>> {
         let len = self.byte_len();
         let (body, count) = (std::mem::take(&mut self.body), std::mem::take(&mut self.count));
         self.left_out = 0;
@@ -216,7 +249,7 @@ impl Batch {
             return Err(error);
         }
         if count == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let max = self.handle.engine.shares.batch;
         // So many changes are longer than a batch may be. Nothing may rest on that: with a count that wraps, a batch without
@@ -224,7 +257,7 @@ impl Batch {
         let Some(count) = u32::try_from(count).ok().filter(|_| len <= max) else {
             return Err(Error::BatchTooLarge { len, max });
         };
-        self.handle.engine.commits.commit(body, count, self.durability)
+        Ok(Some((body, count)))
     }
 }
 

@@ -225,12 +225,13 @@ impl Transaction {
     }
 }
 
+/// Changes of one key that depend on what is there, as durable as [`Keyspace::insert`].
 impl Keyspace {
     fn transact<R>(&self, run: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
-        retry::transact(self.handle(), run)
+        retry::transact(self.handle(), self.durability(), run)
     }
 
-    /// Replaces the value of `key` by `new`, durably, if it is `expected`; `None` is no value. Otherwise nothing has
+    /// Replaces the value of `key` by `new` if it is `expected`; `None` is no value. Otherwise nothing has
     /// changed, and the inner result is what is there.
     ///
     /// ```
@@ -258,7 +259,7 @@ impl Keyspace {
         self.transact(|tx| tx.compare_and_swap(self, &key, expected.as_ref(), new.as_ref()))
     }
 
-    /// Sets `key` to `value`, durably, if it has none. Returns what was there; then nothing has changed.
+    /// Sets `key` to `value` if it has none. Returns what was there; then nothing has changed.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -276,7 +277,7 @@ impl Keyspace {
         self.transact(|tx| tx.insert_if_absent(self, &key, &value))
     }
 
-    /// Sets `key`, durably, to what `change` makes of its value, or removes it if that is `None`. Returns the old value.
+    /// Sets `key` to what `change` makes of its value, or removes it if that is `None`. Returns the old value.
     ///
     /// Nothing comes between reading and writing. If another thread writes the key meanwhile, `change` is called again with
     /// the newer value. It must not wait for another thread's commit ([`Database::transact`](crate::Database::transact)).
@@ -304,7 +305,7 @@ impl Keyspace {
         self.transact(|tx| tx.update(self, &key, &mut change))
     }
 
-    /// Sets `key` to `value`, durably, and returns the old value. [`Keyspace::insert`] needs no read.
+    /// Sets `key` to `value` and returns the old value. [`Keyspace::insert`] needs no read.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -322,7 +323,7 @@ impl Keyspace {
         self.transact(|tx| tx.replace(self, &key, &value))
     }
 
-    /// Removes `key`, durably, and returns the value that it had. [`Keyspace::remove`] needs no read.
+    /// Removes `key` and returns the value that it had. [`Keyspace::remove`] needs no read.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -341,7 +342,7 @@ impl Keyspace {
         self.transact(|tx| tx.take(self, &key))
     }
 
-    /// Removes the record with the smallest key, durably, and returns it. Each record is returned to one caller.
+    /// Removes the record with the smallest key and returns it. Each record is returned to one caller.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -362,7 +363,7 @@ impl Keyspace {
         self.transact(|tx| tx.pop_first(self))
     }
 
-    /// Removes the record with the largest key, durably, and returns it. Each record is returned to one caller.
+    /// Removes the record with the largest key and returns it. Each record is returned to one caller.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

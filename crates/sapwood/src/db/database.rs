@@ -11,6 +11,7 @@ use crate::db::open;
 use crate::db::options::Builder;
 use crate::db::snapshot::Snapshot;
 use crate::db::transaction::{Transaction, retry};
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::iter::Host;
 use crate::lock_order::{RankedMutex, rank};
@@ -55,6 +56,8 @@ pub(crate) struct Handle {
     /// The background work, until the database is closed.
     background: RankedMutex<rank::Background, Option<Task<()>>>,
     lock: RankedMutex<rank::Close, Option<Lock>>,
+    /// Of commits that are not told another.
+    pub durability: Durability,
     pub(super) creation: Creation,
 }
 
@@ -78,6 +81,7 @@ impl Database {
             engine,
             background: RankedMutex::new(None),
             lock: RankedMutex::new(Some(lock)),
+            durability: options.default_durability(),
             creation: Creation::default(),
         });
         if handle.engine.flush.in_background() && !handle.engine.health.is_read_only() {
@@ -182,7 +186,7 @@ impl Database {
     /// # Ok(()) }
     /// ```
     pub fn batch(&self) -> Batch {
-        Batch::new(Arc::clone(&self.handle))
+        Batch::new(Arc::clone(&self.handle), self.handle.durability)
     }
 
     /// Begins a transaction: reads and writes that take effect together, as if nothing had happened meanwhile, or not at all.
@@ -237,7 +241,7 @@ impl Database {
     /// # Errors
     /// Those that `run` returns, and as [`Transaction::commit`].
     pub fn transact<R>(&self, run: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
-        retry::transact(&self.handle, run)
+        retry::transact(&self.handle, self.handle.durability, run)
     }
 
     /// Takes a snapshot: the database as it is now. Reading from it does not block writers, nor do they block

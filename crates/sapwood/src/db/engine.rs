@@ -116,6 +116,7 @@ impl Engine {
         let commits = Arc::new(CommitPipeline {
             log: SharedLog::default(),
             queues: CommitQueues::default(),
+            durable_waits: Default::default(),
             history,
             volume: Arc::clone(&volume),
             health: Arc::clone(&health),
@@ -127,6 +128,7 @@ impl Engine {
             space: Arc::clone(&space),
             flush: Arc::clone(&flush),
             progress: Arc::clone(&progress),
+            pool: Arc::clone(&pool),
         });
         let ctx = WorkContext {
             health: Arc::clone(&health),

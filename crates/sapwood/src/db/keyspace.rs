@@ -5,6 +5,7 @@ use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::len_estimate::len_estimate;
 use crate::db::snapshot::Snapshot;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::iter::Range;
 use crate::operation::KeyspaceId;
@@ -18,11 +19,13 @@ pub struct Keyspace {
     handle: Arc<Handle>,
     id: KeyspaceId,
     name: Arc<str>,
+    durability: Durability,
 }
 
 impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
-        Self { handle, id, name }
+        let durability = handle.durability;
+        Self { handle, id, name, durability }
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
@@ -60,11 +63,45 @@ impl Keyspace {
         self.handle.engine.state.load().version.check_there(self.id).map_err(|error| self.named(error))
     }
 
+    /// A handle to the same keyspace whose single changes ([`insert`](Self::insert), [`remove`](Self::remove),
+    /// [`update`](Self::update) and others) are so durable when they return. Handles begin with the database's durability
+    /// ([`Builder::durability`](crate::Builder::durability)), and batches and transactions have one of their own. It is not
+    /// stored.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("sessions.db"))?;
+    /// use sapwood::Durability;
+    ///
+    /// let sessions = db.keyspace("sessions")?.with_durability(Durability::Buffered);
+    /// sessions.insert("4711", "last seen today")?; // does not wait for the device
+    /// sessions.with_durability(Durability::Immediate).insert("4712", "paid")?; // this one does
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self { durability, ..self.clone() }
+    }
+
+    /// The durability of single changes by this handle.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// assert_eq!(db.keyspace("ships")?.durability(), sapwood::Durability::Immediate);
+    /// # Ok(()) }
+    /// ```
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
     fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.handle))
     }
 
-    /// Sets `key` to `value`, durably ([`Durability::Immediate`](crate::Durability)). To write many records,
+    /// Sets `key` to `value`, durably unless [told otherwise](Self::with_durability). To write many records,
     /// use a [`Batch`]: it needs only one sync.
     ///
     /// ```
@@ -80,12 +117,12 @@ impl Keyspace {
     /// # Errors
     /// As [`Batch::commit`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = Batch::new(Arc::clone(&self.handle));
+        let mut batch = Batch::new(Arc::clone(&self.handle), self.durability);
         batch.insert(self, key, value);
         batch.commit()
     }
 
-    /// Removes `key` durably. Succeeds if the key does not exist.
+    /// Removes `key`, durably unless [told otherwise](Self::with_durability). Succeeds if the key does not exist.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -101,7 +138,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Batch::commit`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = Batch::new(Arc::clone(&self.handle));
+        let mut batch = Batch::new(Arc::clone(&self.handle), self.durability);
         batch.remove(self, key);
         batch.commit()
     }

@@ -454,6 +454,7 @@ impl Engine {
         let Some(mut log) = guard.take() else { return Ok(()) };
         // Another thread may have committed since; from here on its commits are refused.
         self.space.with_kept_space(|| log.wal.sync_for_rest())?;
+        self.commits.durable_waits.note_durable(log.next_seq - 1);
         // The header of the next generation says how far this one reaches, and CURRENT how far the manifest
         // does. If that is refused, both are as after a crash: complete, but without the mark.
         let sealed = match self.seal(&mut log) {

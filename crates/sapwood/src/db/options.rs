@@ -2,6 +2,7 @@
 //! is not an option.
 
 use crate::db::database::Database;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::flow::address_space;
 use crate::flow::shares::{QUEUE_MAX, Shares};
@@ -32,6 +33,7 @@ pub struct Builder {
     holder: Option<String>,
     require_lock: bool,
     wait_for_lock: Duration,
+    durability: Durability,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -67,6 +69,7 @@ impl Default for Builder {
             holder: None,
             require_lock: true,
             wait_for_lock: Duration::ZERO,
+            durability: Durability::default(),
         }
     }
 }
@@ -85,6 +88,25 @@ impl Builder {
     /// ```
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// How durable commits are when they return that are not told another durability: single changes, batches and transactions.
+    /// The default is [`Durability::Immediate`]. What is not a commit (new keyspaces, ingestion) is always durable.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::{Database, Durability};
+    ///
+    /// let db = Database::builder().durability(Durability::Buffered).open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?; // does not wait for the device
+    /// db.batch().insert(&ships, "beagle", "1820").durability(Durability::Immediate).commit()?; // does
+    /// # Ok(()) }
+    /// ```
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
         self
     }
 
@@ -379,6 +401,10 @@ impl Builder {
 
     pub(crate) fn span(&self) -> u64 {
         self.segment_span
+    }
+
+    pub(crate) fn default_durability(&self) -> Durability {
+        self.durability
     }
 
     pub(crate) fn threads(&self) -> usize {

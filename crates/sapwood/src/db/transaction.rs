@@ -18,6 +18,7 @@ use crate::db::batch::{check_key, check_value};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
+use crate::db::pending::Pending;
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
 use crate::db::transaction::range::TransactionRange;
@@ -107,7 +108,7 @@ impl Transaction {
             open,
             writes: Writes::new(WritesMax { encoded: batch, memory: WRITES_MEMORY * batch }),
             reads: Arc::new(RankedMutex::new(reads)),
-            durability: Durability::default(),
+            durability: handle.durability,
         })
     }
 
@@ -493,7 +494,8 @@ impl Transaction {
         self.writes.release(savepoint)
     }
 
-    /// Sets how durable the commit is when it returns. The default is [`Durability::Immediate`].
+    /// Sets how durable the commit is when it returns. The default is the database's
+    /// ([`Builder::durability`](crate::Builder::durability)).
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -537,7 +539,40 @@ impl Transaction {
     /// [`Error::Conflict`] names what was read and has changed; nothing of the transaction has happened. Others as
     /// [`Batch::commit`](crate::Batch::commit).
     pub fn commit(self) -> Result<()> {
-        let Self { snapshot, open, writes, reads, durability } = self;
+        let durability = self.durability;
+        self.commit_as(durability)
+    }
+
+    /// Commits as [`commit`](Self::commit), and returns as soon as the commit is visible. It becomes durable later:
+    /// see [`Pending`]. The transaction's durability does not matter.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// let pending = tx.commit_visible()?;
+    /// assert!(ships.contains("fram")?);
+    /// pending.wait()?; // and now it is durable
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`], but for those of the sync, which the [`Pending`] returns.
+    pub fn commit_visible(self) -> Result<Pending> {
+        let handle = Arc::clone(&self.open.handle);
+        if self.writes.is_empty() {
+            self.commit()?;
+            return Ok(Pending::new(handle, 0));
+        }
+        let seq = handle.engine.commits.commit_visible(|_| self.commit_as(Durability::Buffered))?;
+        Ok(Pending::new(handle, seq))
+    }
+
+    fn commit_as(self, durability: Durability) -> Result<()> {
+        let Self { snapshot, open, writes, reads, .. } = self;
         let engine = &open.handle.engine;
         engine.health.check_process()?;
         if writes.is_empty() {

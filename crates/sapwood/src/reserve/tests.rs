@@ -207,6 +207,53 @@ fn a_put_that_was_admitted_does_not_come_to_the_log_after_the_reserve_was_given_
     assert!(reserve_is_enough(engine));
 }
 
+/// Each portion that a flush publishes may need more reserve: a put that met four of them reported a full disk.
+#[test]
+fn a_put_is_not_refused_while_a_reserve_that_became_too_short_can_be_extended() {
+    let db = open(&Simulated::new(1));
+    let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+    keyspace.insert("before", [1; 100]).unwrap();
+    engine.space.reserve.published_for_test.store(20, SeqCst);
+    keyspace.insert("key", [1; 1000]).unwrap();
+    assert_eq!(engine.space.reserve.refusals(), 20);
+    assert!(reserve_is_enough(engine));
+}
+
+/// The whole group was refused, and the sync reported a full disk.
+#[test]
+fn a_sync_is_not_refused_with_the_puts_of_its_group() {
+    let db = open(&Simulated::new(1));
+    let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
+    let commits = &engine.commits;
+    keyspace.insert("first", [1; 100]).unwrap();
+    keyspace.with_durability(Durability::Buffered).insert("buffered", [1; 100]).unwrap();
+    std::thread::scope(|scope| {
+        let log = commits.log.lock_for_test();
+        let wait = |waiters: usize| {
+            let is_there = || {
+                let queue = commits.queues.durable.inner.lock();
+                queue.has_leader && queue.waiters.len() >= waiters
+            };
+            while !is_there() {
+                std::thread::yield_now();
+            }
+        };
+        let leader = scope.spawn(|| commits.sync());
+        wait(0);
+        let put = scope.spawn(|| keyspace.insert("put", [1; 1000]));
+        wait(1);
+        let sync = scope.spawn(|| commits.sync());
+        wait(2);
+        engine.space.reserve.published_for_test.store(1, SeqCst);
+        drop(log);
+        leader.join().unwrap().unwrap();
+        put.join().unwrap().unwrap();
+        sync.join().unwrap().unwrap();
+    });
+    assert_eq!(engine.space.reserve.refusals(), 1);
+    assert_eq!(keyspace.iter().count(), 3);
+}
+
 fn reserve_is_enough(engine: &crate::db::engine::Engine) -> bool {
     let log = engine.commits.log.lock_for_test().as_ref().unwrap().wal.longest();
     let needs = Needs { log, ..engine.space.reserve.needs() };

@@ -9,6 +9,7 @@ mod long_records;
 mod model;
 mod old_formats;
 mod passing;
+mod pending;
 mod queues;
 mod range_removals;
 mod record_cache;

@@ -9,6 +9,7 @@ mod keyspaces;
 mod kill;
 mod log_areas;
 mod long_scans;
+mod pending;
 mod poisoned;
 mod power_loss;
 mod power_loss_beside;

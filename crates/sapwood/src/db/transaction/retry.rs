@@ -5,6 +5,7 @@
 
 use crate::db::database::Handle;
 use crate::db::transaction::Transaction;
+use crate::durability::Durability;
 use crate::error::{ConflictReason, Error, Result};
 use std::sync::Arc;
 
@@ -19,10 +20,12 @@ const INGESTIONS_MAX: usize = 16;
 /// See [`Database::transact`](crate::Database::transact).
 pub(crate) fn transact<R>(
     handle: &Arc<Handle>,
+    durability: Durability,
     mut run: impl FnMut(&mut Transaction) -> Result<R>,
 ) -> Result<R> {
     let mut attempt = || -> Result<(R, Result<()>)> {
         let mut transaction = Transaction::begin(handle)?;
+        transaction.durability(durability);
         let result = run(&mut transaction)?;
         Ok((result, transaction.commit()))
     };

@@ -1,0 +1,153 @@
+//! Commits that are visible before they are durable ([`Pending`](crate::Pending)): how far the log is durable, and what is
+//! called when it is.
+//!
+//! ```text
+//! visible commit ──▶ free thread of the pool, the syncer: sync (joins the group commit) ──▶ calls, in the order of the log
+//!      └─ wait ────▶ this thread: the same sync
+//! ```
+//! The syncer goes on while commits come, so each sync covers those that came during the one before.
+//!
+//! Invariants:
+//! 1. `durable` never exceeds what a successful sync of the log has covered. It counts operations in the order of the log.
+//! 2. While anything is registered, a thread has begun the syncer. Where none is free, the caller syncs.
+//! 3. Callbacks are called without a lock.
+
+use crate::commit::CommitPipeline;
+use crate::commit::queue::PendingBatch;
+use crate::error::{Error, Result};
+use crate::lock_order::{RankedMutex, rank};
+use crate::operation::SeqNo;
+use crate::pool::Begun;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Told when a commit is durable, or why it is not.
+pub(crate) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct DurableWaits {
+    /// The last operation in the log.
+    logged: AtomicU64,
+    durable: AtomicU64,
+    waits: RankedMutex<rank::DurableWaits, Waits>,
+}
+
+#[derive(Default)]
+struct Waits {
+    syncer: Syncer,
+    /// The last operation that was asked to become durable.
+    wanted: SeqNo,
+    /// By operation, then by number.
+    callbacks: BTreeMap<(SeqNo, u64), Callback>,
+    number: u64,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Syncer {
+    #[default]
+    None,
+    /// It waits for a thread of the pool, perhaps for long.
+    Queued,
+    Begun,
+}
+
+impl DurableWaits {
+    /// Operations up to this one are in the log. The caller holds the log.
+    pub fn note_logged(&self, seq: SeqNo) {
+        self.logged.store(seq, Ordering::Release);
+    }
+
+    /// Operations up to this one are durable. The caller holds the log.
+    pub fn note_durable(&self, seq: SeqNo) {
+        self.durable.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// Whether an operation is durable.
+    pub fn is_durable(&self, seq: SeqNo) -> bool {
+        seq <= self.durable.load(Ordering::Acquire)
+    }
+}
+
+impl CommitPipeline {
+    /// Commits, and returns as soon as the commit is visible and with the operating system. Returns an operation with which it is durable.
+    pub fn commit_visible(self: &Arc<Self>, commit: impl FnOnce(&Self) -> Result<()>) -> Result<SeqNo> {
+        commit(self)?;
+        // At least the commit's own: that of another which came since is covered by the same sync.
+        let seq = self.durable_waits.logged.load(Ordering::Acquire);
+        self.begin_syncer(&mut self.durable_waits.waits.lock(), seq);
+        Ok(seq)
+    }
+
+    /// Makes operations up to this one durable.
+    pub fn sync_until(&self, seq: SeqNo) -> Result<()> {
+        if self.durable_waits.is_durable(seq) { Ok(()) } else { self.sync_as(PendingBatch::sync_until(seq)) }
+    }
+
+    /// Calls `callback` once an operation is durable or could not be made so: now if it is, and if no thread is free to
+    /// sync.
+    pub fn on_durable(self: &Arc<Self>, seq: SeqNo, callback: Callback) {
+        let mut waits = self.durable_waits.waits.lock();
+        if !self.durable_waits.is_durable(seq) {
+            self.begin_syncer(&mut waits, seq);
+            if waits.syncer == Syncer::Begun {
+                waits.number += 1;
+                let key = (seq, waits.number);
+                waits.callbacks.insert(key, callback);
+                return;
+            }
+        }
+        drop(waits);
+        callback(self.sync_until(seq));
+    }
+
+    fn begin_syncer(self: &Arc<Self>, waits: &mut Waits, seq: SeqNo) {
+        waits.wanted = waits.wanted.max(seq);
+        if waits.syncer != Syncer::None {
+            return;
+        }
+        let pipeline = Arc::clone(self);
+        waits.syncer = match self.pool.begin_detached(move || pipeline.run_syncer()) {
+            Begun::Now => Syncer::Begun,
+            Begun::Later => Syncer::Queued,
+            Begun::Never => Syncer::None,
+        };
+    }
+
+    fn run_syncer(&self) {
+        let mut waits = self.durable_waits.waits.lock();
+        waits.syncer = Syncer::Begun;
+        loop {
+            let wanted = waits.wanted;
+            drop(waits);
+            let synced = catch_unwind(AssertUnwindSafe(|| self.sync_until(wanted)))
+                .unwrap_or_else(|_| Err(Error::panicked("a sync of visible commits")));
+            let mut found = self.durable_waits.waits.lock();
+            let first_after = (self.durable_waits.durable.load(Ordering::Acquire) + 1, 0);
+            let later = found.callbacks.split_off(&first_after);
+            let durable = std::mem::replace(&mut found.callbacks, later);
+            let failed = if synced.is_err() { std::mem::take(&mut found.callbacks) } else { BTreeMap::new() };
+            drop(found);
+            call(durable, &Ok(()));
+            call(failed, &synced);
+            waits = self.durable_waits.waits.lock();
+            // What failed is not tried again unless it is asked for.
+            if waits.callbacks.is_empty()
+                && (waits.wanted == wanted || self.durable_waits.is_durable(waits.wanted))
+            {
+                waits.syncer = Syncer::None;
+                return;
+            }
+        }
+    }
+}
+
+fn call(callbacks: BTreeMap<(SeqNo, u64), Callback>, result: &Result<()>) {
+    for callback in callbacks.into_values() {
+        if catch_unwind(AssertUnwindSafe(|| callback(result.clone()))).is_err() {
+            tracing::error!("a callback of a durable commit panicked");
+        }
+    }
+}
