@@ -15,6 +15,7 @@ test: ## Run all tests of all parts
 	$(CARGO) test --workspace
 	$(CARGO) run --quiet --package sapwood --example sessions
 	$(CARGO) run --quiet --package sapwood --example work_queue
+	$(CARGO) run --quiet --package sapwood --example event_log
 
 test-root: ## Run the tests that need root: real file systems that fail, run full and lose power
 	CARGO=$(CARGO) .ci/test-root

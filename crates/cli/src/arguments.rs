@@ -46,7 +46,9 @@ Examples:
 const DEL: &str = "\
 Examples:
   sapwood del ships.db fram
-  sapwood del ships.db 'a\\x00b' vega --keyspace odd";
+  sapwood del ships.db 'a\\x00b' vega --keyspace odd
+  sapwood del events.db --to 2026-01-01          all keys below this one
+  sapwood del sessions.db --prefix nansen/";
 
 const FIRST_SESSION: &str = "\
 A first session:
@@ -120,9 +122,15 @@ pub(crate) enum Command {
     Put(Put),
     /// Remove keys, durably
     ///
-    /// All of them in one commit. Keys that were not there are named on standard error, and make the exit code 1.
+    /// All of them in one commit. Keys that were not there are named on standard error, and make the exit code 1. A range takes a
+    /// moment, however many keys it has; their space comes back with the next flush or `compact`.
     #[command(after_help = DEL)]
     Del(Del),
+    /// Drop a keyspace with all its records, durably
+    ///
+    /// Takes a moment, however many records there are; their space comes back before the command ends, unless it is interrupted.
+    #[command(after_help = "Example:\n  sapwood drop ships.db harbours")]
+    Drop(Drop),
     /// Print records in key order, as lines of key TAB value
     #[command(
         after_help = "Examples:\n  sapwood scan ships.db --prefix be\n  sapwood scan ships.db --from m --to n --reverse --limit 5\n  sapwood scan ships.db --count"
@@ -248,10 +256,30 @@ pub(crate) struct Del {
     /// Directory of the database
     pub db: PathBuf,
     /// Keys; \t \n \r \\ and \xHH stand for the bytes that they name
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required_unless_present_any = ["prefix", "from", "to", "all"], value_name = "KEY")]
     pub keys: Vec<String>,
+    /// All keys that begin so
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["keys", "from", "to", "all"])]
+    pub prefix: Option<String>,
+    /// All keys from this one on
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["keys", "all"])]
+    pub from: Option<String>,
+    /// All keys below this one
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["keys", "all"])]
+    pub to: Option<String>,
+    /// All keys of the keyspace
+    #[arg(long, conflicts_with = "keys")]
+    pub all: bool,
     /// Keyspace
     #[arg(long, short, default_value = "default")]
+    pub keyspace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drop {
+    /// Directory of the database
+    pub db: PathBuf,
+    /// Keyspace
     pub keyspace: String,
 }
 

@@ -3,6 +3,7 @@
 mod check;
 mod compact;
 mod del;
+mod drop;
 mod dump;
 mod get;
 mod load;
@@ -52,6 +53,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         Command::Get(options) => get::run(&options, opening),
         Command::Put(options) => put::run(&options, opening),
         Command::Del(options) => del::run(&options, opening),
+        Command::Drop(options) => drop::run(&options, opening),
         Command::Scan(options) => scan::run(&options, opening),
         Command::Stats(options) => stats::run(&options, opening),
         Command::Check(options) => check::run(&options, opening),

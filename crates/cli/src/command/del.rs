@@ -1,15 +1,24 @@
-//! `sapwood del`: removes keys, all at once.
+//! `sapwood del`: removes keys or a range of them, all at once.
 
 use crate::arguments::Del;
 use crate::command::Opening;
 use crate::failure::{Failure, Result};
+use std::ops::Bound;
 
 pub(crate) fn run(options: &Del, opening: Opening) -> Result<()> {
     let keys = options.keys.iter().map(|key| super::bytes(key)).collect::<Result<Vec<_>>>()?;
     let db = opening.to_write(&options.db, false)?;
     let keyspace = super::existing(&db, &options.keyspace)?;
-    let found = keyspace.multi_get(&keys)?;
     let mut batch = db.batch();
+    if let Some(prefix) = &options.prefix {
+        batch.remove_prefix(&keyspace, super::bytes(prefix)?);
+    } else if options.keys.is_empty() {
+        let from = options.from.as_deref().map(super::bytes).transpose()?;
+        let to = options.to.as_deref().map(super::bytes).transpose()?;
+        let low = from.map_or(Bound::Unbounded, Bound::Included);
+        batch.remove_range(&keyspace, (low, to.map_or(Bound::Unbounded, Bound::Excluded)));
+    }
+    let found = keyspace.multi_get(&keys)?;
     for key in &keys {
         batch.remove(&keyspace, key);
     }

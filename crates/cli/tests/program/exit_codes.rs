@@ -24,6 +24,34 @@ fn a_first_session() {
 }
 
 #[test]
+fn ranges_and_keyspaces_go_at_once() {
+    let place = Place::new();
+    place.ships("a1\t1\na2\t2\nb1\t3\nc1\t4\nd1\t5\n");
+    place.run(&["del", "ships.db", "--prefix", "a"]).ends(0);
+    place.run(&["del", "ships.db", "--from", "d"]).ends(0);
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "b1\t3\nc1\t4\n");
+    place.run(&["del", "ships.db", "--from", "b", "--to", "c"]).ends(0);
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "c1\t4\n");
+    for wrong in [
+        &["del", "ships.db"][..],
+        &["del", "ships.db", "c1", "--all"],
+        &["del", "ships.db", "--all", "--to", "x"],
+    ] {
+        place.run(wrong).ends(2);
+    }
+    place.run(&["put", "ships.db", "rotterdam", "51.9", "--keyspace", "harbours"]).ends(0);
+    place.run(&["del", "ships.db", "--all"]).ends(0);
+    assert_eq!(place.run(&["dump", "ships.db"]).ends(0).out, "");
+    place.run(&["drop", "ships.db", "harbours"]).ends(0);
+    place.run(&["drop", "ships.db", "harbours"]).ends(1).tells("there are: default");
+    place
+        .run(&["get", "ships.db", "rotterdam", "--keyspace", "harbours"])
+        .ends(1)
+        .tells("there are: default");
+    assert!(place.run(&["check", "ships.db"]).ends(0).out.contains("sound"));
+}
+
+#[test]
 fn what_is_not_there_is_1_and_named() {
     let place = Place::new();
     place.ships("beagle\t1820\n");
@@ -75,9 +103,10 @@ fn wrong_usage_is_2() {
 #[test]
 fn every_command_explains_itself_with_an_example() {
     let place = Place::new();
-    for command in
-        ["load", "dump", "get", "put", "del", "scan", "stats", "check", "flush", "compact", "probe", "tour"]
-    {
+    for command in [
+        "load", "dump", "get", "put", "del", "drop", "scan", "stats", "check", "flush", "compact", "probe",
+        "tour",
+    ] {
         let said = place.run(&[command, "--help"]).ends(0);
         assert!(said.out.contains(&format!("  sapwood {command}")), "{command}: {}", said.out);
     }

@@ -1,0 +1,19 @@
+//! `sapwood drop`: drops a keyspace.
+
+use crate::arguments::Drop;
+use crate::command::Opening;
+use crate::failure::{Failure, Result};
+
+pub(crate) fn run(options: &Drop, opening: Opening) -> Result<()> {
+    let db = opening.to_write(&options.db, false)?;
+    let was_there = db.drop_keyspace(&options.keyspace)?;
+    let names = db.keyspaces().join(", ");
+    if was_there {
+        db.compact()?;
+    }
+    db.close()?;
+    if was_there {
+        return Ok(());
+    }
+    Err(Failure::NotFound(format!("there is no keyspace {:?}; there are: {names}", options.keyspace)))
+}
