@@ -9,6 +9,7 @@ pub(crate) mod batch;
 pub(crate) mod check;
 mod conditions;
 pub(crate) mod create_keyspaces;
+pub(crate) mod cursor;
 pub(crate) mod database;
 mod drop_keyspace;
 pub(crate) mod engine;

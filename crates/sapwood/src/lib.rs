@@ -35,7 +35,8 @@
 //!
 //! # Reading
 //! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] costs one parallel read for each level of the
-//! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel.
+//! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel. A [`Cursor`] moves in both directions, and
+//! [`Keyspace::count`] counts the records of a range.
 //!
 //! ```
 //! # fn main() -> sapwood::Result<()> {
@@ -303,6 +304,7 @@ pub use psync;
 
 pub use db::batch::Batch;
 pub use db::check::Checked;
+pub use db::cursor::Cursor;
 pub use db::database::Database;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
@@ -329,6 +331,7 @@ const _: () = {
     is_shared::<Batch>();
     is_shared::<Snapshot>();
     is_shared::<Range>();
+    is_shared::<Cursor>();
     is_shared::<Transaction>();
     is_shared::<TransactionRange>();
     is_shared::<Savepoint>();

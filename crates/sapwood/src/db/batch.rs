@@ -39,7 +39,7 @@ impl Batch {
         Self { handle, body: Vec::new(), left_out: 0, count: 0, durability, error: None }
     }
 
-    /// Sets `key` (1 to 65,536 bytes) to `value`.
+    /// Sets `key` (1 to 65,536 bytes) to `value`. Of several changes of a key in one batch, the last counts.
     ///
     /// Values have up to 16 MiB, but no more than a quarter of a segment (`Builder::segment_span`), and no more
     /// than a batch can hold: a sixteenth of the memory budget, at least 1 MiB, less 64 KiB and 64 bytes.

@@ -244,7 +244,7 @@ impl Keyspace {
     }
 
     /// The records whose keys lie within `bounds`, in key order, all as of the same moment. Use `.rev()` for
-    /// descending order.
+    /// descending order. Bounds between which no key lies, as `"b".."a"`, are those of no record.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -264,7 +264,7 @@ impl Keyspace {
         self.snapshot().range(self, bounds)
     }
 
-    /// The records whose keys start with `prefix`, in key order.
+    /// The records whose keys start with `prefix`, in key order. An empty prefix is that of all records.
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {
@@ -281,7 +281,8 @@ impl Keyspace {
         self.snapshot().prefix(self, prefix)
     }
 
-    /// All records, in key order.
+    /// All records, in key order, as they are now. The iterator keeps the database open, and what it sees of the keyspace if that is
+    /// dropped meanwhile; after [`Database::close`](crate::Database::close) it returns [`Error::Closed`].
     ///
     /// ```
     /// # fn main() -> sapwood::Result<()> {

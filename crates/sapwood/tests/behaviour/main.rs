@@ -2,6 +2,7 @@
 
 mod concurrent;
 mod copy_on_write;
+mod cursor;
 mod emptied;
 mod keyspaces;
 mod len_estimate;

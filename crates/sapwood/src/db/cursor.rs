@@ -1,0 +1,313 @@
+//! A place among the records of a keyspace that can be moved in both directions, and the number of records of a range.
+//!
+//! Invariant: all that a cursor shows is as of one moment, that of its snapshot.
+
+use crate::db::key_bounds::KeyBounds;
+use crate::db::keyspace::Keyspace;
+use crate::db::snapshot::Snapshot;
+use crate::error::Result;
+use crate::iter::Range;
+use crate::tree::range::Direction;
+use crate::value::{Key, Value};
+use std::ops::Bound;
+
+/// A place among the records of a keyspace: before the first, at one, or behind the last. Made by [`Keyspace::cursor`] and
+/// [`Snapshot::cursor`]; begins before the first.
+///
+/// It sees the keyspace as of the moment at which it was made, and keeps alive what a [`Snapshot`] does. Steps in one direction read
+/// ahead, as [`Keyspace::range`] does; a step in the other direction, and a seek, begin with a search. For a walk in one
+/// direction a range is shorter to write and as fast.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// for name in ["beagle", "fram", "titanic"] {
+///     ships.insert(name, "afloat")?;
+/// }
+/// let mut cursor = ships.cursor();
+/// assert!(cursor.seek("c")?.is_some_and(|(name, _)| name == b"fram")); // the first that is not before "c"
+/// assert!(cursor.prev()?.is_some_and(|(name, _)| name == b"beagle"));
+/// assert!(cursor.prev()?.is_none()); // before the first
+/// assert!(cursor.next()?.is_some_and(|(name, _)| name == b"beagle"));
+/// # Ok(()) }
+/// ```
+pub struct Cursor {
+    snapshot: Snapshot,
+    keyspace: Keyspace,
+    place: Place,
+    /// What comes behind the place in this direction.
+    walk: Option<(Direction, Range)>,
+}
+
+#[derive(Debug)]
+enum Place {
+    BeforeFirst,
+    At(Key, Value),
+    BehindLast,
+}
+
+impl Cursor {
+    /// Goes to the first record whose key is not less than `key`, or behind the last.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut cursor = ships.cursor();
+    /// assert!(cursor.seek("beagle")?.is_some_and(|(name, _)| name == b"fram"));
+    /// assert!(cursor.seek("titanic")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`]. The cursor stays where it is.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<Option<(&[u8], &[u8])>> {
+        self.walk(Direction::Up, (Bound::Included(key.as_ref()), Bound::Unbounded))
+    }
+
+    /// Goes to the last record whose key is not greater than `key`, or before the first.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("prices.db"))?;
+    /// # let prices = db.keyspace("prices")?;
+    /// prices.insert("2026-01-01", "12")?;
+    /// prices.insert("2026-07-01", "14")?;
+    /// let mut cursor = prices.cursor();
+    /// assert!(cursor.seek_for_prev("2026-11-26")?.is_some_and(|(_, price)| price == b"14")); // the price of that day
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<Option<(&[u8], &[u8])>> {
+        self.walk(Direction::Down, (Bound::Unbounded, Bound::Included(key.as_ref())))
+    }
+
+    /// Goes to the first record, or behind the last if there is none.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert!(ships.cursor().seek_to_first()?.is_some_and(|(_, year)| year == b"1892"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    pub fn seek_to_first(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.walk(Direction::Up, ..)
+    }
+
+    /// Goes to the last record, or before the first if there is none.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert!(ships.cursor().seek_to_last()?.is_some_and(|(_, year)| year == b"1892"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    pub fn seek_to_last(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.walk(Direction::Down, ..)
+    }
+
+    /// Goes to the next record; from before the first to the first, from the last behind it, where it stays.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut cursor = ships.cursor();
+    /// while let Some((name, year)) = cursor.next()? {
+    ///     println!("{name:?} {year:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    #[expect(clippy::should_implement_trait, reason = "it lends the record, which an iterator cannot")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.step(Direction::Up)
+    }
+
+    /// Goes to the previous record; from behind the last to the last, from the first before it, where it stays.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut cursor = ships.cursor();
+    /// assert!(cursor.seek("titanic")?.is_none()); // behind the last
+    /// assert!(cursor.prev()?.is_some_and(|(name, _)| name == b"fram"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.step(Direction::Down)
+    }
+
+    /// The record at which the cursor is, if it is at one.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut cursor = ships.cursor();
+    /// assert!(cursor.record().is_none());
+    /// cursor.next()?;
+    /// assert_eq!(cursor.record(), Some((&b"fram"[..], &b"1892"[..])));
+    /// # Ok(()) }
+    /// ```
+    pub fn record(&self) -> Option<(&[u8], &[u8])> {
+        match &self.place {
+            Place::At(key, value) => Some((key, value)),
+            Place::BeforeFirst | Place::BehindLast => None,
+        }
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
+        if self.walk.as_ref().is_some_and(|(of, _)| *of == direction) {
+            return self.advance();
+        }
+        let (low, high) = match (&self.place, direction) {
+            (Place::BeforeFirst, Direction::Down) | (Place::BehindLast, Direction::Up) => return Ok(None),
+            (Place::At(key, _), Direction::Up) => (Bound::Excluded(key.clone()), Bound::Unbounded),
+            (Place::At(key, _), Direction::Down) => (Bound::Unbounded, Bound::Excluded(key.clone())),
+            (Place::BeforeFirst | Place::BehindLast, _) => (Bound::Unbounded, Bound::Unbounded),
+        };
+        self.walk(direction, (low, high))
+    }
+
+    /// Goes to the first record within bounds that comes in this direction.
+    fn walk(&mut self, direction: Direction, bounds: impl KeyBounds) -> Result<Option<(&[u8], &[u8])>> {
+        self.walk = Some((direction, self.snapshot.range(&self.keyspace, bounds)));
+        self.advance()
+    }
+
+    fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        let Some((direction, range)) = &mut self.walk else { return Ok(None) };
+        let (found, over) = match direction {
+            Direction::Up => (range.next(), Place::BehindLast),
+            Direction::Down => (range.next_back(), Place::BeforeFirst),
+        };
+        self.place = match found {
+            Some(Ok((key, value))) => Place::At(key, value),
+            Some(Err(error)) => {
+                self.walk = None;
+                return Err(error);
+            }
+            None => over,
+        };
+        Ok(self.record())
+    }
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cursor({:?}, {:?})", self.keyspace, self.place)
+    }
+}
+
+impl Snapshot {
+    /// A cursor, before the first record. See [`Cursor`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let before = db.snapshot();
+    /// ships.insert("fram", "1892")?;
+    /// assert!(before.cursor(&ships).next()?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
+        Cursor { snapshot: self.clone(), keyspace: keyspace.clone(), place: Place::BeforeFirst, walk: None }
+    }
+
+    /// The number of records whose keys lie within `bounds`. As [`Keyspace::count`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let before = db.snapshot();
+    /// ships.insert("fram", "1892")?;
+    /// assert_eq!(before.count(&ships, ..)?, 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn count(&self, keyspace: &Keyspace, bounds: impl KeyBounds) -> Result<u64> {
+        let (mut range, mut count) = (self.range(keyspace, bounds), 0);
+        while let Some(record) = range.next_ref() {
+            record?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+impl Keyspace {
+    /// A cursor over the records as they are now, before the first. See [`Cursor`].
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut cursor = ships.cursor();
+    /// assert!(cursor.seek_for_prev("gorch fock")?.is_some_and(|(name, _)| name == b"fram"));
+    /// # Ok(()) }
+    /// ```
+    pub fn cursor(&self) -> Cursor {
+        Snapshot::new(self.handle().clone()).cursor(self)
+    }
+
+    /// The number of records whose keys lie within `bounds`. Reads them all, ahead and in parallel, as a scan that copies nothing.
+    /// [`Keyspace::len_estimate`] reads hardly anything.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// for name in ["beagle", "fram", "titanic"] {
+    ///     ships.insert(name, "afloat")?;
+    /// }
+    /// assert_eq!((ships.count(..)?, ships.count("c"..)?, ships.count("x".."a")?), (3, 2, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn count(&self, bounds: impl KeyBounds) -> Result<u64> {
+        Snapshot::new(self.handle().clone()).count(self, bounds)
+    }
+}
