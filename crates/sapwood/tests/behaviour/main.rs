@@ -1,5 +1,6 @@
 //! What the store does while nothing goes wrong: answers, space, memory of the cache.
 
+mod coming_from;
 mod concurrent;
 mod copy_on_write;
 mod cursor;
