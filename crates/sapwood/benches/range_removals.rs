@@ -30,6 +30,9 @@ Examples:
   cargo bench -p sapwood --bench range_removals -- --dir /mnt/disk
   cargo bench -p sapwood --bench range_removals -- --records 100000000 --memory 1024";
 
+/// Records of one call of `ingest`, which takes 8 GiB at most.
+const INGESTED: usize = 10_000_000;
+
 /// Of so many records one is removed by itself, to compare.
 const ONE_OF: u64 = 100;
 
@@ -48,7 +51,10 @@ fn main() -> Outcome {
     let (one, other) = (db.keyspace("ranges")?, db.keyspace("one by one")?);
     let records = ground.records;
     for keyspace in [&one, &other] {
-        keyspace.ingest((0..records).map(|number| (key(number), [0; 100])))?;
+        for start in (0..records).step_by(INGESTED) {
+            let end = records.min(start + INGESTED as u64);
+            keyspace.ingest((start..end).map(|number| (key(number), [0; 100])))?;
+        }
     }
     let alive = |db: &Database| db.stats().space.live as f64 / 1e6;
     println!("{records} records of 116 bytes in each of two keyspaces, {:.0} MB", alive(&db));

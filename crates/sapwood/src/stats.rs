@@ -48,7 +48,8 @@ pub struct Stats {
 pub struct KeyspaceStats {
     /// The keyspace's name.
     pub name: String,
-    /// Records in the leaves. Changes in operation queues and log areas are not counted.
+    /// Records in the leaves. Changes in operation queues and log areas are not counted. An estimate after a range was removed
+    /// whose leaves had not to be read, until no record is left.
     pub records: u64,
     /// Levels of the tree, including the leaves.
     pub levels: u8,

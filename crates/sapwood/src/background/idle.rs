@@ -187,7 +187,7 @@ impl IdleWork {
 
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
     /// all the time.
-    fn give_back_space(&self) {
+    pub fn give_back_space(&self) {
         self.ctx.space.reserve.shrink();
         while self.ctx.space.keeps_space()
             && !self.ctx.is_wanted()

@@ -311,7 +311,12 @@ impl Database {
         engine.commits.flush_all()?;
         engine.background.ctx.take_dropped_apart(|| false)?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
-        engine.space.reserve.shrink();
+        if engine.flush.in_background() {
+            engine.space.reserve.shrink();
+        } else {
+            // There is no thread to do it later.
+            engine.background.idle_work.give_back_space();
+        }
         Ok(())
     }
 

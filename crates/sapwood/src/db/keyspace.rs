@@ -359,7 +359,8 @@ impl Keyspace {
     }
 
     /// The approximate number of records. Exact after [`Database::compact`](crate::Database::compact), and while no
-    /// more than some hundred changes wait in memory and in log areas.
+    /// more than some hundred changes wait in memory and in log areas; but an estimate, by bytes, after a range was removed whose
+    /// leaves had not to be read ([`Keyspace::remove_range`]), until no record is left.
     ///
     /// Otherwise a sample of the waiting changes is looked up, with a few hundred reads that go to the device together,
     /// to find how many of them insert or remove a record; so it takes as long as a

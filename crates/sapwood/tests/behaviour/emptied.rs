@@ -16,6 +16,18 @@ enum End {
     PowerLoss,
 }
 
+/// How records are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    OneByOne,
+    /// In eight ranges.
+    Ranges,
+    /// All of them with one.
+    Clear,
+    /// With the keyspace.
+    Drop,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Case {
     capacity: u64,
@@ -60,7 +72,7 @@ fn fill(db: &Database, keyspace: &Keyspace, case: &Case) -> u64 {
     number
 }
 
-fn empties(case: Case) {
+fn empties(case: Case, how: How) {
     let mut volume = Simulated::new(case.capacity).with_capacity(case.capacity);
     let (mut db, mut keyspace) = open(&volume, &case).expect("opens");
     let count = fill(&db, &keyspace, &case);
@@ -87,7 +99,7 @@ fn empties(case: Case) {
             assert_eq!(found, count, "{case:?}");
         }
     }
-    for start in (0..count).step_by(200) {
+    for start in (0..count).step_by(200).filter(|_| how == How::OneByOne) {
         let mut batch = db.batch();
         (start..count.min(start + 200)).for_each(|number| _ = batch.remove(&keyspace, key(number)));
         let removed = batch.durability(case.durability).commit();
@@ -95,8 +107,28 @@ fn empties(case: Case) {
         removed
             .unwrap_or_else(|error| panic!("{case:?}: removal {start} of {count}: {error}: {:?}", space()));
     }
+    match how {
+        How::OneByOne => {}
+        How::Ranges => {
+            for part in 0..8u8 {
+                let (from, to) =
+                    ([part * 32], part.checked_add(1).filter(|next| *next < 8).map(|next| [next * 32]));
+                let removed = match to {
+                    Some(to) => keyspace.remove_range(from..to),
+                    None => keyspace.remove_range(from..),
+                };
+                removed.unwrap_or_else(|error| panic!("{case:?}: range {part}: {error}"));
+            }
+        }
+        How::Clear => keyspace.clear().unwrap_or_else(|error| panic!("{case:?}: clear: {error}")),
+        How::Drop => {
+            let dropped = db.drop_keyspace("main").unwrap_or_else(|error| panic!("{case:?}: drop: {error}"));
+            assert!(dropped);
+        }
+    }
     db.flush().unwrap_or_else(|error| panic!("{case:?}: flush: {error}"));
     db.compact().unwrap_or_else(|error| panic!("{case:?}: compact: {error}"));
+    keyspace = db.keyspace("main").unwrap_or_else(|error| panic!("{case:?}: {error}"));
     assert_eq!(keyspace.iter().count(), 0, "{case:?}");
     // The background thread gives back what it keeps for a flush as soon as nobody writes.
     let began = Instant::now();
@@ -131,17 +163,29 @@ const SHAPES: [(u64, usize, Durability); 4] = [
 ];
 
 fn empties_at_every_level(background: usize, end: End) {
+    empties_by(background, end, How::OneByOne);
+}
+
+fn empties_by(background: usize, end: End, how: How) {
     for level in 0..24u64 {
         let (memory, value, durability) = SHAPES[level as usize % SHAPES.len()];
         // Ends of blocks, portions and queues come everywhere.
         let capacity = (3 << 20) + level * 437_333;
-        empties(Case { capacity, memory, value, background, durability, end });
+        empties(Case { capacity, memory, value, background, durability, end }, how);
     }
 }
 
 #[test]
 fn a_full_disk_can_be_emptied() {
     empties_at_every_level(0, End::None);
+}
+
+#[test]
+fn a_full_disk_can_be_emptied_by_ranges_and_keyspaces() {
+    for how in [How::Ranges, How::Clear, How::Drop] {
+        empties_by(0, End::None, how);
+        empties_by(1, End::Closed, how);
+    }
 }
 
 #[test]

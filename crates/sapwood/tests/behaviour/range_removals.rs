@@ -92,6 +92,13 @@ fn what_is_removed_is_gone_before_and_after_flushes_and_snapshots_still_have_it(
         assert_eq!(db.stats().space.live, 0, "a keyspace without records takes no space");
         keyspace.insert(key(7), "after that").expect("inserts");
         holds(&keyspace, &BTreeSet::from([7]), "after that");
+        // What is ingested behind what was removed a moment ago stays.
+        keyspace.clear().expect("clears");
+        keyspace.ingest((3..500).map(|number| (key(number), "ingested"))).expect("ingests");
+        holds(&keyspace, &(3..500).collect(), "ingested");
+        db.flush().expect("flushes");
+        holds(&keyspace, &(3..500).collect(), "ingested and flushed");
+        db.check().expect("sound");
     }
 }
 
