@@ -3,8 +3,8 @@
 //! commit); inserts them into the active operation queue; and makes them visible in one step.
 //!
 //! ```text
-//! commit ──(nobody leads)──▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
-//!    └─────(somebody leads)─▶ waiting: sleeps until answered, or told to lead all that wait
+//! commit ──(no leader)──────▶ leader: log, sync, OPQ, visible ──▶ hands the lead on ──▶ answers
+//!    └─────(leader there)───▶ waiting: sleeps until answered, or told to lead all that wait
 //! ```
 //! A thread that finds no leader is alone: it commits its own batch at once, without waiting, sharing or
 //! allocating.
@@ -16,7 +16,7 @@
 //! durable   log, write │······ sync, without the log ······│ OPQ, visible
 //! others               │ log, OPQ, visible  │ log, OPQ, …  │
 //! ```
-//! Who passes by becomes visible first, though behind in the log. This makes a difference only if both change the
+//! What passes by becomes visible first, though behind in the log. This makes a difference only if both change the
 //! same key, and then the later one waits. No queue is frozen meanwhile, so each queue has exactly the operations of
 //! its part of the log, if not in the same order. `sync` is a durable commit without operations.
 //!
@@ -69,7 +69,7 @@ use psync::Volume;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Commits that wait for the device. If this thread panics there, nobody waits for them any longer.
+/// Commits that wait for the device. If this thread panics there, no thread waits for them any longer.
 struct AtDevice<'e>(&'e CommitPipeline);
 
 impl<'e> AtDevice<'e> {
@@ -243,7 +243,7 @@ impl CommitPipeline {
 }
 
 impl CommitPipeline {
-    /// Locks the log when no commit waits for the device, as whoever begins another queue or ends the log has to.
+    /// Locks the log when no commit waits for the device, as beginning another queue and ending the log require.
     pub fn log_at_rest(&self) -> RankedGuard<'_, rank::Log, Option<Log>> {
         let mut guard = self.log.lock();
         self.queues.wait(&mut guard, Log::is_syncing);
@@ -288,7 +288,7 @@ impl CommitPipeline {
         // Check only with the log locked: the holder this thread waited for may be the one that failed.
         self.health.check_writable()?;
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        // Dropped before the log lock is released, so that nobody sees what a panic left in the log.
+        // Dropped before the log lock is released, so that no thread sees what a panic left in the log.
         let panicked = Panicked::watch(&self.health, "a commit");
         self.validate_group(log, group.clone());
         if let Err(error) =
@@ -549,7 +549,7 @@ mod tests {
         drop(log);
     }
 
-    /// Whoever waited for the log while it failed was told that all is durable.
+    /// A thread that waited for the log while it failed got the answer that all is durable.
     #[test]
     fn a_sync_that_waits_for_the_log_sees_that_writes_are_refused_meanwhile() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
@@ -565,7 +565,7 @@ mod tests {
         });
     }
 
-    /// Writers who had found room before others filled the queue.
+    /// Writers that had found room before others filled the queue.
     #[test]
     fn batches_that_found_room_at_the_same_time_do_not_fill_the_queue_without_end() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
@@ -621,7 +621,7 @@ mod tests {
         assert!(!engine.commits.queues.durable.inner.lock().has_leader);
     }
 
-    /// Whoever freezes a queue has the log, and everybody waits for it. The manifest need not know of the new generation before anything in
+    /// The thread that freezes a queue has the log, and all writers wait for it. The manifest need not know of the new generation before anything in
     /// it is promised; then it does, or a lost file would not be missed.
     #[test]
     fn freezing_a_queue_waits_for_no_device_and_a_durable_commit_is_noted() {

@@ -162,7 +162,7 @@ impl Version {
     fn apply_trees(&mut self, edit: &Edit) -> Result<(), &'static str> {
         for (id, tree) in &edit.trees {
             if let Some(before) = self.trees.get(id) {
-                // Whoever changed the tree may have begun when it had another name.
+                // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
                 self.trees.insert(*id, Tree { name, metadata, ..tree.clone() });
             } else if id.0 > self.last_keyspace {

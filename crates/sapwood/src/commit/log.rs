@@ -1,7 +1,7 @@
 //! The log as commits share it: the writer, the number of the next operation, the commits that wait for the device, and
 //! the queues of batches that wait for a leader.
 //!
-//! Invariant: who holds the log and finds `syncing` empty finds no commit in the log that is not visible.
+//! Invariant: a thread that holds the log and finds `syncing` empty finds no commit in the log that is not visible.
 
 use super::CommitPipeline;
 use super::queue::{CommitQueue, PendingBatch};
@@ -173,7 +173,7 @@ pub(crate) struct CommitQueues {
     /// Threads that wait for this. While there are some, the log is not let go of for a sync, or the next durable
     /// commits would always be there before them.
     pub wanted: AtomicUsize,
-    /// Who has the turn.
+    /// Which thread has the turn.
     pub turn: TurnHolder,
 }
 

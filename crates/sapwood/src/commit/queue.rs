@@ -1,8 +1,8 @@
 //! Batches that wait to be committed by a leader, and how the lead is handed on.
 //!
 //! Invariants:
-//! 1. There is one leader at a time, as long as anybody waits.
-//! 2. Whoever waits is answered, whatever happens to the leader.
+//! 1. There is one leader at a time, as long as a thread waits.
+//! 2. A thread that waits is answered, whatever happens to the leader.
 
 use crate::conflict::validation::Validation;
 use crate::durability::Durability;
@@ -118,7 +118,7 @@ impl Waiter {
 
     pub fn wait(&self) -> Answer {
         // A leader that writes to memory only is done sooner than this thread would be asleep. And if it was woken to
-        // lead, nobody would commit until it is awake.
+        // lead, no thread would commit until it is awake.
         if self.is_first && self.pending.durability < Durability::Immediate {
             let began = Instant::now();
             while !self.has_answer.load(Acquire) && began.elapsed() < SPIN {

@@ -79,9 +79,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Another has frozen the full queue before he who waited for the flush of the one before had his turn, and there is room.
+    /// Another has frozen the full queue before a thread that waited for the flush of the one before went on, and there is room.
     #[test]
-    fn who_waits_for_a_full_queue_goes_on_though_the_next_one_is_frozen() {
+    fn a_wait_for_a_full_queue_ends_though_the_next_one_is_frozen() {
         let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
         let db = Database::builder().memory(4 << 20).open_on(volume).unwrap();
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());

@@ -19,7 +19,7 @@ thread_local! {
     };
 }
 
-/// Who has the turn. See the module.
+/// Which thread has the turn. See the module.
 #[derive(Default)]
 pub(crate) struct TurnHolder {
     /// The thread, or zero.

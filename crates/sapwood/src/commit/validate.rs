@@ -155,7 +155,7 @@ impl CommitPipeline {
         let mut guard = self.log.lock();
         let ticket = turn.ticket();
         self.queues.wait(&mut guard, |log| log.is_syncing() || !turn.is_due(ticket));
-        // If the log is closed, nobody waits for it any longer, and nobody begins.
+        // If the log is closed, no thread waits for it any longer, and none begins.
         guard.as_ref().ok_or(Error::Closed)?;
         turn.begin();
         drop(guard);

@@ -82,7 +82,7 @@ impl CommitPipeline {
     /// Freezes the active queue, and waits until it is in the trees and what is due has been cleansed.
     fn freeze_and_wait(&self, mut guard: RankedGuard<'_, rank::Log, Option<Log>>) -> Result<()> {
         let log = guard.as_mut().ok_or(Error::Closed)?;
-        // No queue is frozen, and nobody else can freeze one, so the next flush to begin is that of this queue.
+        // No queue is frozen, and no other thread can freeze one, so the next flush to begin is that of this queue.
         let (_, before) = self.flush.progress();
         self.freeze(log)?;
         drop(guard);

@@ -439,7 +439,7 @@ impl Check<'_> {
         // Read without the lock, since commits wait for that.
         let verified = match &kept {
             Some(kept) => kept.log.verify(&mut each),
-            // Open read-only: nobody writes to the log, which is read as it is for opening.
+            // Open read-only: no process writes to the log, which is read as it is for opening.
             None => Current::read(&*engine.volume).and_then(|current| {
                 let (low, high) = (version.wal_low, version.wal_high);
                 wal::replay_direct(&*engine.volume, current.database, low, high, &mut |record| each(&record))
@@ -466,7 +466,7 @@ mod tests {
 
     type Meeting = (SyncSender<()>, Receiver<()>);
 
-    /// Whoever reads a file that is open for reading only, but for its header, waits until somebody else has done his
+    /// A read of a file that is open for reading only, but for its header, waits until another thread has done its
     /// work.
     struct Meets {
         inner: Simulated,
@@ -492,8 +492,8 @@ mod tests {
                 && self.files.lock().contains(&set[0].file)
                 && let Some((begins, done)) = &*self.meeting.lock()
             {
-                begins.send(()).expect("somebody who waits");
-                done.recv_timeout(Duration::from_secs(60)).expect("somebody who need not wait");
+                begins.send(()).expect("a thread that waits");
+                done.recv_timeout(Duration::from_secs(60)).expect("a thread that need not wait");
             }
             self.inner().read(set)
         }
@@ -594,7 +594,7 @@ mod tests {
         (volume, db, keyspace)
     }
 
-    /// The record of an edit that nobody knows of was told as damage.
+    /// The record of an edit of unknown outcome was reported as damage.
     #[test]
     fn a_manifest_that_could_not_be_synced_is_no_damage() {
         let (volume, db, keyspace) = opened();

@@ -2,7 +2,7 @@
 //! away. Each is a transaction, or a part of one.
 //!
 //! Invariants:
-//! 1. What is returned as there before was there when the write took effect, whoever else writes, and however.
+//! 1. What is returned as there before was there when the write took effect, whatever else is written, and however.
 //! 2. Under contention each call ends: it is repeated as [`Database::transact`](crate::Database::transact) does.
 
 use crate::db::keyspace::Keyspace;

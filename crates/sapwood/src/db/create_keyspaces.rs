@@ -1,5 +1,5 @@
 //! The creation of keyspaces. Each needs a durable edit of the manifest, and the version that this makes has a table of
-//! all keyspaces. So who creates some does so for all who wait: one edit for all of them.
+//! all keyspaces. So a thread that creates some does so for all that wait: one edit for all of them.
 //!
 //! Invariants:
 //! 1. A name that is found was durable before.
@@ -27,7 +27,7 @@ pub(crate) type Named = (KeyspaceId, Arc<str>);
 #[derive(Default)]
 pub(crate) struct Creation {
     ids: RankedRwLock<rank::KeyspaceIds, HashMap<Arc<str>, KeyspaceId>>,
-    /// Names that somebody waits for.
+    /// Names that a thread waits for.
     wanted: RankedMutex<rank::CreationNames, Vec<Arc<str>>>,
     pub(super) turn: RankedMutex<rank::Creation, ()>,
 }
@@ -52,7 +52,7 @@ impl Creation {
             self.wanted.lock().extend(names.iter().cloned());
         }
         let _turn = self.turn.lock();
-        // Perhaps by somebody else, who was before this thread.
+        // Perhaps by another, which was before this thread.
         if let Some(found) = self.find(names) {
             return Ok(found);
         }

@@ -430,7 +430,7 @@ impl Handle {
         {
             let _ = self.engine.flush_inline();
         }
-        // Give back all space that can be spared: nobody does so later.
+        // Give back all space that can be spared: it does not happen later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
         self.engine.space.cut_data();
         let result = self.engine.close();
@@ -524,7 +524,7 @@ mod tests {
 
     /// Another process could open the database then, and write to what the first gives back.
     #[test]
-    fn nobody_has_closed_it_while_another_still_gives_space_back() {
+    fn it_is_not_closed_while_another_thread_still_gives_space_back() {
         let (is_closing, releasing) = (Arc::default(), Arc::default());
         let inner = Simulated::new(1);
         let volume = Slow { inner, is_closing: Arc::clone(&is_closing), releasing: Arc::clone(&releasing) };

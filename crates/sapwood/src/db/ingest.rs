@@ -55,7 +55,7 @@ impl Engine {
                 self.background.ctx.reclaim_by_steps(true);
             }
         });
-        // Wakes the background thread, which gives the freed space back once nobody writes.
+        // Wakes the background thread, which gives the freed space back once no writes come.
         self.flush.notify();
         ingested
     }

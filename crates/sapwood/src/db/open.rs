@@ -87,7 +87,7 @@ pub(crate) fn open(volume: Arc<dyn Volume>, options: &Builder) -> Result<(Arc<En
 fn lock(volume: &dyn Volume, kind: LockKind, options: &Builder) -> Result<Lock> {
     match volume.lock(kind, &options.holder_text()) {
         Err(psync::Error::NoLocks { volume, source }) if !options.requires_lock() => {
-            tracing::warn!(%source, path = volume, "opened without a lock: nobody else may have it open");
+            tracing::warn!(%source, path = volume, "opened without a lock: no other process may have it open");
             Ok(Lock::new(()))
         }
         taken => taken.map_err(|error| Error::of_opening(error, &volume.describe())),

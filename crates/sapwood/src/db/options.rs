@@ -279,7 +279,7 @@ impl Builder {
 
     /// Whether a database in a file system without locks is refused ([`Error::NoLocks`]). The default is yes.
     ///
-    /// If not, it is opened without a lock there, and whoever opens it must see to it that no other process does:
+    /// If not, it is opened without a lock there, and the caller must see to it that no other process opens it:
     /// two that write destroy the database. Where there are locks, this changes nothing.
     ///
     /// ```
@@ -341,7 +341,7 @@ impl Builder {
         self.waiting(|| Database::open_with(Arc::clone(&volume), &self))
     }
 
-    /// Opens with `open`, again and again while somebody else has the database open, for as long as was asked for.
+    /// Opens with `open`, again and again while another process has the database open, for as long as the options say.
     fn waiting(&self, open: impl Fn() -> Result<Database>) -> Result<Database> {
         let began = Instant::now();
         let mut pause = LOCK_PAUSE_MIN;

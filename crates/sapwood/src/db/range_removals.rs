@@ -1,5 +1,5 @@
 //! Removal of whole ranges: one small record in the log, however many records the range holds. They are gone at once for
-//! everyone who begins to read later; their space comes back with the next flushes.
+//! every reader that begins later; their space comes back with the next flushes.
 
 use crate::db::batch::{Batch, check_key};
 use crate::db::key_bounds::KeyBounds;

@@ -142,8 +142,8 @@ impl Cleanser {
             }
             let took = began.elapsed();
             self.collector.tidy_up(writer, GcUrgency::AtWork)?;
-            let is_somebody_there = std::mem::replace(&mut before, seen()) != before;
-            if self.ctx.flush.in_background() && is_somebody_there && !due.is_empty() {
+            let is_in_use = std::mem::replace(&mut before, seen()) != before;
+            if self.ctx.flush.in_background() && is_in_use && !due.is_empty() {
                 self.ctx.rest_beside_readers(rest_after(RESTS, took));
             }
         }

@@ -71,7 +71,7 @@ fn held(db: &Database, most: u32) -> u32 {
 }
 
 #[test]
-fn nobody_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_killed() {
+fn no_opening_waits_for_the_flush_of_a_queue_that_was_frozen_when_the_process_was_killed() {
     let (found, count, generation) = killed_with_two_queues(8 << 20, Durability::Buffered);
     let volume = found.crash();
     let db = options(8 << 20, 0).open_on(Arc::new(volume.clone())).unwrap();
@@ -205,7 +205,7 @@ fn the_next_log_vouches_for_nothing_before_the_manifest_is_durable() {
     }
 }
 
-/// Who opens publishes before leftovers are removed, and may begin with the next manifest then.
+/// Opening publishes before leftovers are removed, and may begin with the next manifest then.
 #[test]
 fn the_next_manifest_is_no_leftover_while_it_is_written() {
     let volume = Simulated::new(1);
@@ -291,7 +291,7 @@ fn what_an_unfinished_attempt_has_left_goes_back() {
 
 /// Opening flushes now and then, so that logs do not pile up. On a full disk that can wait.
 #[test]
-fn a_full_disk_keeps_nobody_from_opening_what_was_closed() {
+fn a_full_disk_does_not_prevent_opening_what_was_closed() {
     let volume = Simulated::new(1);
     let open = || options(4 << 20, 0).open_on(Arc::new(volume.clone()));
     let writes = Filter::kinds([OperationKind::Write]).file(pager::FILE);

@@ -44,7 +44,7 @@ fn a_removed_range_hides_the_snapshot_up_to_its_end() {
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
     tx.commit().unwrap();
     assert_eq!(keys(keyspace.iter()), all);
-    // Who has not read the range conflicts with nothing, and removes what others have inserted meanwhile.
+    // A transaction that has not read the range conflicts with nothing, and removes what others have inserted meanwhile.
     let mut tx = db.transaction().unwrap();
     tx.remove_range(&keyspace, "b".."e").unwrap();
     put(&db, &keyspace, "cc", "meanwhile");
@@ -254,7 +254,7 @@ fn a_transaction_that_is_open_for_too_long_is_told_so() {
 }
 
 #[test]
-fn ingested_records_conflict_with_who_read_of_their_keyspace() {
+fn ingested_records_conflict_with_readers_of_their_keyspace() {
     let (db, keyspace) = open();
     let other = db.keyspace("other").unwrap();
     let (mut reader, mut elsewhere) = (db.transaction().unwrap(), db.transaction().unwrap());

@@ -2,8 +2,8 @@
 //! and whatever orders two of them is an arrow. A cycle means that no serial order explains what was read (Adya 1999).
 //!
 //! There are two kinds of objects. Lists, to which transactions append their number: the last value shows the order of all
-//! appends. And rooms, ranges of keys of which each is inserted once: who has read a range and found a key comes after its
-//! inserter, who has not comes before. So a phantom is an arrow like any other.
+//! appends. And rooms, ranges of keys of which each is inserted once: a transaction that has read a range and found a key comes after its
+//! inserter, one that has not comes before. So a phantom is an arrow like any other.
 //!
 //! ```text
 //! wr, ww     inserter ──▶ reader that found it          append ──▶ next append
@@ -50,7 +50,7 @@ impl PassThrough for Slow {
 /// A key in a room.
 type Place = (u8, u16);
 
-/// What a transaction has seen of a room: its keys within bounds, and who inserted them.
+/// What a transaction has seen of a room: its keys within bounds, and what inserted them.
 #[derive(Clone, Debug)]
 struct Seen {
     room: u8,
@@ -115,7 +115,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// A key that nobody has inserted yet.
+    /// A key that was not inserted yet.
     fn fresh(&mut self) -> Option<Place> {
         (!self.free.is_empty()).then(|| self.free.swap_remove(self.rng.random_range(0..self.free.len())))
     }

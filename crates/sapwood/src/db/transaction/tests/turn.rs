@@ -120,7 +120,7 @@ fn the_turn_ends_whatever_happens() {
     assert!(keyspace.contains("after").unwrap() && !keyspace.contains("x").unwrap());
 }
 
-/// The queue fills up while nobody else commits, and is flushed.
+/// The queue fills up while no other thread commits, and is flushed.
 #[test]
 fn a_turn_that_writes_more_than_a_queue_takes_ends() {
     for threads in [0, 1] {
