@@ -1,8 +1,8 @@
 //! Every number with a name says what it counts, and why it is so large.
 //!
 //! A constant of the store that is a number, a duration or a range of numbers has a doc comment with
-//! 1. a unit: one of [`UNITS`], a part (`1/16`), or a type that has one (`Duration`);
-//! 2. a reason: one of [`REASONS`], or what follows a colon, a semicolon or a bracket. A value without a digit follows from
+//! 1. a unit: one of `UNITS`, a part (`1/16`), or a type that has one (`Duration`);
+//! 2. a reason: one of `REASONS`, or what follows a colon, a semicolon or a bracket. A value without a digit follows from
 //!    other constants, and needs none.
 //!
 //! Constants in a row, of which only the first has a comment, share it. No constant is exempt. The words cannot tell a good

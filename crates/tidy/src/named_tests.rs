@@ -1,6 +1,6 @@
 //! A test that a document names is there.
 //!
-//! Invariant: a name is what stands in backticks and has at least [`WORDS`] words joined by underscores, behind any path. Shorter
+//! Invariant: a name is what stands in backticks and has at least `WORDS` words joined by underscores, behind any path. Shorter
 //! ones may be fields, files or options.
 
 use crate::{Tree, Violation};
