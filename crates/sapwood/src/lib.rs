@@ -36,7 +36,7 @@
 //! # Reading
 //! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] costs one parallel read for each level of the
 //! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel. A [`Cursor`] moves in both directions, and
-//! [`Keyspace::count`] counts the records of a range.
+//! [`Keyspace::count`] counts the records of a range, [`Keyspace::range_estimate`] without reading them.
 //!
 //! ```
 //! # fn main() -> sapwood::Result<()> {
@@ -308,6 +308,7 @@ pub use db::cursor::Cursor;
 pub use db::database::Database;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
+pub use db::len_estimate::RangeEstimate;
 pub use db::options::Builder;
 pub use db::pending::Pending;
 pub use db::snapshot::Snapshot;
@@ -332,6 +333,7 @@ const _: () = {
     is_shared::<Snapshot>();
     is_shared::<Range>();
     is_shared::<Cursor>();
+    is_shared::<RangeEstimate>();
     is_shared::<Transaction>();
     is_shared::<TransactionRange>();
     is_shared::<Savepoint>();

@@ -3,12 +3,13 @@
 use crate::db::batch::{Batch, check_key};
 use crate::db::database::Handle;
 use crate::db::key_bounds::KeyBounds;
-use crate::db::len_estimate::len_estimate;
+use crate::db::len_estimate::{RangeEstimate, len_estimate, range_estimate};
+use crate::db::range_removals::range_between;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::iter::Range;
-use crate::operation::KeyspaceId;
+use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -384,6 +385,39 @@ impl Keyspace {
             tracing::warn!(%error, path, "records were counted without changes on their way to the leaves");
             state.version.trees.get(&self.id).map_or(0, |tree| tree.len)
         })
+    }
+}
+
+impl Keyspace {
+    /// The approximate number of records whose keys lie within `bounds`, and their bytes. Reads inner nodes, at most 66
+    /// leaves, and a sample of the changes that wait in memory and in log areas as [`Keyspace::len_estimate`]; so it takes hardly longer
+    /// for a billion records than for a thousand.
+    ///
+    /// The error is mostly below 5 percent of the range, and a few percent of the waiting changes. [`Keyspace::count`] is exact.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("beagle", "1820")?;
+    /// ships.insert("fram", "1892")?;
+    /// assert_eq!(ships.range_estimate("c"..)?.records, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn range_estimate(&self, bounds: impl KeyBounds) -> Result<RangeEstimate> {
+        let engine = &self.handle.engine;
+        engine.health.check_process()?;
+        self.check_there()?;
+        let state = engine.state.load_full();
+        let Some((from, to)) = range_between(bounds.start(), bounds.end())? else {
+            return Ok(RangeEstimate { records: 0, bytes: 0 });
+        };
+        let range = KeyRange { keyspace: self.id, from: &from, to: to.as_deref() };
+        range_estimate(&engine.pager, &state, range)
     }
 }
 

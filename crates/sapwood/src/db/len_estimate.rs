@@ -1,4 +1,4 @@
-//! Estimates how many records a keyspace has. The leaves' records are counted exactly; of the changes in the queues and
+//! Estimates how many records a keyspace or a range of it has, and how many bytes. The leaves' records are counted exactly; of the changes in the queues and
 //! in log areas a sample is looked up beneath them, to find how many records each change adds or takes away. Where a queue
 //! removes a range, what lies beneath it does not count: a sample of these ranges is measured in the inner nodes.
 //!
@@ -57,13 +57,47 @@ fn added(
     Ok(waiting.iter().zip(&exist).map(effect).sum())
 }
 
+/// The estimated size of a range of keys.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.ingest((0..1000u32).map(|number| (number.to_be_bytes(), [0; 100])))?;
+/// let tenth = ships.range_estimate(300u32.to_be_bytes()..400u32.to_be_bytes())?;
+/// assert!((95..105).contains(&tenth.records) && (9_500..12_500).contains(&tenth.bytes));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeEstimate {
+    /// Records.
+    pub records: u64,
+    /// Bytes of these records in leaves.
+    pub bytes: u64,
+}
+
+/// The estimated size of a range.
+pub(crate) fn range_estimate(pager: &Pager, state: &State, range: KeyRange<'_>) -> Result<RangeEstimate> {
+    let view = TreeView { pager, version: &state.version, keyspace: range.keyspace };
+    let in_leaves = range_size(view, range, Ends::CountedBySample)?;
+    let left = (in_leaves.records - removed_with_ranges(view, state, range)?).max(0.0);
+    let added = added_in_log_areas(view, state, range)? + added_in_queues(view, state, range)?;
+    let records = (left + added).max(0.0);
+    let of_a_record = if in_leaves.records >= 1.0 {
+        in_leaves.bytes / in_leaves.records
+    } else {
+        let queues = || state.queues();
+        let (bytes, count) = (queues().map(|queue| queue.bytes()), queues().map(|queue| queue.count()));
+        bytes.sum::<u64>() as f64 / count.sum::<u64>().max(1) as f64
+    };
+    Ok(RangeEstimate { records: records.round() as u64, bytes: (records * of_a_record).round() as u64 })
+}
+
 /// The estimated number of records in `keyspace`.
 pub(crate) fn len_estimate(pager: &Pager, state: &State, keyspace: KeyspaceId) -> Result<u64> {
-    let view = TreeView { pager, version: &state.version, keyspace };
-    let in_leaves = state.version.trees.get(&keyspace).map_or(0, |tree| tree.len);
-    let left = (in_leaves as f64 - removed_with_ranges(view, state)?).max(0.0);
-    let added = added_in_log_areas(view, state)? + added_in_queues(view, state)?;
-    Ok((left + added).round().max(0.0) as u64)
+    Ok(range_estimate(pager, state, KeyRange { keyspace, from: &[], to: None })?.records)
 }
 
 /// Whether a queue removes a range that has this key: what is beneath the queues does not count then.
@@ -71,8 +105,8 @@ fn is_removed(state: &State, keyspace: KeyspaceId, key: &[u8]) -> bool {
     state.queues().any(|queue| queue.range_removals().newest(keyspace, key, SeqNo::MAX).is_some())
 }
 
-/// The number of records in leaves that lie in ranges that queues remove.
-fn removed_with_ranges(view: TreeView<'_>, state: &State) -> Result<f64> {
+/// The number of records in leaves that lie in this range and in one that queues remove.
+fn removed_with_ranges(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -> Result<f64> {
     if state.queues().all(|queue| queue.range_removals().is_empty()) {
         return Ok(0.0);
     }
@@ -85,7 +119,15 @@ fn removed_with_ranges(view: TreeView<'_>, state: &State) -> Result<f64> {
     }
     // Those of two queues may overlap.
     for (_, from, to) in all.all() {
-        sample.see(|| (from, to));
+        let from = if &from[..] < range.from { Bytes::copy_from_slice(range.from) } else { from };
+        let to = match (to, range.to) {
+            (Some(to), Some(end)) if end < &to[..] => Some(Bytes::copy_from_slice(end)),
+            (None, end) => end.map(Bytes::copy_from_slice),
+            (to, _) => to,
+        };
+        if to.as_ref().is_none_or(|to| from < *to) {
+            sample.see(|| (from, to));
+        }
     }
     let mut records = 0.0;
     for (from, to) in sample.kept() {
@@ -95,12 +137,14 @@ fn removed_with_ranges(view: TreeView<'_>, state: &State) -> Result<f64> {
     Ok(records)
 }
 
-fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
+fn added_in_queues(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -> Result<f64> {
     let newest = |key: &[u8]| state.queues().find_map(|queue| queue.newest_seq(view.keyspace, key));
     let sampled = state.queues().flat_map(|queue| queue.sample(view.keyspace));
     // A key's older changes count for nothing: each change is in the sample with the same probability.
     let waiting = sampled
-        .filter(|change| newest(&change.key) == Some(change.seq))
+        .filter(|change| {
+            range.contains(view.keyspace, &change.key) && newest(&change.key) == Some(change.seq)
+        })
         .map(|change| WaitingChange { key: change.key, is_value: change.is_value, weight: change.weight })
         .collect();
     added(waiting, |keys, found| {
@@ -113,7 +157,7 @@ fn added_in_queues(view: TreeView<'_>, state: &State) -> Result<f64> {
     })
 }
 
-fn added_in_log_areas(view: TreeView<'_>, state: &State) -> Result<f64> {
+fn added_in_log_areas(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -> Result<f64> {
     let mut sample = EvenSample::<_, PIECES>::default();
     for (_, area) in view.version.logs.iter() {
         area.pieces().for_each(|piece| sample.see(|| (area, piece)));
@@ -133,7 +177,8 @@ fn added_in_log_areas(view: TreeView<'_>, state: &State) -> Result<f64> {
         let weight = sample.weight() * changes.weight();
         let newest =
             |key: &[u8]| area.candidates(key).next() == Some(*id) && !is_removed(state, view.keyspace, key);
-        let of_it = changes.kept().iter().filter(|index| newest(piece.key(**index)));
+        let is_in_it = |key: &[u8]| range.contains(view.keyspace, key) && newest(key);
+        let of_it = changes.kept().iter().filter(|index| is_in_it(piece.key(**index)));
         waiting.extend(of_it.map(|index| WaitingChange {
             key: Bytes::copy_from_slice(piece.key(*index)),
             is_value: piece.logged_value(*index).is_some(),

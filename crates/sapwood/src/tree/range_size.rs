@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! 1. Exact in bytes but for two leaves at the ends, while no more than [`BLOCKS`] blocks lie wholly in the range.
-//! 2. No leaf is read, unless the ends are to be exact.
+//! 2. No leaf is read, unless the ends are to be exact, or records of different sizes are to be told.
 
 use crate::cache::pager::ReadMode;
 use crate::error::Result;
@@ -23,6 +23,9 @@ use bytes::Bytes;
 /// Blocks that are read of those that lie wholly in the range (count): with these, the bytes of a million leaves are known within
 /// two percent if the fill of blocks varies by a sixth.
 const BLOCKS: usize = 64;
+/// Leaves that are read for the size of the range's records (count): as many as go to the device together. They lie at even
+/// distances, so that a part of the range with other records has its share of them.
+const LEAVES: usize = 64;
 
 /// Bytes and records of leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,6 +41,8 @@ pub(crate) enum Ends {
     Halves,
     /// The records of such a leaf are counted.
     Counted,
+    /// The same, and records have the size of those in a sample of the range's leaves, not that of the whole tree's.
+    CountedBySample,
 }
 
 /// Estimates the size of what a tree's leaves have in a range.
@@ -48,18 +53,25 @@ pub(crate) fn range_size(view: TreeView<'_>, range: KeyRange<'_>, ends: Ends) ->
         return Ok(RangeSize { bytes: tree.bytes as f64, records: tree.len as f64 });
     }
     let per_byte = tree.len as f64 / tree.bytes.max(1) as f64;
-    let blocks = EvenSample::default();
-    let mut pass = Pass { view, range, ends, per_byte, size: RangeSize::default(), blocks, blocks_count: 0 };
+    let (blocks, leaves) = (EvenSample::default(), EvenSample::default());
+    let size = RangeSize::default();
+    let mut pass = Pass { view, range, ends, per_byte, size, in_ends: size, blocks, blocks_count: 0, leaves };
     pass.visit(&[Place { id: root, level: height, low: Bytes::new(), fence: None }])?;
     let sampled: Vec<_> = pass.blocks.kept().to_vec();
-    let bytes: u64 = view
-        .nodes(sampled.iter().copied(), 1, ReadMode::Inner)?
-        .iter()
-        .map(|block| view.leaves_of(block).map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>())
-        .sum();
+    let mut bytes = 0;
+    for block in view.nodes(sampled.iter().copied(), 1, ReadMode::Inner)? {
+        for (id, leaf) in view.leaves_of(&block) {
+            bytes += u64::from(leaf.len);
+            pass.leaves.see(|| id);
+        }
+    }
     let whole = bytes as f64 * pass.blocks_count as f64 / sampled.len().max(1) as f64;
     pass.add(whole);
-    Ok(pass.size)
+    if ends == Ends::CountedBySample {
+        pass.sample_leaves()?;
+    }
+    let RangeSize { bytes, records } = pass.in_ends;
+    Ok(RangeSize { bytes: pass.size.bytes + bytes, records: pass.size.records + records })
 }
 
 struct Place {
@@ -76,10 +88,15 @@ struct Pass<'a> {
     ends: Ends,
     /// Records of a byte of leaves.
     per_byte: f64,
+    /// Of what is estimated by the bytes of leaves.
     size: RangeSize,
+    /// Of leaves whose records were counted.
+    in_ends: RangeSize,
     /// Of the blocks that lie wholly in the range.
     blocks: EvenSample<NodeId, BLOCKS>,
     blocks_count: u64,
+    /// Of the leaves that lie wholly in the range.
+    leaves: EvenSample<NodeId, LEAVES>,
 }
 
 impl Pass<'_> {
@@ -103,7 +120,10 @@ impl Pass<'_> {
         for place in places {
             match (place.level, self.relation(place)) {
                 (_, (false, _)) => {}
-                (0, (_, true)) => self.add(self.view.len_of(place.id) as f64),
+                (0, (_, true)) => {
+                    self.add(self.view.len_of(place.id) as f64);
+                    self.leaves.see(|| place.id);
+                }
                 (0, _) if self.ends == Ends::Halves => self.add(self.view.len_of(place.id) as f64 / 2.0),
                 (1, (_, true)) => {
                     self.blocks_count += 1;
@@ -128,12 +148,28 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Reads a sample of leaves, for the size of their records.
+    fn sample_leaves(&mut self) -> Result<()> {
+        let (mut bytes, mut records) = (0, 0);
+        let sampled: Vec<_> = self.leaves.kept().to_vec();
+        for group in sampled.chunks(self.view.pager.pio_max()) {
+            for leaf in self.view.nodes(group.iter().copied(), 0, ReadMode::Single)? {
+                bytes += leaf.bytes().len();
+                records += leaf.count();
+            }
+        }
+        if bytes > 0 {
+            self.size.records = self.size.bytes * records as f64 / bytes as f64;
+        }
+        Ok(())
+    }
+
     /// Counts the records of a leaf that are in the range.
     fn count(&mut self, leaf: &Node) {
         let keyspace = self.range.keyspace;
         let count = (0..leaf.count()).filter(|index| self.range.contains(keyspace, leaf.key(*index))).count();
-        self.size.records += count as f64;
-        self.size.bytes += leaf.bytes().len() as f64 * count as f64 / leaf.count().max(1) as f64;
+        self.in_ends.records += count as f64;
+        self.in_ends.bytes += leaf.bytes().len() as f64 * count as f64 / leaf.count().max(1) as f64;
     }
 }
 

@@ -71,3 +71,53 @@ fn it_is_close_whatever_waits_in_queues_and_log_areas() {
         }
     }
 }
+
+/// A range has the share of the waiting changes that lies in it, not that of the whole keyspace.
+#[test]
+fn ranges_are_estimated_wherever_their_changes_wait() {
+    let volume: Arc<dyn Volume> = Arc::new(Simulated::new(1));
+    let db = Database::builder().memory(64 << 20).background_threads(0).open_on(volume).expect("opens");
+    let keyspace = db.keyspace("one").expect("made");
+    let close = |what: &str| {
+        let share = RECORDS / 10;
+        let ranges = (0..10).map(|part| (part * share, (part + 1) * share)).chain([(0, 2 * RECORDS)]);
+        for (from, to) in
+            ranges.chain([(share / 2, share / 2 + 100), (7, 8), (9, 9), (RECORDS / 3, RECORDS / 2)])
+        {
+            let (from, to) = (key(from), key(to));
+            let (mut count, mut bytes) = (0.0, 0.0);
+            for record in keyspace.range(from..to) {
+                let (key, value) = record.expect("reads");
+                (count, bytes) = (count + 1.0, bytes + (key.len() + value.len()) as f64);
+            }
+            let found = keyspace.range_estimate(from..to).expect("estimates");
+            let waiting = db.stats().space.logged_changes + db.stats().writes.changes_queued;
+            let allowed = count / 20.0 + waiting as f64 / 50.0 + 5.0;
+            let story = format!("{what}, {from:?}..{to:?}: {found:?} for {count} of {bytes} bytes");
+            assert!((found.records as f64 - count).abs() <= allowed, "{story}");
+            if count > 1000.0 && waiting == 0 {
+                // Nodes and records have a few bytes of their own.
+                assert!((0.95..1.3).contains(&(found.bytes as f64 / bytes)), "{story}");
+            }
+        }
+    };
+    close("empty");
+    commit(&db, &keyspace, (0..RECORDS).filter(|number| number % 7 != 0), Some(&[1; 50]));
+    close("queued");
+    db.compact().expect("compacts");
+    close("in leaves");
+    commit(&db, &keyspace, RECORDS / 2..RECORDS / 2 + 9000, Some(&[1; 90]));
+    close("a part is queued");
+    db.flush().expect("flushes");
+    close("a part is in log areas");
+    commit(&db, &keyspace, (RECORDS / 2..RECORDS).filter(|number| number % 35 == 0), Some(&[1; 50]));
+    db.flush().expect("flushes");
+    assert!(db.stats().space.logged_changes > 2000, "{}", db.stats());
+    close("new ones are in log areas");
+    commit(&db, &keyspace, RECORDS / 5..RECORDS / 4, None);
+    close("a part is removed");
+    keyspace.remove_range(key(RECORDS / 30)..key(RECORDS / 6)).expect("removes");
+    close("a range is removed");
+    db.compact().expect("compacts");
+    close("compacted");
+}
