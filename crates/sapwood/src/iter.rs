@@ -124,6 +124,23 @@ impl Range {
         }
     }
 
+    /// Keys only. Values are not kept, so that keys may be for as long as one likes.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("beagle", "1820")?;
+    /// ships.insert("fram", "1892")?;
+    /// let names = ships.iter().keys().rev().collect::<sapwood::Result<Vec<_>>>()?;
+    /// assert_eq!(names, ["fram", "beagle"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<Key>> + Send + Sync {
+        Keys(self)
+    }
+
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -313,6 +330,27 @@ impl DoubleEndedIterator for Range {
 impl std::iter::FusedIterator for Range {}
 
 /// A clone goes on where the iterator stands, as of the same moment, and finds its place by a search.
+/// The keys of a range, copied.
+struct Keys(Range);
+
+fn key_of(record: Result<(&[u8], &[u8])>) -> Result<Key> {
+    record.map(|(key, _)| Key::from(key))
+}
+
+impl Iterator for Keys {
+    type Item = Result<Key>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next_ref().map(key_of)
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back_ref().map(key_of)
+    }
+}
+
 impl Clone for Range {
     fn clone(&self) -> Self {
         let place = |end: &Option<Box<Merge>>, bound: &Bound<Bytes>| {

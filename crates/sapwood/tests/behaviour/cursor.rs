@@ -132,7 +132,7 @@ fn a_cursor_goes_as_in_a_sorted_map() {
 }
 
 #[test]
-fn counts_are_those_of_a_sorted_map() {
+fn counts_and_keys_are_those_of_a_sorted_map() {
     let (mut rng, mut model) = (StdRng::seed_from_u64(1), Model::new());
     let (db, keyspace) = open();
     change(&db, &keyspace, &mut model, &mut rng);
@@ -143,6 +143,10 @@ fn counts_are_those_of_a_sorted_map() {
         let expected = model.keys().filter(|key| (&low..&high).contains(key)).count() as u64;
         assert_eq!(keyspace.count(&low..&high).expect("counts"), expected);
     }
+    let found = keyspace.iter().keys().collect::<sapwood::Result<Vec<_>>>().expect("reads");
+    assert!(found.iter().eq(model.keys()));
+    let found = keyspace.iter().keys().rev().collect::<sapwood::Result<Vec<_>>>().expect("reads");
+    assert!(found.iter().eq(model.keys().rev()));
     keyspace.clear().expect("clears");
     assert_eq!(keyspace.count(..).expect("counts"), 0);
     assert_eq!(snapshot.count(&keyspace, ..).expect("counts"), model.len() as u64);
