@@ -93,6 +93,17 @@ fn main() -> Outcome {
         }
         batch.commit()
     })?;
+    timed("10,000 ranges of ten records, buffered, each by itself", || {
+        for number in 0..10_000 {
+            let from = records / 2 + number * (records / 30_000);
+            batch.remove_range(&other, key(from)..key(from + 10)).commit()?;
+        }
+        Ok(())
+    })?;
+    timed("the first record behind the first of them", || {
+        other.range(key(records / 2)..).next().transpose()
+    })?;
+    timed("the flush that removes them key by key", || db.flush())?;
     timed("drop_keyspace of all records", || db.drop_keyspace("one by one"))?;
     timed("compact, which takes its tree apart", || db.compact())?;
     println!("  {:.1} MB are alive", alive(&db));
