@@ -93,6 +93,18 @@ impl Flusher {
         }
         drop(reserve);
         self.ctx.space.restore_reserve();
+        // There is no thread to do it later.
+        while result.is_ok()
+            && !self.ctx.flush.in_background()
+            && self.ctx.state.load().version.dropped.len() > 0
+        {
+            let taken = || guard.get().and_then(|writer| self.ctx.take_some_apart(writer));
+            match self.ctx.space.with_reserve(taken) {
+                // The next flush tries again, or `compact`.
+                Err(error) if error.is_disk_full() => break,
+                taken => result = taken,
+            }
+        }
         if has_removals && result.is_ok() {
             result = guard.get().and_then(|writer| self.cleanser.cleanse_for_reserve(writer));
         }

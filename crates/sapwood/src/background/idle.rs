@@ -154,7 +154,9 @@ impl IdleWork {
             }
             Job::Collect => self.collect_the_rest(),
             Job::FinishManifest => self.finish_manifest(),
-            Job::TakeApart => self.ctx.take_dropped_apart(|| self.ctx.is_wanted()),
+            Job::TakeApart => {
+                self.ctx.space.with_reserve(|| self.ctx.take_dropped_apart(|| self.ctx.is_wanted()))
+            }
             Job::Freeze => {
                 self.commits.freeze_if_quiet(visible);
                 Ok(())

@@ -52,12 +52,13 @@ impl Creation {
             self.wanted.lock().extend(names.iter().cloned());
         }
         let _turn = self.turn.lock();
-        // Perhaps by another, which was before this thread.
-        if let Some(found) = self.find(names) {
-            return Ok(found);
-        }
         self.learn(&engine.state.load().version);
+        // Perhaps created by the thread before this one.
         if let Some(found) = self.find(names) {
+            // Whoever creates the next ones must not create these again, should they be dropped by then.
+            let mut wanted = self.wanted.lock();
+            let ids = self.ids.read();
+            wanted.retain(|name| !ids.contains_key(name));
             return Ok(found);
         }
         if engine.health.is_read_only() {

@@ -309,7 +309,7 @@ impl Database {
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;
-        engine.background.ctx.take_dropped_apart(|| false)?;
+        engine.space.with_reserve(|| engine.background.ctx.take_dropped_apart(|| false))?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
         if engine.flush.in_background() {
             engine.space.reserve.shrink();

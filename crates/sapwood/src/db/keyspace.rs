@@ -120,7 +120,7 @@ impl Keyspace {
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = Batch::new(Arc::clone(&self.handle), self.durability);
         batch.insert(self, key, value);
-        batch.commit()
+        batch.commit().map_err(|error| self.named(error))
     }
 
     /// Removes `key`, durably unless [told otherwise](Self::with_durability). Succeeds if the key does not exist.
@@ -141,7 +141,7 @@ impl Keyspace {
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = Batch::new(Arc::clone(&self.handle), self.durability);
         batch.remove(self, key);
-        batch.commit()
+        batch.commit().map_err(|error| self.named(error))
     }
 
     /// Bulk-loads sorted records. Keys must ascend, and all of them must be greater than every key in the
@@ -175,7 +175,7 @@ impl Keyspace {
         let copy = Bytes::copy_from_slice;
         let records = records.into_iter().map(|(key, value)| (copy(key.as_ref()), copy(value.as_ref())));
         let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
-        self.handle.engine.ingest(self.id, last, records)
+        self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))
     }
 
     /// Returns the value of `key`. Needs one read from the device at most if the inner nodes are cached; now and then

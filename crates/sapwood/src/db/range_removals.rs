@@ -123,7 +123,10 @@ impl Keyspace {
     /// # Errors
     /// [`Error::KeyTooLong`](crate::Error::KeyTooLong) for a bound, and as [`Batch::commit`].
     pub fn remove_range(&self, bounds: impl KeyBounds) -> Result<()> {
-        Batch::new(Arc::clone(self.handle()), self.durability()).remove_range(self, bounds).commit()
+        Batch::new(Arc::clone(self.handle()), self.durability())
+            .remove_range(self, bounds)
+            .commit()
+            .map_err(|error| self.named(error))
     }
 
     /// Removes all records whose keys start with `prefix`, as [`Keyspace::remove_range`]. An empty prefix is that of all.
@@ -142,7 +145,10 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::remove_range`].
     pub fn remove_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
-        Batch::new(Arc::clone(self.handle()), self.durability()).remove_prefix(self, prefix).commit()
+        Batch::new(Arc::clone(self.handle()), self.durability())
+            .remove_prefix(self, prefix)
+            .commit()
+            .map_err(|error| self.named(error))
     }
 
     /// Removes all records, as [`Keyspace::remove_range`].
