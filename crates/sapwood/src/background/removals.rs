@@ -3,12 +3,14 @@
 //! is flushed that stands for much space.
 //!
 //! How much that is, is known without reading a leaf: the node above a long record says how long it is, and short records
-//! are taken for as long as those of their keyspace are on the average.
+//! are taken for as long as those of their keyspace are on the average. What removed ranges have is measured in inner nodes.
 
 use crate::cache::pager::Pager;
 use crate::current_state::CurrentState;
-use crate::operation::{KeyspaceId, SeqNo};
+use crate::even_sample::EvenSample;
+use crate::operation::{KeyRange, KeyspaceId, SeqNo};
 use crate::opq::Opq;
+use crate::tree::range_size::{Ends, range_size};
 use crate::tree::view::TreeView;
 use crate::version::{Tree, Version};
 use std::ops::Bound;
@@ -18,13 +20,32 @@ const WORTH: u64 = 1 << 20;
 const SHARE: u64 = 64;
 /// So many changes of a queue are looked at; the others are taken to be like them.
 const SAMPLE: usize = 1000;
+/// So many ranges (count) are measured; each takes a descent to either end.
+const RANGES: usize = 16;
 
 /// Whether a flush of the active queue would free much space for what is removed in it.
 pub(crate) fn waits_for_space(state: &CurrentState, pager: &Pager) -> bool {
     let state = state.load();
     let version = &state.version;
     let worth = WORTH.max(version.live_bytes() / SHARE);
-    state.active.removals() > 0 && removed_bytes(pager, &state.active, version) >= worth
+    let removed =
+        || removed_bytes(pager, &state.active, version) + bytes_in_ranges(pager, &state.active, version);
+    state.active.removals() > 0 && removed() >= worth
+}
+
+/// About how many bytes of leaves lie in the ranges that a queue removes.
+fn bytes_in_ranges(pager: &Pager, queue: &Opq, version: &Version) -> u64 {
+    if queue.range_removals().is_empty() {
+        return 0;
+    }
+    let mut sample = EvenSample::<_, RANGES>::default();
+    queue.range_removals().all().into_iter().for_each(|range| sample.see(|| range));
+    let bytes = sample.kept().iter().map(|(keyspace, from, to)| {
+        let view = TreeView { pager, version, keyspace: *keyspace };
+        let range = KeyRange { keyspace: *keyspace, from, to: to.as_deref() };
+        range_size(view, range, Ends::Halves).map_or(0.0, |size| size.bytes)
+    });
+    (bytes.sum::<f64>() * sample.weight()) as u64
 }
 
 /// About how many bytes of records the removals in a queue stand for.
@@ -119,6 +140,49 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
         }
         holds_the_rest(&db);
+    }
+
+    /// A database with many records, nearly all of which are removed with a range or their keyspace, and what it took before.
+    fn removed_at_once(volume: &Simulated, threads: usize, is_dropped: bool) -> (Database, u64) {
+        let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+        let db = Database::builder().memory(32 << 20).background_threads(threads).open_on(shared).unwrap();
+        let (keyspace, other) = (db.keyspace("main").unwrap(), db.keyspace("other").unwrap());
+        for keyspace in [&keyspace, &other] {
+            keyspace.ingest((0..100_000u32).map(|number| (number.to_be_bytes(), [7; 50]))).unwrap();
+        }
+        let used = volume.used();
+        if is_dropped {
+            db.drop_keyspace("other").unwrap();
+        } else {
+            other.remove_range(100u32.to_be_bytes()..).unwrap();
+        }
+        (db, used)
+    }
+
+    #[test]
+    fn space_of_what_was_removed_at_once_goes_back_when_the_database_is_closed() {
+        for is_dropped in [false, true] {
+            let volume = Simulated::new(1);
+            let (db, used) = removed_at_once(&volume, 0, is_dropped);
+            db.close().unwrap();
+            assert!(volume.used() + (5 << 20) < used, "{} of {used}, {is_dropped}", volume.used());
+        }
+    }
+
+    #[test]
+    fn space_of_what_was_removed_at_once_goes_back_when_no_writes_come() {
+        for is_dropped in [false, true] {
+            let volume = Simulated::new(1);
+            let (db, used) = removed_at_once(&volume, 1, is_dropped);
+            let began = Instant::now();
+            while volume.used() + (5 << 20) > used {
+                let waited = began.elapsed() < Duration::from_secs(30);
+                assert!(waited, "{} of {used}, {is_dropped}", volume.used());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(db.keyspace("main").unwrap().iter().count(), 100_000);
+            db.check().unwrap();
+        }
     }
 
     /// A few short ones are not worth a flush each time.

@@ -430,6 +430,11 @@ impl Handle {
         {
             let _ = self.engine.flush_inline();
         }
+        // As far as there is space for that; what is left goes on after opening.
+        if self.engine.health.check_writable().is_ok() {
+            let apart = || self.engine.background.ctx.take_dropped_apart(|| false);
+            let _ = self.engine.space.with_reserve(apart);
+        }
         // Give back all space that can be spared: it does not happen later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));
         self.engine.space.cut_data();
