@@ -10,8 +10,6 @@
 
 use crate::{Tree, Violation};
 
-const SOURCE: &str = "crates/sapwood/src/";
-
 /// Words that name what is counted.
 const UNITS: &[&str] = &[
     "byte",
@@ -101,13 +99,9 @@ const REASONS: &[&str] = &[
 /// Reports constants without a unit or a reason.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in tree.ending(".rs") {
-        let is_of_tests = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
-        if !file.path.starts_with(SOURCE) || is_of_tests {
-            continue;
-        }
+    for file in tree.of_store() {
         let (mut comment, mut shared) = (String::new(), String::new());
-        for (index, line) in file.text.lines().take_while(|line| *line != "mod tests {").enumerate() {
+        for (index, line) in file.text.lines().take(file.lines_before_tests()).enumerate() {
             let line = line.trim();
             if let Some(text) = line.strip_prefix("///") {
                 comment += text;

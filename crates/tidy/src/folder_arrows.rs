@@ -15,6 +15,7 @@ const SOURCE: &str = "crates/sapwood/src/";
 
 /// The bottom: files that everyone may use, and that use only one another.
 const LOW: &[&str] = &[
+    "bounds",
     "bytecode",
     "database_id",
     "durability",
@@ -136,11 +137,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             None => continue,
         };
         let may_open_a_database = above.contains(&"db") || TESTED_FROM_ABOVE.contains(&module);
-        let is_of_tests = path.ends_with("/tests.rs") || path.contains("/tests/");
-        // The line from which on a file holds tests.
-        let tests =
-            if is_of_tests { Some(0) } else { file.text.lines().position(|line| line == "mod tests {") };
-        let tests = tests.filter(|_| may_open_a_database).unwrap_or(usize::MAX);
+        let tests = if may_open_a_database { file.lines_before_tests() } else { usize::MAX };
         let tokens = tokens::of(&file.text);
         for (line, used) in uses(&tokens) {
             let used = origins.get(used).copied().unwrap_or(used);

@@ -5,18 +5,13 @@
 use crate::tokens;
 use crate::{Tree, Violation};
 
-const SOURCE: &str = "crates/sapwood/src/";
 const RANKS: &str = "crates/sapwood/src/lock_order.rs";
 
 /// Reports locks that are not ranked.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in tree.ending(".rs") {
-        let is_of_tests = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
-        if !file.path.starts_with(SOURCE) || file.path == RANKS || is_of_tests {
-            continue;
-        }
-        let tests = file.text.lines().position(|line| line == "mod tests {").unwrap_or(usize::MAX);
+    for file in tree.of_store().filter(|file| file.path != RANKS) {
+        let tests = file.lines_before_tests();
         for token in tokens::of(&file.text) {
             if matches!(&*token.text, "Mutex" | "RwLock" | "ReentrantMutex") && token.line <= tests {
                 found.push(Violation {

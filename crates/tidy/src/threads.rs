@@ -5,18 +5,13 @@
 use crate::tokens;
 use crate::{Tree, Violation};
 
-const SOURCE: &str = "crates/sapwood/src/";
 const POOL: &str = "crates/sapwood/src/pool.rs";
 
 /// Reports starts of threads.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for file in tree.ending(".rs") {
-        let is_of_tests = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
-        if !file.path.starts_with(SOURCE) || file.path == POOL || is_of_tests {
-            continue;
-        }
-        let tests = file.text.lines().position(|line| line == "mod tests {").unwrap_or(usize::MAX);
+    for file in tree.of_store().filter(|file| file.path != POOL) {
+        let tests = file.lines_before_tests();
         let tokens = tokens::of(&file.text);
         for at in 0..tokens.len() {
             let ["thread", ":", ":", what] = tokens::window(&tokens, at) else { continue };

@@ -8,6 +8,9 @@ use std::{fs, io};
 
 const FILE_MAX: u64 = 4 << 20;
 
+/// Where the source of the store lies.
+const STORE: &str = "crates/sapwood/src/";
+
 /// One text file.
 #[derive(Clone, Debug)]
 pub struct File {
@@ -21,6 +24,19 @@ impl File {
     /// The path without the name, without a slash at its end.
     pub fn folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+
+    /// Whether all of it is tests.
+    pub fn is_of_tests(&self) -> bool {
+        self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+    }
+
+    /// The number of lines before its tests: 0 if all of it is tests, and more than it has if there are none.
+    pub fn lines_before_tests(&self) -> usize {
+        if self.is_of_tests() {
+            return 0;
+        }
+        self.text.lines().position(|line| line == "mod tests {").unwrap_or(usize::MAX)
     }
 
     /// Lines and their numbers, from 1.
@@ -64,6 +80,11 @@ impl Tree {
     pub fn of(files: &[(&str, &str)]) -> Self {
         let file = |(path, text): &(&str, &str)| File { path: (*path).to_owned(), text: (*text).to_owned() };
         Self { files: files.iter().map(file).collect() }
+    }
+
+    /// The source files of the store, without those that are tests as a whole.
+    pub fn of_store(&self) -> impl Iterator<Item = &File> {
+        self.ending(".rs").filter(|file| file.path.starts_with(STORE) && !file.is_of_tests())
     }
 
     /// All files.
