@@ -14,6 +14,7 @@ mod queued;
 #[cfg(test)]
 mod tests;
 
+use crate::bounds::is_empty;
 use crate::cache::pager::Holding;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
@@ -101,7 +102,7 @@ impl Range {
         (low, high): (Bound<Bytes>, Bound<Bytes>),
         refused: Option<Error>,
     ) -> Self {
-        let over = refused.is_none() && is_empty(&low, &high);
+        let over = refused.is_none() && is_empty(low.as_ref(), high.as_ref());
         let lent = Default::default();
         let mut bare = Holding::new(Arc::clone(&current.pager));
         bare.set(BARE);
@@ -210,7 +211,7 @@ impl Range {
             Direction::Down if self.front.is_none() => (self.back, self.high) = (None, bound),
             _ => return,
         }
-        self.over |= is_empty(&self.low, &self.high);
+        self.over |= is_empty(self.low.as_ref(), self.high.as_ref());
     }
 
     #[inline]
@@ -369,15 +370,5 @@ impl Clone for Range {
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Range({:?}, {:?})", self.low, self.high)
-    }
-}
-
-fn is_empty(low: &Bound<Bytes>, high: &Bound<Bytes>) -> bool {
-    match (low, high) {
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
-            low >= high
-        }
-        _ => false,
     }
 }

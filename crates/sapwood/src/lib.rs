@@ -264,6 +264,7 @@
 //! glossary, `docs/operations.md` what to know when running a database.
 
 mod background;
+mod bounds;
 mod bytecode;
 mod cache;
 mod commit;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: ranges are disjoint and do not touch one another.
 
+use crate::bounds::is_below;
 use crate::operation::KeyRange;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -13,10 +14,6 @@ const ENTRY: usize = 80;
 /// Disjoint ranges: from their starts to their ends, `None` for no end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KeyRanges(BTreeMap<Bytes, Option<Bytes>>);
-
-fn is_below(key: &[u8], end: Option<&Bytes>) -> bool {
-    end.is_none_or(|end| key < &end[..])
-}
 
 impl KeyRanges {
     pub fn contains(&self, key: &[u8]) -> bool {

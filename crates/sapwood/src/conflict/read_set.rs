@@ -8,6 +8,7 @@
 //! 1. Whatever was read is in the set. There may be more in it: a set that is too large is made coarser, never incomplete.
 //! 2. The ranges of closed iterators are disjoint and do not touch.
 
+use crate::bounds::{end_at, first_at, successor};
 use crate::conflict::key_ranges::KeyRanges;
 use crate::operation::{KeyRange, KeyspaceId};
 use bytes::Bytes;
@@ -64,11 +65,6 @@ pub(crate) enum End {
     Back,
 }
 
-/// The smallest key above `key`.
-fn successor(key: &[u8]) -> Bytes {
-    [key, &[0]].concat().into()
-}
-
 impl ReadSet {
     /// An empty set, which is made coarser when it takes more than `bytes_max`.
     pub fn new(bytes_max: usize) -> Self {
@@ -108,16 +104,7 @@ impl ReadSet {
         low: &Bound<Bytes>,
         high: &Bound<Bytes>,
     ) -> OpenRangeId {
-        let start = match low {
-            Bound::Unbounded => Bytes::new(),
-            Bound::Included(key) => key.clone(),
-            Bound::Excluded(key) => successor(key),
-        };
-        let end = match high {
-            Bound::Unbounded => None,
-            Bound::Included(key) => Some(successor(key)),
-            Bound::Excluded(key) => Some(key.clone()),
-        };
+        let (start, end) = (first_at(low), end_at(high));
         let range = OpenRange { keyspace, start, end, front: None, back: None, is_exhausted: false };
         let id = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         match self.open.get_mut(id) {

@@ -1,40 +1,29 @@
 //! Removal of whole ranges: one small record in the log, however many records the range holds. They are gone at once for
 //! every reader that begins later; their space comes back with the next flushes.
 
+use crate::bounds::{end_at, first_at, is_below};
 use crate::db::batch::{Batch, check_key};
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::bounds_of_prefix;
 use crate::error::Result;
 use crate::operation::{KeyRange, put_remove_range};
-use std::borrow::Cow;
+use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A range between two bounds: from a key up to another one, which is not in it. `None` if there is no key between them.
-pub(crate) type RangeOfKeys<'a> = Option<(Cow<'a, [u8]>, Option<Cow<'a, [u8]>>)>;
-
-/// Returns the range between two bounds, or an error if a bound is longer than a key may be.
-pub(crate) fn range_between<'a>(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> Result<RangeOfKeys<'a>> {
+/// Returns the range between two bounds, from a key up to another one that is not in it; `None` if there is no key between them.
+/// Returns an error if a bound is longer than a key may be.
+pub(crate) fn range_between(low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<Option<(Bytes, Option<Bytes>)>> {
     for bound in [low, high] {
         match bound {
             Bound::Included(key) | Bound::Excluded(key) if !key.is_empty() => check_key(key)?,
             _ => {}
         }
     }
-    let successor = |key: &[u8]| Cow::Owned([key, &[0]].concat());
-    let from = match low {
-        Bound::Unbounded => Cow::Borrowed(&[][..]),
-        Bound::Included(key) => Cow::Borrowed(key),
-        Bound::Excluded(key) => successor(key),
-    };
-    let to = match high {
-        Bound::Unbounded => None,
-        Bound::Included(key) => Some(successor(key)),
-        Bound::Excluded(key) => Some(Cow::Borrowed(key)),
-    };
-    let is_empty = to.as_ref().is_some_and(|to| *to <= from);
-    Ok((!is_empty).then_some((from, to)))
+    let from = first_at(&low.map(Bytes::copy_from_slice));
+    let to = end_at(&high.map(Bytes::copy_from_slice));
+    Ok(is_below(&from, to.as_ref()).then_some((from, to)))
 }
 
 impl Batch {

@@ -19,12 +19,12 @@
 //! 2. While a queue has passed over tombstones, each older record is looked up in it before it is returned.
 
 use super::queued::Queued;
+use crate::bounds::{end_at, first_at, successor};
 use crate::cache::pager::Holding;
 use crate::current_state::{CurrentState, State};
 use crate::error::Result;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::opq::Change;
-use crate::opq::empty_ranges::successor;
 use crate::tree::range::{Direction, Leaves, Step};
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -140,38 +140,36 @@ impl MergeSpec {
         if self.state.queues().all(|queue| queue.range_removals().is_empty()) {
             return whole((low, high));
         }
-        let mut hidden_by = None;
-        let (bounds, next) = match self.direction {
-            Direction::Up => {
-                let (key, mut end) = (first_at(&low), None::<Bytes>);
-                for (index, queue) in self.state.queues().enumerate() {
-                    let stretch = queue.range_removals().above(self.keyspace, &key, self.seq);
-                    end = end.into_iter().chain(stretch.end).min();
-                    if stretch.is_removed {
-                        hidden_by = Some(index);
-                        break;
-                    }
+        let (first, behind) = (first_at(&low), end_at(&high));
+        // Where the section ends: upwards, the first key that is not in it; downwards, its first key.
+        let (mut hidden_by, mut upper, mut lower) = (None, None::<Bytes>, Bytes::new());
+        for (index, queue) in self.state.queues().enumerate() {
+            let removals = queue.range_removals();
+            let is_removed = match self.direction {
+                Direction::Up => {
+                    let stretch = removals.above(self.keyspace, &first, self.seq);
+                    upper = upper.into_iter().chain(stretch.end).min();
+                    stretch.is_removed
                 }
-                match end.filter(|end| is_above(&high, end)) {
-                    Some(end) => ((low, Bound::Excluded(end.clone())), Some(Bound::Included(end))),
-                    None => ((low, high), None),
+                Direction::Down => {
+                    let stretch = removals.below(self.keyspace, behind.as_deref(), self.seq);
+                    lower = lower.max(stretch.end);
+                    stretch.is_removed
                 }
+            };
+            if is_removed {
+                hidden_by = Some(index);
+                break;
             }
-            Direction::Down => {
-                let (key, mut end) = (end_at(&high), Bytes::new());
-                for (index, queue) in self.state.queues().enumerate() {
-                    let stretch = queue.range_removals().below(self.keyspace, key.as_deref(), self.seq);
-                    end = end.max(stretch.end);
-                    if stretch.is_removed {
-                        hidden_by = Some(index);
-                        break;
-                    }
-                }
-                match Some(end).filter(|end| is_below(&low, end)) {
-                    Some(end) => ((Bound::Included(end.clone()), high), Some(Bound::Excluded(end))),
-                    None => ((low, high), None),
-                }
+        }
+        let (bounds, next) = match (self.direction, upper) {
+            (Direction::Up, Some(end)) if is_above(&high, &end) => {
+                ((low, Bound::Excluded(end.clone())), Some(Bound::Included(end)))
             }
+            (Direction::Down, _) if is_below(&low, &lower) => {
+                ((Bound::Included(lower.clone()), high), Some(Bound::Excluded(lower)))
+            }
+            _ => ((low, high), None),
         };
         let queues = hidden_by.map_or(all, |index| index + 1);
         Section { bounds, queues, has_tree: hidden_by.is_none(), next }
@@ -206,24 +204,6 @@ fn is_below(low: &Bound<Bytes>, key: &Bytes) -> bool {
     match low {
         Bound::Unbounded => !key.is_empty(),
         Bound::Included(low) | Bound::Excluded(low) => key > low,
-    }
-}
-
-/// The first key that a lower bound lets through.
-fn first_at(low: &Bound<Bytes>) -> Bytes {
-    match low {
-        Bound::Unbounded => Bytes::new(),
-        Bound::Included(low) => low.clone(),
-        Bound::Excluded(low) => successor(low),
-    }
-}
-
-/// The first key that an upper bound does not let through.
-fn end_at(high: &Bound<Bytes>) -> Option<Bytes> {
-    match high {
-        Bound::Unbounded => None,
-        Bound::Included(high) => Some(successor(high)),
-        Bound::Excluded(high) => Some(high.clone()),
     }
 }
 

@@ -17,6 +17,7 @@
 //!    in the queue, or it finds the range.
 //! 3. Memory: [`BYTES_MAX`].
 
+use crate::bounds::successor;
 use crate::lock_order::{RankedRwLock, rank};
 use crate::operation::{KeyspaceId, Operation, OperationRef, SeqNo};
 use bytes::Bytes;
@@ -57,11 +58,6 @@ impl EmptyRange {
     fn reaches(&self, key: &[u8]) -> bool {
         self.end.as_ref().is_none_or(|end| &end[..] >= key)
     }
-}
-
-/// The smallest key above this one.
-pub(crate) fn successor(key: &[u8]) -> Bytes {
-    [key, &[0]].concat().into()
 }
 
 fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {

@@ -14,6 +14,7 @@
 //! 2. Fragments are never removed: a reader at an older number sees what it saw.
 //! 3. While no range was removed, readers take no lock: `bytes` is zero.
 
+use crate::bounds::is_below;
 use crate::lock_order::{RankedRwLock, rank};
 use crate::operation::{KeyRange, KeyspaceId, SeqNo};
 use bytes::Bytes;
@@ -63,10 +64,6 @@ pub(crate) struct Stretch<E> {
 pub(crate) struct RangeRemovals {
     fragments: RankedRwLock<rank::RangeRemovals, BTreeMap<KeyspaceId, Fragments>>,
     bytes: AtomicUsize,
-}
-
-fn is_below(key: &[u8], end: Option<&Bytes>) -> bool {
-    end.is_none_or(|end| key < &end[..])
 }
 
 impl RangeRemovals {

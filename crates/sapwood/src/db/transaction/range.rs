@@ -7,6 +7,7 @@
 //! 2. A record is returned from one end only.
 //! 3. Whatever was returned, and that nothing lies between, is in the read set before the caller has it.
 
+use crate::bounds::is_empty;
 use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
 use crate::db::transaction::writes::Written;
 use crate::error::Result;
@@ -136,17 +137,6 @@ impl TransactionRange {
         }
         self.is_over = !matches!(next, Ok(Some(_)));
         next.transpose()
-    }
-}
-
-/// Whether no key lies between the bounds: `BTreeMap::range` panics for some of these.
-fn is_empty(low: Bound<&Bytes>, high: Bound<&Bytes>) -> bool {
-    match (low, high) {
-        (Bound::Included(low), Bound::Included(high)) => low > high,
-        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
-            low >= high
-        }
-        _ => false,
     }
 }
 
