@@ -19,4 +19,5 @@ pub(crate) mod range_size;
 pub(crate) mod remove_blocks;
 pub(crate) mod route;
 pub(crate) mod sample;
+mod subtree;
 pub(crate) mod view;

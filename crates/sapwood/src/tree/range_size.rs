@@ -16,9 +16,8 @@ use crate::error::Result;
 use crate::even_sample::EvenSample;
 use crate::operation::KeyRange;
 use crate::storage::node::{Node, NodeId};
-use crate::tree::fan::fence_of;
+use crate::tree::subtree::{Overlap, Subtree};
 use crate::tree::view::TreeView;
-use bytes::Bytes;
 
 /// Blocks that are read of those that lie wholly in the range (count): with these, the bytes of a million leaves are known within
 /// two percent if the fill of blocks varies by a sixth.
@@ -56,7 +55,7 @@ pub(crate) fn range_size(view: TreeView<'_>, range: KeyRange<'_>, ends: Ends) ->
     let (blocks, leaves) = (EvenSample::default(), EvenSample::default());
     let size = RangeSize::default();
     let mut pass = Pass { view, range, ends, per_byte, size, in_ends: size, blocks, blocks_count: 0, leaves };
-    pass.visit(&[Place { id: root, level: height, low: Bytes::new(), fence: None }])?;
+    pass.visit(&[Subtree::of_root(root, height)])?;
     let sampled: Vec<_> = pass.blocks.kept().to_vec();
     let mut bytes = 0;
     for block in view.nodes(sampled.iter().copied(), 1, ReadMode::Inner)? {
@@ -72,14 +71,6 @@ pub(crate) fn range_size(view: TreeView<'_>, range: KeyRange<'_>, ends: Ends) ->
     }
     let RangeSize { bytes, records } = pass.in_ends;
     Ok(RangeSize { bytes: pass.size.bytes + bytes, records: pass.size.records + records })
-}
-
-struct Place {
-    id: NodeId,
-    level: u8,
-    low: Bytes,
-    /// The smallest key beyond the node's; `None` at the right end of the tree.
-    fence: Option<Bytes>,
 }
 
 struct Pass<'a> {
@@ -105,44 +96,36 @@ impl Pass<'_> {
         self.size.records += bytes * self.per_byte;
     }
 
-    /// Whether any key below a node may be in the range, and whether all are.
-    fn relation(&self, Place { low, fence, .. }: &Place) -> (bool, bool) {
-        let KeyRange { from, to, .. } = self.range;
-        let is_met =
-            to.is_none_or(|to| &low[..] < to) && fence.as_ref().is_none_or(|fence| from < &fence[..]);
-        let reaches_end = to.is_none_or(|to| fence.as_ref().is_some_and(|fence| &fence[..] <= to));
-        (is_met, is_met && from <= &low[..] && reaches_end)
-    }
-
     /// Counts what lies below nodes of one level, which are read together.
-    fn visit(&mut self, places: &[Place]) -> Result<()> {
+    fn visit(&mut self, subtrees: &[Subtree]) -> Result<()> {
         let mut wanted = Vec::new();
-        for place in places {
-            match (place.level, self.relation(place)) {
-                (_, (false, _)) => {}
-                (0, (_, true)) => {
-                    self.add(self.view.len_of(place.id) as f64);
-                    self.leaves.see(|| place.id);
+        for subtree in subtrees {
+            match (subtree.level, subtree.overlap(self.range)) {
+                (_, Overlap::None) => {}
+                (0, Overlap::Whole) => {
+                    self.add(self.view.len_of(subtree.id) as f64);
+                    self.leaves.see(|| subtree.id);
                 }
-                (0, _) if self.ends == Ends::Halves => self.add(self.view.len_of(place.id) as f64 / 2.0),
-                (1, (_, true)) => {
+                (0, Overlap::Part) if self.ends == Ends::Halves => {
+                    self.add(self.view.len_of(subtree.id) as f64 / 2.0);
+                }
+                (1, Overlap::Whole) => {
                     self.blocks_count += 1;
-                    self.blocks.see(|| place.id);
+                    self.blocks.see(|| subtree.id);
                 }
-                _ => wanted.push(place),
+                _ => wanted.push(subtree),
             }
         }
         for group in wanted.chunks(self.view.pager.pio_max()) {
-            let level = group.first().map_or(0, |place| place.level);
+            let level = group.first().map_or(0, |subtree| subtree.level);
             let mode = if level == 0 { ReadMode::Single } else { ReadMode::Inner };
-            let nodes = self.view.nodes(group.iter().map(|place| place.id), level, mode)?;
-            for (place, node) in group.iter().zip(nodes) {
+            let nodes = self.view.nodes(group.iter().map(|subtree| subtree.id), level, mode)?;
+            for (subtree, node) in group.iter().zip(nodes) {
                 if level == 0 {
                     self.count(&node);
                     continue;
                 }
-                let below: Vec<_> = (0..node.count()).map(|index| place.child(&node, index)).collect();
-                self.visit(&below)?;
+                self.visit(&subtree.children(&node))?;
             }
         }
         Ok(())
@@ -170,16 +153,5 @@ impl Pass<'_> {
         let count = (0..leaf.count()).filter(|index| self.range.contains(keyspace, leaf.key(*index))).count();
         self.in_ends.records += count as f64;
         self.in_ends.bytes += leaf.bytes().len() as f64 * count as f64 / leaf.count().max(1) as f64;
-    }
-}
-
-impl Place {
-    fn child(&self, node: &Node, index: usize) -> Self {
-        Self {
-            id: node.child(index),
-            level: self.level - 1,
-            low: if index == 0 { self.low.clone() } else { node.key_bytes(index) },
-            fence: fence_of(node, index, self.fence.as_ref()),
-        }
     }
 }

@@ -18,9 +18,9 @@ use crate::error::Result;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::storage::node::{Node, NodeId};
 use crate::tree::bupdate::NodeLen;
-use crate::tree::fan::fence_of;
 use crate::tree::pack::{Child, Packer};
 use crate::tree::range::{Direction, Leaves, Step};
+use crate::tree::subtree::{Overlap, Subtree};
 use crate::tree::view::TreeView;
 use crate::version::builder::VersionBuilder;
 use crate::version::{Tree, Version};
@@ -54,8 +54,8 @@ pub(crate) fn drop_blocks(
     let (dropped, leaf_bytes, is_cut) = (0, 0, false);
     let mut pass = Pass { view, builder, range, node_len, root_level: height, dropped, leaf_bytes, is_cut };
     let node = if height == 0 { None } else { Some(view.node(root, height)?) };
-    let place = Place { id: root, level: height, low: Bytes::new(), fence: None, separator: Bytes::new() };
-    let (root, height) = match pass.visit(&place, node)? {
+    let whole = Subtree::of_root(root, height);
+    let (root, height) = match pass.visit(&whole, node)? {
         Outcome::Kept => return Ok(false),
         Outcome::Dropped => (None, 0),
         Outcome::Rewritten(nodes) => pass.new_root(nodes)?,
@@ -70,16 +70,6 @@ pub(crate) fn drop_blocks(
     let bytes = if root.is_none() { 0 } else { bytes };
     builder.set_tree(range.keyspace, Tree { root, height, len, bytes, is_estimated, ..tree.clone() });
     Ok(is_cut)
-}
-
-/// A node and the keys that belong below it.
-struct Place {
-    id: NodeId,
-    level: u8,
-    low: Bytes,
-    /// The smallest key beyond them; `None` at the right end of the tree.
-    fence: Option<Bytes>,
-    separator: Bytes,
 }
 
 struct Pass<'a, 'b> {
@@ -98,51 +88,43 @@ struct Pass<'a, 'b> {
 
 impl Pass<'_, '_> {
     /// Whether all keys below a node are in the range.
-    fn is_within(&self, place: &Place) -> bool {
-        let reaches_end = match (self.range.to, &place.fence) {
-            (None, _) => true,
-            (Some(to), Some(fence)) => &fence[..] <= to,
-            (Some(_), None) => false,
-        };
-        self.range.from <= &place.low[..] && reaches_end
-    }
-
-    /// Whether any key below a node may be in the range.
-    fn is_met(&self, place: &Place) -> bool {
-        self.range.to.is_none_or(|to| &place.low[..] < to)
-            && place.fence.as_ref().is_none_or(|fence| self.range.from < &fence[..])
+    fn is_within(&self, subtree: &Subtree) -> bool {
+        subtree.overlap(self.range) == Overlap::Whole
     }
 
     /// Drops what is to be dropped at and below a node. `node` is there unless it is a leaf.
-    fn visit(&mut self, place: &Place, node: Option<Node>) -> Result<Outcome> {
+    fn visit(&mut self, subtree: &Subtree, node: Option<Node>) -> Result<Outcome> {
         let Some(node) = node else {
             // A tree of one leaf.
-            if !self.is_within(place) {
+            if !self.is_within(subtree) {
                 return Ok(Outcome::Kept);
             }
-            self.leaf_bytes += self.view.len_of(place.id);
-            self.drop_node(place.id);
+            self.leaf_bytes += self.view.len_of(subtree.id);
+            self.drop_node(subtree.id);
             return Ok(Outcome::Dropped);
         };
-        if place.level == 1 {
-            if !self.is_within(place) {
+        if subtree.level == 1 {
+            if !self.is_within(subtree) {
                 return Ok(Outcome::Kept);
             }
             self.leaf_bytes += self.view.leaves_of(&node).map(|(_, leaf)| u64::from(leaf.len)).sum::<u64>();
             (0..node.count()).for_each(|child| self.drop_node(node.child(child)));
-            self.builder.empty_log(place.id);
-            self.drop_node(place.id);
+            self.builder.empty_log(subtree.id);
+            self.drop_node(subtree.id);
             return Ok(Outcome::Dropped);
         }
-        let below: Vec<_> = (0..node.count()).map(|index| place.child(&node, index)).collect();
+        let below = subtree.children(&node);
         // A block that is not dropped need not be read.
-        let is_wanted =
-            |below: &Place| if below.level == 1 { self.is_within(below) } else { self.is_met(below) };
+        let is_wanted = |below: &Subtree| match below.overlap(self.range) {
+            Overlap::None => false,
+            Overlap::Part => below.level > 1,
+            Overlap::Whole => true,
+        };
         let met: Vec<_> = (0..below.len()).filter(|index| is_wanted(&below[*index])).collect();
         let mut changed: Vec<(usize, Vec<Child>)> = Vec::new();
         let mut next = 0;
         while next < met.len() && !self.is_cut {
-            let level = place.level - 1;
+            let level = subtree.level - 1;
             let most = (met.len() - next).min(self.view.pager.pio_max());
             let lens = met[next..next + most].iter().map(|index| self.view.len_of(below[*index].id) as usize);
             let group = &met[next..next + self.view.pager.reader.fits(lens)];
@@ -164,14 +146,14 @@ impl Pass<'_, '_> {
         if changed.is_empty() {
             return Ok(Outcome::Kept);
         }
-        self.rewrite(place, &below, changed)
+        self.rewrite(subtree, &below, changed)
     }
 
     /// Rewrites an inner node some of whose children were replaced.
     fn rewrite(
         &mut self,
-        place: &Place,
-        below: &[Place],
+        subtree: &Subtree,
+        below: &[Subtree],
         changed: Vec<(usize, Vec<Child>)>,
     ) -> Result<Outcome> {
         let mut changed = changed.into_iter().peekable();
@@ -179,27 +161,21 @@ impl Pass<'_, '_> {
         for (index, child) in below.iter().enumerate() {
             match changed.next_if(|(of, _)| *of == index) {
                 Some((_, nodes)) => children.extend(nodes),
-                None => {
-                    children.push(Child { separator: child.separator.clone(), id: child.id, is_lone: false })
-                }
+                None => children.push(Child { separator: child.low.clone(), id: child.id, is_lone: false }),
             }
         }
         if children.is_empty() {
-            self.drop_node(place.id);
+            self.drop_node(subtree.id);
             return Ok(Outcome::Dropped);
         }
-        if children.len() == 1
-            && place.level == self.root_level
-            && place.low.is_empty()
-            && place.fence.is_none()
-        {
-            self.drop_node(place.id);
+        if children.len() == 1 && subtree.level == self.root_level && subtree.is_whole_tree() {
+            self.drop_node(subtree.id);
             self.root_level -= 1;
             return Ok(Outcome::Rewritten(children));
         }
         // The first takes over the range of those that were dropped before it.
-        children[0].separator = place.separator.clone();
-        Ok(Outcome::Rewritten(self.pack(place.level, &children, Some(place.id), place.separator.clone())?))
+        children[0].separator = subtree.low.clone();
+        Ok(Outcome::Rewritten(self.pack(subtree.level, &children, Some(subtree.id), subtree.low.clone())?))
     }
 
     fn pack(
@@ -228,19 +204,6 @@ impl Pass<'_, '_> {
     fn drop_node(&mut self, id: NodeId) {
         self.builder.free(id);
         self.dropped += 1;
-    }
-}
-
-impl Place {
-    fn child(&self, node: &Node, index: usize) -> Self {
-        let separator = if index == 0 { self.separator.clone() } else { node.key_bytes(index) };
-        Self {
-            id: node.child(index),
-            level: self.level - 1,
-            low: if index == 0 { self.low.clone() } else { separator.clone() },
-            fence: fence_of(node, index, self.fence.as_ref()),
-            separator,
-        }
     }
 }
 
