@@ -38,12 +38,6 @@ pub(crate) struct PublishContext<'a> {
     pub trees: TreesChange,
 }
 
-impl From<TreesChange> for PublishContext<'_> {
-    fn from(trees: TreesChange) -> Self {
-        Self { begun: &[], trees }
-    }
-}
-
 /// The version that results from an edit, and the version the edit was applied to.
 struct NextVersion {
     base: Arc<Version>,
@@ -275,15 +269,7 @@ mod tests {
         let db = db.unwrap();
         let engine = &db.handle.engine;
         let edit = |id: u32| {
-            let tree = Tree {
-                name: format!("{id}").into(),
-                root: None,
-                height: 0,
-                len: 0,
-                bytes: 0,
-                is_estimated: false,
-                metadata: None,
-            };
+            let tree = Tree::empty(format!("{id}").into());
             Edit { trees: vec![(KeyspaceId(id), tree)], ..Edit::default() }
         };
         let slow = edit(8);

@@ -43,6 +43,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// A tree without records.
+    pub fn empty(name: Arc<str>) -> Self {
+        Self { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false, metadata: None }
+    }
+
     /// Average bytes of a record in a leaf; 0 while there are no records.
     pub fn record_bytes(&self) -> u64 {
         self.bytes.checked_div(self.len).unwrap_or(0)

@@ -13,15 +13,24 @@ use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 
 impl WorkContext {
-    /// Takes dropped trees apart until there are none, or `is_wanted` says that other work waits.
+    /// Takes dropped trees apart, on a full disk with the reserve, until there are none or `is_wanted` says that other work
+    /// waits.
     pub fn take_dropped_apart(&self, is_wanted: impl Fn() -> bool) -> Result<()> {
-        while self.state.load().version.dropped.len() > 0 && !is_wanted() {
-            let mut guard = self.writer.lock(Need::default())?;
-            self.or_poison(|| self.take_some_apart(guard.get()?))?;
-        }
+        self.space.with_reserve(|| {
+            while self.has_dropped_trees() && !is_wanted() {
+                let mut guard = self.writer.lock(Need::default())?;
+                self.or_poison(|| self.take_some_apart(guard.get()?))?;
+            }
+            Ok(())
+        })?;
         // There may be space to give back.
         self.flush.notify();
         Ok(())
+    }
+
+    /// Whether dropped trees still have nodes.
+    pub fn has_dropped_trees(&self) -> bool {
+        self.state.load().version.dropped.len() > 0
     }
 
     /// Drops some nodes of a dropped tree.

@@ -94,10 +94,7 @@ impl Flusher {
         drop(reserve);
         self.ctx.space.restore_reserve();
         // There is no thread to do it later.
-        while result.is_ok()
-            && !self.ctx.flush.in_background()
-            && self.ctx.state.load().version.dropped.len() > 0
-        {
+        while result.is_ok() && !self.ctx.flush.in_background() && self.ctx.has_dropped_trees() {
             let taken = || guard.get().and_then(|writer| self.ctx.take_some_apart(writer));
             match self.ctx.space.with_reserve(taken) {
                 // The next flush tries again, or `compact`.

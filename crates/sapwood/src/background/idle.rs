@@ -126,7 +126,7 @@ impl IdleWork {
             is_reserve_whole: self.ctx.space.reserve.is_whole(),
             has_to_collect: is_quiet && self.collector.has_to_collect(GcUrgency::AtRest),
             has_next_manifest: is_quiet && self.ctx.publisher.has_next_manifest(),
-            has_dropped_trees: self.ctx.state.load().version.dropped.len() > 0,
+            has_dropped_trees: self.ctx.has_dropped_trees(),
             is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8,
             is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
             has_paid: self.ctx.pager.read_costs.has_listed(),
@@ -154,9 +154,7 @@ impl IdleWork {
             }
             Job::Collect => self.collect_the_rest(),
             Job::FinishManifest => self.finish_manifest(),
-            Job::TakeApart => {
-                self.ctx.space.with_reserve(|| self.ctx.take_dropped_apart(|| self.ctx.is_wanted()))
-            }
+            Job::TakeApart => self.ctx.take_dropped_apart(|| self.ctx.is_wanted()),
             Job::Freeze => {
                 self.commits.freeze_if_quiet(visible);
                 Ok(())

@@ -41,6 +41,15 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Publishes an edit that makes the manifest longer by `listed` bytes for good: opening copies it, so the reserve must be long
+/// enough before.
+pub(super) fn publish_listed(engine: &Engine, edit: Edit, listed: u64) -> Result<()> {
+    if !engine.space.reserve.covers(listed) {
+        engine.commits.provide_reserve(listed)?;
+    }
+    engine.publisher.publish(edit, PublishContext::default())
+}
+
 impl Creation {
     /// The keyspaces of these names, in this order. Those that do not exist are created.
     pub fn find_or_create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<Vec<Named>> {
@@ -131,25 +140,13 @@ impl Creation {
             }
             last += 1;
             made.insert(Arc::clone(name), KeyspaceId(last));
-            let tree = Tree {
-                name: Arc::clone(name),
-                root: None,
-                height: 0,
-                len: 0,
-                bytes: 0,
-                is_estimated: false,
-                metadata: None,
-            };
+            let tree = Tree::empty(Arc::clone(name));
             trees.push((KeyspaceId(last), tree));
         }
         if !trees.is_empty() {
-            // Opening copies the manifest, with these names in it.
             let listed =
                 trees.iter().map(|(_, tree): &(_, Tree)| (tree.name.len() + TREE_LISTED) as u64).sum();
-            if !engine.space.reserve.covers(listed) {
-                engine.commits.provide_reserve(listed)?;
-            }
-            engine.publisher.publish(Edit { trees, ..Edit::default() }, PublishContext::default())?;
+            publish_listed(engine, Edit { trees, ..Edit::default() }, listed)?;
             self.ids.write().extend(made);
         }
         Ok(())

@@ -309,7 +309,7 @@ impl Database {
     pub fn compact(&self) -> Result<()> {
         let engine = &self.handle.engine;
         engine.commits.flush_all()?;
-        engine.space.with_reserve(|| engine.background.ctx.take_dropped_apart(|| false))?;
+        engine.background.ctx.take_dropped_apart(|| false)?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
         if engine.flush.in_background() {
             engine.space.reserve.shrink();
@@ -432,8 +432,7 @@ impl Handle {
         }
         // As far as there is space for that; what is left goes on after opening.
         if self.engine.health.check_writable().is_ok() {
-            let apart = || self.engine.background.ctx.take_dropped_apart(|| false);
-            let _ = self.engine.space.with_reserve(apart);
+            let _ = self.engine.background.ctx.take_dropped_apart(|| false);
         }
         // Give back all space that can be spared: it does not happen later.
         self.engine.space.reclaim(self.engine.space.granules_to_keep(true));

@@ -6,12 +6,12 @@
 //! Commits in flight may still bring changes of a dropped keyspace to the log and the queue: a flush passes over them, and so
 //! does opening. Ids are never used again.
 
-use crate::db::create_keyspaces::Creation;
+use crate::db::create_keyspaces::{Creation, check_name, publish_listed};
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
 use crate::error::{Error, Result};
-use crate::publish::TreesChange;
+use crate::publish::{PublishContext, TreesChange};
 use crate::version::edit::{Edit, METADATA_MAX, TreeName};
 use std::sync::Arc;
 
@@ -24,7 +24,9 @@ impl Creation {
         let edit = Edit { dropped: vec![id], ..Edit::default() };
         // Transactions that have read of it are validated before that, or conflict.
         let _shown = engine.commits.show_ingested(id);
-        engine.publisher.publish(edit, TreesChange::Grown.into())?;
+        engine
+            .publisher
+            .publish(edit, PublishContext { trees: TreesChange::Grown, ..PublishContext::default() })?;
         self.forget(name);
         Ok(true)
     }
@@ -32,7 +34,7 @@ impl Creation {
     /// Gives a keyspace another name.
     fn rename_keyspace(&self, engine: &Engine, from: &str, to: &str) -> Result<()> {
         engine.health.check_writable()?;
-        super::create_keyspaces::check_name(to)?;
+        check_name(to)?;
         let _turn = self.turn.lock();
         let (id, _) = self.find_existing(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
         if self.find_existing(engine, to).is_some() {
@@ -61,12 +63,8 @@ impl Creation {
     }
 
     fn publish_name(&self, engine: &Engine, name: TreeName) -> Result<()> {
-        // Opening copies the manifest, with this in it.
         let listed = name.listed_len();
-        if !engine.space.reserve.covers(listed) {
-            engine.commits.provide_reserve(listed)?;
-        }
-        engine.publisher.publish(Edit { names: vec![name], ..Edit::default() }, TreesChange::Same.into())
+        publish_listed(engine, Edit { names: vec![name], ..Edit::default() }, listed)
     }
 }
 

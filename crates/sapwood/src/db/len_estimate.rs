@@ -1,6 +1,7 @@
-//! Estimates how many records a keyspace or a range of it has, and how many bytes. The leaves' records are counted exactly; of the changes in the queues and
-//! in log areas a sample is looked up beneath them, to find how many records each change adds or takes away. Where a queue
-//! removes a range, what lies beneath it does not count: a sample of these ranges is measured in the inner nodes.
+//! Estimates how many records a keyspace or a range of it has, and how many bytes. The leaves' records are counted exactly;
+//! of the changes in the queues and in log areas a sample is looked up beneath them, to find how many records each change
+//! adds or takes away. Where a queue removes a range, what lies beneath it does not count: a sample of these ranges is
+//! measured in the inner nodes.
 //!
 //! Invariants:
 //! 1. At most [`PIECES`] log pieces are read, and a leaf for each sampled change; those of one kind go to the device
@@ -8,11 +9,11 @@
 //! 2. The estimate is exact where all waiting changes are in the samples.
 
 use crate::cache::pager::{Pager, ReadMode};
+use crate::conflict::key_ranges::KeyRanges;
 use crate::current_state::State;
 use crate::error::Result;
 use crate::even_sample::EvenSample;
 use crate::operation::{KeyRange, KeyspaceId, SeqNo};
-use crate::opq::range_removals::RangeRemovals;
 use crate::storage::node::PIECE;
 use crate::tree::lookup::{multi_get, multi_get_in_leaves};
 use crate::tree::range_size::{Ends, range_size};
@@ -110,29 +111,21 @@ fn removed_with_ranges(view: TreeView<'_>, state: &State, range: KeyRange<'_>) -
     if state.queues().all(|queue| queue.range_removals().is_empty()) {
         return Ok(0.0);
     }
-    let mut sample = EvenSample::<_, RANGES>::default();
-    let all = RangeRemovals::default();
+    // Those of two queues may overlap.
+    let mut all = KeyRanges::default();
     for (keyspace, from, to) in state.queues().flat_map(|queue| queue.range_removals().all()) {
         if keyspace == view.keyspace {
-            all.add(KeyRange { keyspace, from: &from, to: to.as_deref() }, 0);
+            let from = from.max(Bytes::copy_from_slice(range.from));
+            let end = range.to.map(Bytes::copy_from_slice);
+            all.add(from, to.into_iter().chain(end).min());
         }
     }
-    // Those of two queues may overlap.
-    for (_, from, to) in all.all() {
-        let from = if &from[..] < range.from { Bytes::copy_from_slice(range.from) } else { from };
-        let to = match (to, range.to) {
-            (Some(to), Some(end)) if end < &to[..] => Some(Bytes::copy_from_slice(end)),
-            (None, end) => end.map(Bytes::copy_from_slice),
-            (to, _) => to,
-        };
-        if to.as_ref().is_none_or(|to| from < *to) {
-            sample.see(|| (from, to));
-        }
-    }
+    let mut sample = EvenSample::<_, RANGES>::default();
+    all.iter().for_each(|part| sample.see(|| part));
     let mut records = 0.0;
     for (from, to) in sample.kept() {
-        let range = KeyRange { keyspace: view.keyspace, from, to: to.as_deref() };
-        records += sample.weight() * range_size(view, range, Ends::Counted)?.records;
+        let part = KeyRange { keyspace: view.keyspace, from, to: to.map(|to| &to[..]) };
+        records += sample.weight() * range_size(view, part, Ends::Counted)?.records;
     }
     Ok(records)
 }

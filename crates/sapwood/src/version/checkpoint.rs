@@ -129,8 +129,7 @@ mod tests {
         let mut version = Version::empty(1 << 20);
         for number in 1..10_001 {
             let name = format!("{number:0>255}").into();
-            let tree =
-                Tree { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false, metadata: None };
+            let tree = Tree::empty(name);
             version.trees.insert(KeyspaceId(number), tree);
         }
         let mut found = Version::empty(1 << 20);

@@ -351,18 +351,7 @@ mod tests {
                         metadata: None,
                     },
                 ),
-                (
-                    KeyspaceId(9),
-                    Tree {
-                        name: "".into(),
-                        root: None,
-                        height: 0,
-                        len: 0,
-                        bytes: 0,
-                        is_estimated: false,
-                        metadata: None,
-                    },
-                ),
+                (KeyspaceId(9), Tree::empty("".into())),
             ],
             dropped: vec![KeyspaceId(1), KeyspaceId(77)],
             names: vec![
@@ -409,15 +398,7 @@ mod tests {
             assert_eq!(with(Edit { flushed_seq: Some(last), ..Edit::default() }), Err("flushed_seq"));
             assert_eq!(with(Edit { open_segment: Some(last), ..Edit::default() }), Err("open_segment"));
         }
-        let tree = || Tree {
-            name: "".into(),
-            root: None,
-            height: 0,
-            len: 0,
-            bytes: 0,
-            is_estimated: false,
-            metadata: None,
-        };
+        let tree = || Tree::empty("".into());
         let of = |id| with(Edit { trees: vec![(KeyspaceId(id), tree())], ..Edit::default() });
         assert_eq!((of(KeyspaceId::LAST.0), of(u32::MAX)), (Ok(()), Err("tree")));
     }

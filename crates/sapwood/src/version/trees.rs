@@ -84,15 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn tree(len: u64) -> Tree {
-        Tree {
-            name: "name".into(),
-            root: None,
-            height: 0,
-            len,
-            bytes: 0,
-            is_estimated: false,
-            metadata: None,
-        }
+        Tree { len, ..Tree::empty("name".into()) }
     }
 
     proptest! {

@@ -286,15 +286,7 @@ mod tests {
     fn manifest(trees: &[u32]) -> (Vec<u8>, Vec<usize>) {
         let (mut bytes, mut ends) = (encode_header(&CURRENT, 0), Vec::new());
         for (epoch, count) in trees.iter().enumerate() {
-            let tree = Tree {
-                name: "x".repeat(255).into(),
-                root: None,
-                height: 0,
-                len: epoch as u64,
-                bytes: 0,
-                is_estimated: false,
-                metadata: None,
-            };
+            let tree = Tree { len: epoch as u64, ..Tree::empty("x".repeat(255).into()) };
             let trees = (0..*count).map(|id| (KeyspaceId(id), tree.clone())).collect();
             let edit = Edit { trees, ..Edit::default() };
             let record = encode_record(&CURRENT, bytes.len() as u64, epoch as u64, false, &edit);

@@ -11,6 +11,23 @@ fn keys(records: impl Iterator<Item = Result<Record>>) -> Vec<String> {
     records.map(|record| String::from_utf8(record.unwrap().0.to_vec()).unwrap()).collect()
 }
 
+/// Iterates from both ends, in all ways to alternate.
+fn has_from_both_ends(tx: &Transaction, keyspace: &Keyspace, all: &[&str; 4]) {
+    for ends in 0..16u32 {
+        let (mut range, mut low, mut high) = (tx.iter(keyspace), Vec::new(), Vec::new());
+        for step in 0..4 {
+            let (next, to) = match ends >> step & 1 {
+                0 => (range.next(), &mut low),
+                _ => (range.next_back(), &mut high),
+            };
+            to.push(String::from_utf8(next.unwrap().unwrap().0.to_vec()).unwrap());
+        }
+        assert!(range.next().is_none() && range.next_back().is_none());
+        high.reverse();
+        assert_eq!([low, high].concat(), all, "{ends:b}");
+    }
+}
+
 #[test]
 fn a_removed_range_hides_the_snapshot_up_to_its_end() {
     let (db, keyspace) = open();
@@ -26,19 +43,7 @@ fn a_removed_range_hides_the_snapshot_up_to_its_end() {
     assert_eq!(keys(tx.iter(&keyspace)), all);
     assert_eq!(keys(tx.iter(&keyspace).rev()), ["f", "e", "d", "a"]);
     assert_eq!(keys(tx.range(&keyspace, "b"..="e")), ["d", "e"]);
-    for ends in 0..16u32 {
-        let (mut range, mut low, mut high) = (tx.iter(&keyspace), Vec::new(), Vec::new());
-        for step in 0..4 {
-            let (next, to) = match ends >> step & 1 {
-                0 => (range.next(), &mut low),
-                _ => (range.next_back(), &mut high),
-            };
-            to.push(String::from_utf8(next.unwrap().unwrap().0.to_vec()).unwrap());
-        }
-        assert!(range.next().is_none() && range.next_back().is_none());
-        high.reverse();
-        assert_eq!([low, high].concat(), all, "{ends:b}");
-    }
+    has_from_both_ends(&tx, &keyspace, &all);
     assert!(!tx.contains(&keyspace, "c").unwrap() && tx.contains(&keyspace, "d").unwrap());
     let found = tx.multi_get(&keyspace, ["a", "b", "g"]).unwrap();
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
@@ -78,20 +83,7 @@ fn reads_see_the_snapshot_and_over_it_its_own_writes() {
     let found: Vec<_> = found.iter().map(|value| value.as_ref().map(|value| value.to_vec())).collect();
     let (old, new) = (Some(b"old".to_vec()), Some(b"new".to_vec()));
     assert_eq!(found, [None, new, old.clone(), None, old]);
-    // From both ends, in all ways to alternate.
-    for ends in 0..16u32 {
-        let (mut range, mut low, mut high) = (tx.iter(&keyspace), Vec::new(), Vec::new());
-        for step in 0..4 {
-            let (next, to) = match ends >> step & 1 {
-                0 => (range.next(), &mut low),
-                _ => (range.next_back(), &mut high),
-            };
-            to.push(String::from_utf8(next.unwrap().unwrap().0.to_vec()).unwrap());
-        }
-        assert!(range.next().is_none() && range.next_back().is_none());
-        high.reverse();
-        assert_eq!([low, high].concat(), all, "{ends:b}");
-    }
+    has_from_both_ends(&tx, &keyspace, &all);
     // An iterator has what was there when it was made, and does not keep the transaction from writing.
     for record in tx.iter(&keyspace) {
         tx.remove(&keyspace, record.unwrap().0).unwrap();
