@@ -40,18 +40,12 @@ pub(crate) struct Background {
 impl Background {
     pub fn new(ctx: WorkContext, commits: &Arc<CommitPipeline>) -> Self {
         let ctx = Arc::new(ctx);
-        let collector = Arc::new(Collector {
-            ctx: Arc::clone(&ctx),
-            unreadable: Default::default(),
-            stuck_end: Default::default(),
-        });
+        let collector = Arc::new(Collector::new(Arc::clone(&ctx)));
         let cleanser = Arc::new(Cleanser { ctx: Arc::clone(&ctx), collector: Arc::clone(&collector) });
-        let flusher = Arc::new(Flusher {
-            ctx: Arc::clone(&ctx),
-            commits: Arc::clone(commits),
-            collector: Arc::clone(&collector),
-            cleanser: Arc::clone(&cleanser),
-        });
+        let flusher = Arc::new(Flusher::new(
+            (Arc::clone(&ctx), Arc::clone(commits)),
+            (Arc::clone(&cleanser), Arc::clone(&collector)),
+        ));
         let idle_work = IdleWork {
             ctx: Arc::clone(&ctx),
             commits: Arc::clone(commits),
@@ -100,10 +94,6 @@ impl Background {
 
     /// Waits after a flush that found the disk full. Ends early if a flush is requested.
     fn pause_for_space(&self) {
-        let until = Instant::now() + self.ctx.flush.shortage.pause();
-        let mut control = self.ctx.flush.inner.lock();
-        while !control.stop && !control.asked && Instant::now() < until {
-            control.wait_until(&self.ctx.flush.changed, until);
-        }
+        self.ctx.flush.pause(Instant::now() + self.ctx.flush.shortage.pause());
     }
 }

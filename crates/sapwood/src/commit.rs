@@ -55,7 +55,7 @@ use crate::flow::memory::MemoryBudget;
 use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::health::Panicked;
-use crate::lock_order::{RankedGuard, RankedMutex, rank};
+use crate::lock_order::{RankedGuard, rank};
 use crate::operation::{Operations, SeqNo};
 use crate::opq::Opq;
 use crate::pool::Pool;
@@ -66,8 +66,8 @@ use crate::space::Space;
 use crate::version::edit::Edit;
 use crate::wal;
 use psync::Volume;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Commits that wait for the device. If this thread panics there, no thread waits for them any longer.
 struct AtDevice<'e>(&'e CommitPipeline);
@@ -491,14 +491,7 @@ impl CommitPipeline {
             let number = state.number + 1;
             self.pager.cache.records().serve(number);
             let queue = Arc::clone(&state.active);
-            let frozen = Frozen {
-                queue,
-                wal_low,
-                last_seq,
-                resume: RankedMutex::default(),
-                has_dropped_blocks: AtomicBool::new(false),
-                lengths: OnceLock::new(),
-            };
+            let frozen = Frozen::new(queue, wal_low, last_seq);
             State {
                 number,
                 ingested: state.ingested,

@@ -45,13 +45,42 @@ pub(crate) struct Frozen {
     /// The sequence number of the newest operation in the queue.
     pub last_seq: SeqNo,
     /// Where an interrupted flush resumes: everything below is already in the trees.
-    pub resume: RankedMutex<rank::Resume, Option<(KeyspaceId, Bytes)>>,
+    resume: RankedMutex<rank::Resume, Option<(KeyspaceId, Bytes)>>,
     /// Whether the blocks in the queue's removed ranges have been dropped: not again, since newer changes of the queue may be in
     /// the trees by then.
     pub has_dropped_blocks: AtomicBool,
     /// The target lengths of log areas, as the first attempt to flush it has found them: another attempt is no
     /// other flush.
     pub lengths: OnceLock<Lengths>,
+}
+
+impl Frozen {
+    /// A queue of which nothing is in the trees yet.
+    pub fn new(queue: Arc<Opq>, wal_low: u64, last_seq: SeqNo) -> Self {
+        Self {
+            queue,
+            wal_low,
+            last_seq,
+            resume: RankedMutex::default(),
+            has_dropped_blocks: AtomicBool::new(false),
+            lengths: OnceLock::new(),
+        }
+    }
+
+    /// Whether nothing of it is in the trees yet.
+    pub fn is_whole(&self) -> bool {
+        self.resume.lock().is_none()
+    }
+
+    /// The first key that is not in the trees yet; `None` while the queue is whole.
+    pub fn resumes_at(&self) -> Option<(KeyspaceId, Bytes)> {
+        self.resume.lock().clone()
+    }
+
+    /// Everything below this key is in the trees.
+    pub fn set_resume(&self, key: (KeyspaceId, Bytes)) {
+        *self.resume.lock() = Some(key);
+    }
 }
 
 impl State {

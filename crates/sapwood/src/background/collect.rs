@@ -34,12 +34,16 @@ const LEFT_ALONE: Duration = Duration::from_secs(600);
 pub(crate) struct Collector {
     pub ctx: Arc<WorkContext>,
     /// Segments that are left alone, because a node in them could not be read, and since when.
-    pub unreadable: RankedMutex<rank::Unreadable, BTreeMap<u64, Instant>>,
+    unreadable: RankedMutex<rank::Unreadable, BTreeMap<u64, Instant>>,
     /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
-    pub stuck_end: AtomicU32,
+    stuck_end: AtomicU32,
 }
 
 impl Collector {
+    pub fn new(ctx: Arc<WorkContext>) -> Self {
+        Self { ctx, unreadable: RankedMutex::default(), stuck_end: AtomicU32::new(0) }
+    }
+
     fn spared(&self) -> Spared {
         let mut unreadable = self.unreadable.lock();
         unreadable.retain(|_, found| found.elapsed() < LEFT_ALONE);

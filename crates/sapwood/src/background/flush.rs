@@ -33,8 +33,9 @@ use crate::commit::CommitPipeline;
 use crate::current_state::Frozen;
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushInCaller;
-use crate::flow::log_area_tuning::new_max;
+use crate::flow::log_area_tuning::{LogAreaTuning, new_max};
 use crate::flow::memory::Need;
+use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{OperationRef, SeqNo};
 use crate::opq::Opq;
 use crate::pool::Task;
@@ -44,7 +45,7 @@ use crate::tree_writer::WriterAtWork;
 use batches::SyncLog;
 use event::FlushEvent;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// See the module documentation.
@@ -53,6 +54,12 @@ pub(crate) struct Flusher {
     pub commits: Arc<CommitPipeline>,
     pub collector: Arc<Collector>,
     pub cleanser: Arc<Cleanser>,
+    /// Which blocks are cleansed next, and when.
+    cursor: RankedMutex<rank::CleansingCursor, CleansingCursor>,
+    /// How long log areas become.
+    tuning: RankedMutex<rank::Tuning, LogAreaTuning>,
+    /// Whether the last flush had several portions. Then the next one is expected to as well.
+    in_portions: AtomicBool,
 }
 
 impl FlushInCaller for Flusher {
@@ -62,6 +69,26 @@ impl FlushInCaller for Flusher {
 }
 
 impl Flusher {
+    pub fn new(
+        (ctx, commits): (Arc<WorkContext>, Arc<CommitPipeline>),
+        (cleanser, collector): (Arc<Cleanser>, Arc<Collector>),
+    ) -> Self {
+        Self {
+            ctx,
+            commits,
+            collector,
+            cleanser,
+            cursor: RankedMutex::default(),
+            tuning: RankedMutex::default(),
+            in_portions: AtomicBool::new(false),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn tuning_for_test(&self) -> &RankedMutex<rank::Tuning, LogAreaTuning> {
+        &self.tuning
+    }
+
     /// Flushes the frozen queue, if there is one, in this thread. Uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
     /// there what the next flush can use.
     pub fn flush_and_hand_on(self: &Arc<Self>, carry_over: &mut CarryOver) -> Result<()> {
@@ -131,15 +158,17 @@ impl Flusher {
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.ctx.space.slots.begin_round();
         let mut event = FlushEvent::begin(&self.ctx);
-        let mut cursor = self.ctx.flush.cursor.lock();
+        let mut cursor = self.cursor.lock();
         let lengths =
             if of_this.is_some() { cursor.lengths() } else { self.begin_cursor(&mut cursor, &frozen) };
         let wal_low = frozen.wal_low;
         self.ctx.progress.begin(self.newest_bytes(&frozen) + cursor.expected());
         self.ctx.progress.wrote(of_this.as_ref().map_or(0, |ahead| ahead.builder.bytes()));
         let before = self.ctx.flush.counters.change_bytes.load(Relaxed);
-        let is_whole = frozen.resume.lock().is_none();
-        let sync_log = if self.ctx.flush.in_background() && self.commits.is_log_synced_early(wal_low) {
+        let is_whole = frozen.is_whole();
+        // Beside the first portion, if more will follow, or the next durable commit would wait for it.
+        let is_early = || self.in_portions.load(Relaxed) || self.commits.has_durable_commits(wal_low);
+        let sync_log = if self.ctx.flush.in_background() && is_early() {
             SyncLog::Begun(self.begin(move |flusher| flusher.commits.sync_log_below(wal_low)))
         } else {
             SyncLog::IfNeeded
@@ -153,7 +182,7 @@ impl Flusher {
         let newest = (self.ctx.flush.counters.change_bytes.load(Relaxed) - before) * 1000;
         let newest = newest.checked_div(frozen.queue.bytes()).unwrap_or(1000).clamp(1, 1000);
         if is_whole {
-            self.ctx.flush.tuning.lock().note_newest(newest);
+            self.tuning.lock().note_newest(newest);
         }
         event.in_trees();
         let queue = Arc::downgrade(&frozen.queue);
@@ -190,7 +219,7 @@ impl Flusher {
         let mut left = due;
         let goes_ahead = |left: &[CleansingTask], writer| {
             let (flusher, left) = (Arc::clone(self), left.to_vec());
-            let work = move || Ok(flusher.append_ahead(&mut flusher.ctx.flush.cursor.lock(), &left, writer));
+            let work = move || Ok(flusher.append_ahead(&mut flusher.cursor.lock(), &left, writer));
             self.ctx.pool.begin_if_free("the next queue's changes", work)
         };
         let (mut cleansed, next) = match self.collector.tidy_up(writer, GcUrgency::AtWork) {
@@ -205,7 +234,7 @@ impl Flusher {
                 self.cleanser.cleanse_due_beside(writer, &mut left, buffers, alone).0
             });
         }
-        self.ctx.flush.cursor.lock().leave(left);
+        self.cursor.lock().leave(left);
         let undone = left.len();
         match cleansed {
             // The queue is in the trees; the rest of the work can wait.
@@ -235,7 +264,7 @@ impl Flusher {
 
     /// Estimates how many bytes of a queue come to the trees: only the newest version of each key does.
     fn newest_bytes(&self, frozen: &Frozen) -> u64 {
-        frozen.queue.bytes() / 1000 * self.ctx.flush.tuning.lock().newest()
+        frozen.queue.bytes() / 1000 * self.tuning.lock().newest()
     }
 
     /// Starts the next round of the cleansing cursor, for this queue. Returns the target lengths of log areas.
@@ -243,7 +272,7 @@ impl Flusher {
         let bytes = self.newest_bytes(frozen);
         let read_cost = self.ctx.pager.read_costs.unsettled();
         let new_max = new_max(&self.ctx.state.load().version, self.ctx.shares.memory);
-        let mut tuning = self.ctx.flush.tuning.lock();
+        let mut tuning = self.tuning.lock();
         let lengths = *frozen.lengths.get_or_init(|| tuning.lengths(bytes, read_cost, new_max));
         cursor.begin(LogBytes { bytes, fresh: bytes / 100 * tuning.fresh(), removed: 0 }, lengths);
         lengths

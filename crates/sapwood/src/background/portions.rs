@@ -61,7 +61,7 @@ impl WorkContext {
             return false;
         }
         let state = self.state.load();
-        let has_next = state.frozen.as_ref().is_some_and(|frozen| frozen.resume.lock().is_none());
+        let has_next = state.frozen.as_ref().is_some_and(|frozen| frozen.is_whole());
         has_next || state.active.fill() >= self.memory.queue_max(&state) / NEARLY_FULL.1 * NEARLY_FULL.0
     }
 

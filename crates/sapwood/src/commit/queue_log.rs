@@ -8,7 +8,6 @@ use super::CommitPipeline;
 use crate::commit::log::Log;
 use crate::error::{Error, Result};
 use crate::wal::KeptLog;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The files of the log, as they were at one moment, until dropped.
 pub(crate) struct KeptFiles<'c> {
@@ -26,11 +25,11 @@ impl Drop for KeptFiles<'_> {
 }
 
 impl CommitPipeline {
-    /// Whether to sync the frozen queue's log beside the first portion. True if more portions will follow, or
-    /// if commits are durable one by one: the next such commit would have to wait for this sync.
-    pub(crate) fn is_log_synced_early(&self, wal_low: u64) -> bool {
+    /// Whether commits of the frozen queue are durable one by one: the next such commit would have to wait for the sync
+    /// of this queue's log.
+    pub(crate) fn has_durable_commits(&self, wal_low: u64) -> bool {
         let has_durable = |log: &Log| log.wal.has_synced_below(wal_low);
-        self.flush.in_portions.load(Relaxed) || self.log.lock().as_ref().is_some_and(has_durable)
+        self.log.lock().as_ref().is_some_and(has_durable)
     }
 
     /// Makes the log of the frozen queue durable.

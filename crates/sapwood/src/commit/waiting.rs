@@ -7,7 +7,6 @@ use crate::commit::log::Log;
 use crate::error::{Error, Result};
 use crate::flow::flush_control::Control;
 use crate::lock_order::{RankedGuard, rank};
-use crate::watchdog;
 
 impl CommitPipeline {
     /// Waits until there is, or may be, room in the active queue. It does not wait until no queue is frozen: by
@@ -21,7 +20,7 @@ impl CommitPipeline {
 
     /// Waits. Returns an error if an attempt to flush fails meanwhile, also one that is running already.
     fn wait_until(&self, is_done: impl Fn(&Control) -> bool) -> Result<()> {
-        let over = self.flush.inner.lock().over;
+        let (over, _) = self.flush.progress();
         self.wait_after(over, is_done)
     }
 
@@ -30,26 +29,12 @@ impl CommitPipeline {
         if !self.flush.in_background() {
             return self.flush.flush_now();
         }
-        let _waits = self.flush.waits();
-        let mut control = self.flush.inner.lock();
-        loop {
-            if is_done(&control) {
-                return Ok(());
-            }
-            self.health.check_writable()?;
-            if control.stop {
-                return Err(Error::Closed);
-            }
-            if let Some(error) = control.failure_after(attempts) {
-                return Err(error.clone());
-            }
-            watchdog::wait(&self.flush.changed, &mut control, "the flush");
-        }
+        self.flush.wait_after(attempts, || self.health.check_writable(), is_done)
     }
 
     /// Waits until the attempt of this number is over. Returns an error if it fails, or another after `earlier`.
     fn wait_for_builder(&self, earlier: u64, number: u64) -> Result<()> {
-        self.wait_after(earlier, |now| now.over >= number && now.failure_after(earlier).is_none())
+        self.wait_after(earlier, |now| now.over() >= number && now.failure_after(earlier).is_none())
     }
 
     /// Waits for the attempt that is running, if there is one.

@@ -1,20 +1,19 @@
 //! State shared by flushes and the threads that wait for them: whether a flush is running, how many have ended
-//! or failed, what one flush leaves to the next, and counters.
+//! or failed, and counters.
 //!
 //! Invariant: a thread that changes something another may wait for does so under `inner`, or takes that lock
 //! afterwards to notify ([`FlushControl::notify`]). So no thread sleeps through a change.
 
 use super::low_space::Shortage;
 use crate::error::{Error, Result};
-use crate::flow::log_area_tuning::LogAreaTuning;
 use crate::lock_order::{RankedMutex, rank};
 use crate::log_area::read_cost::ReadCosts;
 use crate::tree::candidates::Paid;
-use crate::tree::cleansing_cursor::CleansingCursor;
+use crate::watchdog;
 use parking_lot::Condvar;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs the flush of a frozen queue in the thread that calls it.
 pub(crate) trait FlushInCaller: Send + Sync {
@@ -26,13 +25,8 @@ pub(crate) struct FlushControl {
     in_background: bool,
     /// Set once the database has been put together. Weak, since the flush holds this.
     in_caller: OnceLock<Weak<dyn FlushInCaller>>,
-    pub(crate) inner: RankedMutex<rank::FlushControl, Control>,
-    pub(crate) changed: Condvar,
-    /// Which blocks are cleansed next, and when.
-    pub(crate) cursor: RankedMutex<rank::CleansingCursor, CleansingCursor>,
-    pub(crate) tuning: RankedMutex<rank::Tuning, LogAreaTuning>,
-    /// Whether the last flush had several portions. Then the next one is expected to as well.
-    pub(crate) in_portions: AtomicBool,
+    inner: RankedMutex<rank::FlushControl, Control>,
+    changed: Condvar,
     /// Number of threads that wait for the flush to end, or to write nodes themselves.
     waiting: AtomicUsize,
     /// Total nanoseconds that working threads have rested.
@@ -52,19 +46,24 @@ impl Drop for Waits<'_> {
 
 #[derive(Default)]
 pub(crate) struct Control {
-    pub stop: bool,
+    stop: bool,
     /// A flush was requested, and must not wait for a pause to end.
-    pub asked: bool,
+    asked: bool,
     /// A flush is running; its queue may already be in the trees.
-    pub at_work: bool,
+    at_work: bool,
     /// Number of attempts to flush that are over, including the cleansing after them: those that have
     /// succeeded, and those that have failed.
-    pub over: u64,
+    over: u64,
     /// The last attempt that failed, counted from one in the order of `over`, and why.
     failure: Option<(u64, Error)>,
 }
 
 impl Control {
+    /// Number of attempts that are over.
+    pub fn over(&self) -> u64 {
+        self.over
+    }
+
     /// The attempts that began before now: those that are over, and the running one.
     pub fn begun(&self) -> u64 {
         self.over + u64::from(self.at_work)
@@ -122,24 +121,11 @@ impl FlushControl {
             in_caller: OnceLock::new(),
             inner: RankedMutex::default(),
             changed: Condvar::new(),
-            cursor: RankedMutex::default(),
-            tuning: RankedMutex::default(),
-            in_portions: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             rested: AtomicU64::new(0),
             shortage: Shortage::default(),
             counters: Counters::default(),
         }
-    }
-
-    #[cfg(test)]
-    pub fn cursor_for_test(&self) -> &RankedMutex<rank::CleansingCursor, CleansingCursor> {
-        &self.cursor
-    }
-
-    #[cfg(test)]
-    pub fn advisor_for_test(&self) -> &RankedMutex<rank::Tuning, LogAreaTuning> {
-        &self.tuning
     }
 
     /// Sets what flushes in the caller's thread.
@@ -194,6 +180,41 @@ impl FlushControl {
         let mut control = self.inner.lock();
         if !control.stop && !is_work() {
             control.wait_for(&self.changed, time);
+        }
+    }
+
+    /// Waits until `until`, or until a flush is requested or the thread is told to stop.
+    pub fn pause(&self, until: Instant) {
+        let mut control = self.inner.lock();
+        while !control.stop && !control.asked && Instant::now() < until {
+            control.wait_until(&self.changed, until);
+        }
+    }
+
+    /// Waits until `is_done`. `check`: whether writes are accepted.
+    ///
+    /// # Errors
+    /// That of `check`; that of an attempt after so many `attempts`; [`Error::Closed`] once the thread is told to stop.
+    pub fn wait_after(
+        &self,
+        attempts: u64,
+        check: impl Fn() -> Result<()>,
+        is_done: impl Fn(&Control) -> bool,
+    ) -> Result<()> {
+        let _waits = self.waits();
+        let mut control = self.inner.lock();
+        loop {
+            if is_done(&control) {
+                return Ok(());
+            }
+            check()?;
+            if control.stop {
+                return Err(Error::Closed);
+            }
+            if let Some(error) = control.failure_after(attempts) {
+                return Err(error.clone());
+            }
+            watchdog::wait(&self.changed, &mut control, "the flush");
         }
     }
 

@@ -228,7 +228,7 @@ mod tests {
             batch.commit().unwrap();
             db.flush().unwrap();
         }
-        let tuning = db.handle.engine.flush.advisor_for_test();
+        let tuning = db.handle.engine.background.flusher.tuning_for_test();
         assert_eq!(tuning.lock().fresh_of(old.id()), 0);
         assert!(tuning.lock().fresh_of(new.id()) > 90);
     }

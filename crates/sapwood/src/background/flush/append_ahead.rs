@@ -82,12 +82,12 @@ impl Flusher {
         // What lies in removed ranges is removed first.
         let frozen = frozen.filter(|frozen| frozen.queue.range_removals().is_empty());
         let is_short = self.ctx.flush.shortage.limit() != u64::MAX || self.ctx.flush.shortage.is_careful();
-        let Some(frozen) = frozen.filter(|frozen| frozen.resume.lock().is_none() && !is_short) else {
+        let Some(frozen) = frozen.filter(|frozen| frozen.is_whole() && !is_short) else {
             return Ok(None);
         };
         // A queue that needs several portions must go to the trees in order; no part of it may come before the
         // rest.
-        if self.ctx.flush.in_portions.load(Relaxed) {
+        if self.in_portions.load(Relaxed) {
             return Ok(None);
         }
         let _panicked = Panicked::watch(&self.ctx.health, "appending ahead");
@@ -149,7 +149,7 @@ impl Flusher {
             let grounds = Grounds {
                 cursor,
                 sample: &mut sample,
-                fresh: self.ctx.flush.tuning.lock().fresh_of(keyspace),
+                fresh: self.tuning.lock().fresh_of(keyspace),
                 leaf_len: self.ctx.shares.node_len.leaf,
                 ahead: Some(&mut deferred),
             };

@@ -71,14 +71,14 @@ impl Flusher {
     ) -> Result<()> {
         let (writer, work) = at_work.parts()?;
         // An interrupted flush has already published something.
-        self.ctx.flush.in_portions.store(frozen.resume.lock().is_some(), Relaxed);
+        self.in_portions.store(!frozen.is_whole(), Relaxed);
         let mut is_ready = Some(is_ready);
         // What is not in the trees yet.
-        let from = frozen.resume.lock().clone().unwrap_or_default();
+        let from = frozen.resumes_at().unwrap_or_default();
         let mut left = vec![KeyInterval { from, to: None }];
         let removed = frozen.queue.range_removals().all();
         if !removed.is_empty() {
-            self.ctx.flush.in_portions.store(true, Relaxed);
+            self.in_portions.store(true, Relaxed);
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(task) => task.wait()?,
                 SyncLog::IfNeeded => self.commits.sync_log_below(frozen.wal_low)?,
@@ -157,9 +157,9 @@ impl Flusher {
             if (sample.is_enough() || next.is_none())
                 && let Ok(Some(fresh)) = sample.fresh(&self.ctx.pager, base)
             {
-                self.ctx.flush.tuning.lock().note_fresh(fresh);
+                self.tuning.lock().note_fresh(fresh);
             }
-            let tuning = self.ctx.flush.tuning.lock();
+            let tuning = self.tuning.lock();
             builder.set_fresh(|keyspace| tuning.fresh_of(keyspace));
             drop(tuning);
             if next.is_none() {
@@ -172,7 +172,7 @@ impl Flusher {
                 }
             }
             if next.is_some() {
-                self.ctx.flush.in_portions.store(true, Relaxed);
+                self.in_portions.store(true, Relaxed);
             }
             match std::mem::replace(&mut sync_log, SyncLog::Done) {
                 SyncLog::Begun(task) => task.wait()?,
@@ -198,7 +198,7 @@ impl Flusher {
             counters.blocks_cleansed.fetch_add(cleansed, Relaxed);
             let Some(next) = next else { return Ok(()) };
             left = parts.into_iter().filter_map(|part| part.behind(&next)).collect();
-            *frozen.resume.lock() = Some(next);
+            frozen.set_resume(next);
             self.ctx.flush.shortage.eased();
             match self.collector.tidy_up(writer, GcUrgency::AtWork) {
                 // There may be space for what is waiting.
@@ -266,7 +266,7 @@ impl Flusher {
                 while changes.next_if(|next| next.keyspace == keyspace).is_some() {}
                 continue;
             }
-            let fresh = self.ctx.flush.tuning.lock().fresh_of(keyspace);
+            let fresh = self.tuning.lock().fresh_of(keyspace);
             let limits = Budget { rewrite, write: limit, hold: self.ctx.shares.hold, nodes: nodes as usize };
             let leaf_len = self.ctx.shares.node_len.leaf;
             let grounds = Grounds { cursor, sample, fresh, leaf_len, ahead: None };

@@ -91,7 +91,7 @@ impl Story {
     fn go_ahead(&self, left: &[CleansingTask]) -> Result<Option<Ahead>> {
         let engine = &self.db.handle.engine;
         let mut guard = engine.writer().lock(Need::default())?;
-        let mut cursor = engine.flush.cursor_for_test().lock();
+        let mut cursor = engine.background.flusher.cursor.lock();
         let another = guard.get()?.beside();
         engine.background.flusher.append_ahead(&mut cursor, left, another)
     }
@@ -261,7 +261,7 @@ fn nor_to_one_that_has_got_its_neighbours_range_on_the_way() {
     let mut builder = VersionBuilder::begin(version(), &engine.pager, Box::new(another));
     let mut deferred = DeferredRanges::default();
     for chunks in [1, 100] {
-        let mut cursor = engine.flush.cursor_for_test().lock();
+        let mut cursor = engine.background.flusher.cursor.lock();
         deferred.chunks = chunks;
         let most = Budget { rewrite: u64::MAX, write: u64::MAX, hold: u64::MAX, nodes: usize::MAX };
         let sample = &mut Sample::default();
@@ -290,7 +290,7 @@ fn what_fails_ahead_leaves_no_trace() {
             let volume = Simulated::new(1);
             let story = Story::new(&volume);
             let engine = &story.db.handle.engine;
-            let place = || format!("{:?}", engine.flush.cursor_for_test().lock().place());
+            let place = || format!("{:?}", engine.background.flusher.cursor.lock().place());
             let next_id = || {
                 let mut guard = engine.writer().lock(Need::default()).unwrap();
                 let file = guard.get().unwrap().file();
