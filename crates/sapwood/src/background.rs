@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. All of it leaves the records as they are: each piece of work is an edit that readers do not notice.
-//! 2. One thread flushes at a time, and cleansing and collection run on that thread. [`pick`](pick::pick) says what is next.
+//! 2. One thread looks, [picks](pick::pick) and does what it picked. The next queue is appended ahead of its flush on another,
+//!    beside the cleansing that follows the last flush.
 
 pub(crate) mod cleanse;
 pub(crate) mod collect;
@@ -23,9 +24,9 @@ use crate::health::Panicked;
 use cleanse::Cleanser;
 use collect::Collector;
 use context::WorkContext;
-use flush::{CarryOver, Flusher};
+use flush::{CarryOver, FlushRun, Flusher};
 use idle::{Idle, IdleWork};
-use pick::{Choice, Job, pick};
+use pick::{Choice, FlushStep, Job, Load, pick};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,27 +63,51 @@ impl Background {
         let _panicked = Panicked::watch(&self.ctx.health, "the background work");
         let mut idle = Idle::default();
         let mut carry_over = CarryOver::default();
-        while !self.ctx.flush.stops() {
-            let load = self.idle_work.look(&mut idle, carry_over.is_some());
+        let mut run = None;
+        loop {
+            let load = self.look(&mut idle, &carry_over, run.as_ref());
             match pick(&load) {
-                Choice::Job(Job::Flush) => {
-                    self.flush(&mut carry_over);
-                    idle.flushed(self.ctx.state.visible());
+                Choice::Job(Job::Flush) => run = self.flusher.begin_flush(&mut carry_over).ok(),
+                Choice::Job(Job::InFlush(step)) => {
+                    self.go_on(step, &mut run, &mut carry_over);
+                    if run.is_none() {
+                        idle.flushed(self.ctx.state.visible());
+                    }
                 }
                 Choice::Job(Job::DropCarryOver) => carry_over = CarryOver::default(),
                 Choice::Job(job) => self.idle_work.run(job, &mut idle),
-                Choice::Wait(_) if load.interval.is_some() => idle.begin_interval(),
+                Choice::EndInterval => idle.begin_interval(),
                 Choice::Wait(time) => self.ctx.flush.sleep(time, || {
                     // What came since this thread looked.
                     let has_flush = self.ctx.state.load().frozen.is_some() && load.is_writable;
                     has_flush || (!load.keeps_something && self.idle_work.keeps_something())
                 }),
+                Choice::Stop => return,
             }
         }
     }
 
-    fn flush(&self, carry_over: &mut CarryOver) {
-        if let Err(error) = self.flusher.flush_and_hand_on(carry_over) {
+    fn look(&self, idle: &mut Idle, carry_over: &CarryOver, run: Option<&FlushRun<'_>>) -> Load {
+        let stops = self.ctx.flush.stops();
+        match run {
+            Some(run) => Load { flush: Some(self.flusher.look(run)), stops, ..Load::default() },
+            None => Load { stops, ..self.idle_work.look(idle, carry_over.is_some()) },
+        }
+    }
+
+    /// Does a step of the flush that is under way.
+    fn go_on(&self, step: FlushStep, under_way: &mut Option<FlushRun<'_>>, carry_over: &mut CarryOver) {
+        let Some(mut run) = under_way.take() else { return };
+        match step {
+            FlushStep::AppendAhead => self.flusher.append_next(&mut run),
+            FlushStep::CleanseDue => self.flusher.cleanse_some(&mut run),
+            FlushStep::End => return self.end_flush(run, carry_over),
+        }
+        *under_way = Some(run);
+    }
+
+    fn end_flush(&self, run: FlushRun<'_>, carry_over: &mut CarryOver) {
+        if let Err(error) = self.flusher.end_flush(run, carry_over) {
             *carry_over = CarryOver::default();
             if error.is_disk_full() {
                 // There may be no next queue until there is space.

@@ -7,6 +7,7 @@ use crate::current_state::CurrentState;
 use crate::error::Result;
 use crate::health::Health;
 use crate::publish::Publisher;
+pub(crate) use crate::reserve::User as ReserveUser;
 use crate::reserve::{Reserve, Work};
 use crate::storage::segment::{Extent, GRANULE, Slots, granules};
 use crate::storage::writer::segment_capacity;

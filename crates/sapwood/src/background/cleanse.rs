@@ -11,7 +11,7 @@ mod paid;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use due::GoesAhead;
+pub(crate) use due::DueBlocks;
 pub(crate) use grown::Growth;
 
 use crate::background::collect::Collector;

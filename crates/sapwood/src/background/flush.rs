@@ -3,31 +3,35 @@
 //! commit made the flush due.
 //!
 //! ```text
-//! idle ──freeze──▶ flush_frozen: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ cleanse_due ─▶ idle
-//!                       │            batches.rs                                        commit/queue_log.rs       ╰ append_ahead.rs: the next
+//! idle ──freeze──▶ begin_flush: ( attempt: route, bupdate ─▶ sync data ─▶ publish ─▶ collect )+ ─▶ log removed ─▶ steps ─▶ end_flush ─▶ idle
+//!                       │            batches.rs                                        commit/queue_log.rs     │
+//!                       │                                    run.rs: cleanse a portion of what is due, or append the next queue ahead
 //!                       │ disk full: give space back, tell waiting writers, try again later
 //!                       └ any other error in applying the queue, or in writing: poison
 //! ```
-//! This module runs one flush from beginning to end. [`batches`] applies a queue to the trees. [`append_ahead`] applies
-//! part of the next queue beside the end of a flush; [`carry_over`] holds what is kept for it. [`event`] reports each
-//! flush as a trace event. [`crate::commit::queue_log`] has the queue's log, [`crate::commit::waiting`] the threads that
+//! This module begins and ends a flush; [`crate::background::pick`] says which step comes between, and [`run`] does it.
+//! [`batches`] applies a queue to the trees. [`append_ahead`] applies part of the next queue beside the end of a flush;
+//! [`carry_over`] holds what is kept for it. [`event`] reports each flush as a trace event. [`crate::commit::queue_log`] has the queue's log, [`crate::commit::waiting`] the threads that
 //! wait, [`crate::flow::flush_control`] what they share with the flush, [`crate::flow::low_space`] how a full disk is met.
 
 mod append_ahead;
 mod batches;
 mod carry_over;
 mod event;
+mod run;
 
 #[cfg(test)]
 pub(crate) use append_ahead::Ahead;
 #[cfg(test)]
 pub(crate) use append_ahead::goes_elsewhere;
 pub(crate) use carry_over::CarryOver;
+pub(crate) use run::FlushRun;
 
-use crate::background::cleanse::{Cleanser, GoesAhead};
+use crate::background::cleanse::Cleanser;
 use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
+use crate::background::pick::{FlushStep, pick_in_flush};
 use crate::background::prefetch_memory::WITH_LOG;
 use crate::commit::CommitPipeline;
 use crate::current_state::Frozen;
@@ -40,13 +44,13 @@ use crate::operation::{OperationRef, SeqNo};
 use crate::opq::Opq;
 use crate::pool::Task;
 use crate::tree::cleanse::ON_THE_WAY;
-use crate::tree::cleansing_cursor::{CleansingCursor, CleansingTask, Lengths, LogBytes};
+use crate::tree::cleansing_cursor::{CleansingCursor, Lengths, LogBytes};
 use crate::tree_writer::WriterAtWork;
 use batches::SyncLog;
 use event::FlushEvent;
+use run::{Applied, NextQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 /// See the module documentation.
 pub(crate) struct Flusher {
@@ -64,7 +68,7 @@ pub(crate) struct Flusher {
 
 impl FlushInCaller for Flusher {
     fn flush_now(self: Arc<Self>) -> Result<()> {
-        self.flush_and_hand_on(&mut CarryOver::default())
+        self.flush_to_the_end(&mut CarryOver::default())
     }
 }
 
@@ -89,18 +93,35 @@ impl Flusher {
         &self.tuning
     }
 
-    /// Flushes the frozen queue, if there is one, in this thread. Uses what the previous flush has left in `carry_over`, if it is still valid, and leaves
-    /// there what the next flush can use.
-    pub fn flush_and_hand_on(self: &Arc<Self>, carry_over: &mut CarryOver) -> Result<()> {
-        let mut guard = self.ctx.writer.lock(Need::default())?;
+    /// Flushes the frozen queue, if there is one, in this thread, and cleanses what is due.
+    pub fn flush_to_the_end(self: &Arc<Self>, carry_over: &mut CarryOver) -> Result<()> {
+        let mut run = self.begin_flush(carry_over)?;
+        loop {
+            match pick_in_flush(&self.look(&run)) {
+                FlushStep::AppendAhead => self.append_next(&mut run),
+                FlushStep::CleanseDue => self.cleanse_some(&mut run),
+                FlushStep::End => return self.end_flush(run, carry_over),
+            }
+        }
+    }
+
+    /// Applies the frozen queue, if there is one, to the trees. Uses what the previous flush has left in `carry_over`, if it
+    /// is still valid. A failure is that of [`Flusher::end_flush`].
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and nothing has begun.
+    pub fn begin_flush<'f>(self: &'f Arc<Self>, carry_over: &mut CarryOver) -> Result<FlushRun<'f>> {
+        let mut at_work = self.ctx.writer.lock(Need::default())?;
         self.ctx.flush.begin();
         let has_removals =
             self.ctx.state.load().frozen.as_ref().is_some_and(|frozen| frozen.queue.removals() > 0);
         let mut reserve = self.ctx.space.reserve.user();
-        let mut result =
-            self.ctx.health.check_writable().and_then(|()| self.flush_frozen(&mut guard, carry_over));
+        let apply = |at_work: &mut WriterAtWork<'f>, carry_over: &mut CarryOver| {
+            self.ctx.health.check_writable().and_then(|()| self.apply_frozen(at_work, carry_over))
+        };
+        let mut applied = apply(&mut at_work, carry_over);
         let mut is_collected = false;
-        while result.as_ref().is_err_and(Error::is_disk_full) {
+        while applied.as_ref().is_err_and(Error::is_disk_full) {
             self.ctx.space.reclaim_space();
             self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
             if !reserve.gets_space() {
@@ -108,53 +129,40 @@ impl Flusher {
                 if std::mem::replace(&mut is_collected, true) {
                     break;
                 }
-                match guard.get().and_then(|writer| self.collector.tidy_up(writer, GcUrgency::AtRest)) {
+                match at_work.get().and_then(|writer| self.collector.tidy_up(writer, GcUrgency::AtRest)) {
                     Err(error) if !error.is_disk_full() => {
-                        result = Err(error);
+                        applied = Err(error);
                         break;
                     }
                     _ => self.ctx.space.reclaim_space(),
                 }
             }
-            result = self.flush_frozen(&mut guard, carry_over);
+            applied = apply(&mut at_work, carry_over);
         }
-        drop(reserve);
-        self.ctx.space.restore_reserve();
-        // There is no thread to do it later.
-        while result.is_ok() && !self.ctx.flush.in_background() && self.ctx.has_dropped_trees() {
-            let taken = || guard.get().and_then(|writer| self.ctx.take_some_apart(writer));
-            match self.ctx.space.with_reserve(taken) {
-                // The next flush tries again, or `compact`.
-                Err(error) if error.is_disk_full() => break,
-                taken => result = taken,
-            }
+        let mut run = FlushRun {
+            result: Ok(()),
+            cleansing: None,
+            next: NextQueue::NotBegun,
+            reserve,
+            has_removals,
+            at_work,
+        };
+        match applied {
+            Ok(None) => {}
+            Ok(Some(applied)) => self.begin_cleansing(&mut run, applied, carry_over),
+            Err(error) => run.result = Err(error),
         }
-        if has_removals && result.is_ok() {
-            result = guard.get().and_then(|writer| self.cleanser.cleanse_for_reserve(writer));
-        }
-        self.ctx.progress.end();
-        match &result {
-            Err(error) if error.is_disk_full() => {
-                self.ctx.space.reclaim_space();
-                self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
-            }
-            // Even if it only could not be read: without this flush there is no next.
-            Err(error) => self.ctx.health.poison(error),
-            Ok(()) => {}
-        }
-        self.ctx.flush.end(result.as_ref().err());
-        drop(guard);
-        self.ctx.flush.notify();
-        result
+        Ok(run)
     }
 
-    fn flush_frozen(
+    /// Applies the frozen queue to the trees, and gives its log and its memory back. `None` if there is none.
+    fn apply_frozen(
         self: &Arc<Self>,
         at_work: &mut WriterAtWork<'_>,
         carry_over: &mut CarryOver,
-    ) -> Result<()> {
+    ) -> Result<Option<Applied>> {
         let of_this = carry_over.ahead.take();
-        let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(()) };
+        let Some(frozen) = self.ctx.state.load().frozen.clone() else { return Ok(None) };
         let of_this = of_this.filter(|ahead| Arc::ptr_eq(&ahead.frozen, &frozen));
         self.ctx.space.slots.begin_round();
         let mut event = FlushEvent::begin(&self.ctx);
@@ -192,68 +200,47 @@ impl Flusher {
         // pages may take long.
         self.ctx.flush.notify();
         self.commits.shorten_log(wal_low);
-        let due = cursor.take_due();
-        drop(cursor);
-        let (undone, waited) = self.cleanse_and_go_ahead(at_work, &due, carry_over)?;
-        event.end(&self.ctx, lengths, due.len(), undone);
-        // Readers that held the queue when it came to the trees may be done by now.
-        self.ctx.memory.recount_old_queues();
-        let state = self.ctx.state.load();
-        let (used, capacity) = (state.active.fill(), self.ctx.memory.queue_max(&state));
-        // With a frozen queue, the bytes in the active one come on top of a full capacity.
-        let used = if state.frozen.is_some() { capacity } else { used };
-        self.ctx.progress.learn((used, capacity), (undone, due.len()), waited);
-        Ok(())
+        Ok(Some(Applied { due: cursor.take_due(), lengths, event }))
     }
 
-    /// After the queue is in the trees: cleanses what is due, and appends the next queue ahead beside it.
-    /// Returns how many blocks are left, and how long the flush was idle, waiting only for the next queue.
-    fn cleanse_and_go_ahead(
-        self: &Arc<Self>,
-        at_work: &mut WriterAtWork<'_>,
-        due: &[CleansingTask],
-        CarryOver { ahead, buffers }: &mut CarryOver,
-    ) -> Result<(usize, Duration)> {
-        let (writer, work) = at_work.parts()?;
-        work.needs(self.tidying(due.iter().map(|due| due.leaves).sum()));
-        let mut left = due;
-        let goes_ahead = |left: &[CleansingTask], writer| {
-            let (flusher, left) = (Arc::clone(self), left.to_vec());
-            let work = move || Ok(flusher.append_ahead(&mut flusher.cursor.lock(), &left, writer));
-            self.ctx.pool.begin_if_free("the next queue's changes", work)
-        };
-        let (mut cleansed, next) = match self.collector.tidy_up(writer, GcUrgency::AtWork) {
-            Ok(()) => self.cleanser.cleanse_due_beside(writer, &mut left, buffers, Some(goes_ahead)),
-            failed => (failed, None),
-        };
-        let mut reserve = self.ctx.space.reserve.user();
-        while cleansed.as_ref().is_err_and(Error::is_disk_full) && reserve.gets_space() {
-            self.ctx.space.reclaim_space();
-            cleansed = self.collector.tidy_up(writer, GcUrgency::AtWork).and_then(|()| {
-                let alone = None::<GoesAhead<()>>;
-                self.cleanser.cleanse_due_beside(writer, &mut left, buffers, alone).0
-            });
+    /// Ends a flush: waits for the append-ahead of the next queue, whose result goes to `carry_over`, gives the reserve back,
+    /// and tells the threads that wait.
+    ///
+    /// # Errors
+    /// The flush's first failure. A full disk is tried again later; any other poisons the database.
+    pub fn end_flush(self: &Arc<Self>, run: FlushRun<'_>, carry_over: &mut CarryOver) -> Result<()> {
+        let FlushRun { mut result, cleansing, next, reserve, has_removals, mut at_work } = run;
+        if let Some(cleansing) = cleansing {
+            result = self.end_cleansing(result, cleansing, next, carry_over);
         }
-        self.cursor.lock().leave(left);
-        let undone = left.len();
-        match cleansed {
-            // The queue is in the trees; the rest of the work can wait.
+        drop(reserve);
+        self.ctx.space.restore_reserve();
+        // There is no thread to do it later.
+        while result.is_ok() && !self.ctx.flush.in_background() && self.ctx.has_dropped_trees() {
+            let taken = || at_work.get().and_then(|writer| self.ctx.take_some_apart(writer));
+            match self.ctx.space.with_reserve(taken) {
+                // The next flush tries again, or `compact`.
+                Err(error) if error.is_disk_full() => break,
+                taken => result = taken,
+            }
+        }
+        if has_removals && result.is_ok() {
+            result = at_work.get().and_then(|writer| self.cleanser.cleanse_for_reserve(writer));
+        }
+        self.ctx.progress.end();
+        match &result {
             Err(error) if error.is_disk_full() => {
                 self.ctx.space.reclaim_space();
-                self.ctx.flush.shortage.eased();
+                self.ctx.flush.shortage.failed(self.ctx.state.load().active.fill());
             }
-            cleansed => {
-                cleansed?;
-                self.ctx.flush.shortage.over();
-            }
+            // Even if it only could not be read: without this flush there is no next.
+            Err(error) => self.ctx.health.poison(error),
+            Ok(()) => {}
         }
-        let (next, waited) = next.map_or((Ok(None), Duration::ZERO), |next| next);
-        *ahead = match next {
-            // The next flush will find out itself.
-            Err(error) if error.is_of_reading() => None,
-            next => next?,
-        };
-        Ok((undone, waited))
+        self.ctx.flush.end(result.as_ref().err());
+        drop(at_work);
+        self.ctx.flush.notify();
+        result
     }
 
     /// Begins work beside the first portion; without a free thread it is done when it is waited for.

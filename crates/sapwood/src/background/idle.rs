@@ -113,6 +113,7 @@ impl IdleWork {
             interval: idle.over.clone(),
             left: idle.length.saturating_sub(idle.began.elapsed()),
             done: idle.done,
+            ..Load::default()
         }
     }
 
@@ -161,7 +162,7 @@ impl IdleWork {
             }
             Job::CleanseForScans => self.cleanse_for_scans(),
             Job::CleanseGrown => self.cleanse_what_grew(&mut idle.growth, visible),
-            Job::Flush | Job::DropCarryOver => Ok(()),
+            Job::InFlush(_) | Job::Flush | Job::DropCarryOver => Ok(()),
         };
         if let Err(error) = done {
             tracing::debug!(%error, ?job, path = %self.ctx.health.path(), "work between flushes was given up");

@@ -3,23 +3,28 @@
 //!
 //! ```text
 //!    job                 when
-//!    ─────────────────── ───────────────────────────────────────────────────────────────────────────────────────────────
-//! 1  flush               a queue is frozen
-//! 2  drop carry-over     none is, so what the last flush left for it is of no use
-//! 3  give back           memory or space is kept for the next flush, and no writes come, or the last flush is long ago
+//!    ─────────────────── after a flush has brought its queue to the trees, until it ends ───────────────────────────────
+//! 1  append ahead        the next queue is frozen, and blocks are due: runs beside job 2, on the blocks that are not
+//! 2  cleanse due         blocks are due; once the next queue is frozen, only as long as job 1 runs
+//! 3  end flush           neither, or the flush has failed, or the database is being closed
+//!    ─────────────────── while no flush is under way ───────────────────────────────────────────────────────────────────
+//! 4  flush               a queue is frozen
+//! 5  drop carry-over     none is, so what the last flush left for it is of no use
+//! 6  give back           memory or space is kept for the next flush, and no writes come, or the last flush is long ago
 //!    ─────────────────── at intervals from here on: the intervals become longer while nothing happens ──────────────────
-//! 4  restore reserve     it is not whole, so puts are refused
-//! 5  collect             no writes come, and flushes left more dead space than is tolerated at rest
-//! 6  finish manifest     no writes come, and the next manifest was begun: until its end it takes memory and space
-//! 7  take apart          the trees of dropped keyspaces, also while writes come
-//! 8  freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
+//! 7  restore reserve     it is not whole, so puts are refused
+//! 8  collect             no writes come, and flushes left more dead space than is tolerated at rest
+//! 9  finish manifest     no writes come, and the next manifest was begun: until its end it takes memory and space
+//! 10 take apart          the trees of dropped keyspaces, also while writes come
+//! 11 freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
 //!                        what is removed in the queue holds much space
-//! 9  cleanse for scans   scans have paid for blocks, also while writes come
-//! 10 cleanse grown       no writes come: blocks whose log areas became long while the database grew
+//! 12 cleanse for scans   scans have paid for blocks, also while writes come
+//! 13 cleanse grown       no writes come: blocks whose log areas became long while the database grew
 //! ```
 //! Invariants:
-//! 1. Each job is done at most once in an interval, and ends soon after a queue is frozen.
-//! 2. Nothing but jobs 2 and 3 is picked while writes are refused.
+//! 1. Each of jobs 7 to 13 is done at most once in an interval, and ends soon after a queue is frozen.
+//! 2. Nothing but jobs 3, 5 and 6 is picked while writes are refused. (A step of a flush fails then, which ends it.)
+//! 3. A flush that has begun is ended, also when the database is closed.
 
 use std::time::Duration;
 
@@ -39,6 +44,8 @@ const MISSES: u64 = 100;
 /// What there is to do, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
+    /// A step of the flush that is under way.
+    InFlush(FlushStep),
     Flush,
     DropCarryOver,
     GiveBack,
@@ -51,16 +58,53 @@ pub(crate) enum Job {
     CleanseGrown,
 }
 
+/// What there is to do before a flush ends, in the order of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FlushStep {
+    AppendAhead,
+    CleanseDue,
+    End,
+}
+
 /// The next job, or how long to wait before the next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Job(Job),
     Wait(Duration),
+    /// All is done after the interval that is over: the next one has begun.
+    EndInterval,
+    /// The database is being closed.
+    Stop,
+}
+
+/// Whether the next queue is appended ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AppendAhead {
+    #[default]
+    NotBegun,
+    Running,
+    /// It has ended, or no thread was free for it.
+    Over,
+}
+
+/// A flush whose queue is in the trees, or that has failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlushLoad {
+    /// Whether it has failed, or the database is being closed.
+    pub is_over: bool,
+    /// Whether blocks are due.
+    pub has_due: bool,
+    /// Whether the next queue is frozen.
+    pub has_next: bool,
+    pub append_ahead: AppendAhead,
 }
 
 /// What the background thread sees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load {
+    /// The flush that is under way.
+    pub flush: Option<FlushLoad>,
+    pub stops: bool,
     pub is_writable: bool,
     pub has_frozen: bool,
     pub has_carry_over: bool,
@@ -106,7 +150,7 @@ impl Interval {
             Job::Freeze => self.is_quiet && self.is_flush_worthwhile(),
             Job::CleanseForScans => self.has_paid,
             Job::CleanseGrown => self.is_quiet,
-            Job::Flush | Job::DropCarryOver | Job::GiveBack => false,
+            Job::InFlush(_) | Job::Flush | Job::DropCarryOver | Job::GiveBack => false,
         }
     }
 
@@ -127,6 +171,12 @@ const OF_AN_INTERVAL: [Job; 7] = [
 
 /// See the module documentation.
 pub(crate) fn pick(load: &Load) -> Choice {
+    if let Some(flush) = &load.flush {
+        return Choice::Job(Job::InFlush(pick_in_flush(flush)));
+    }
+    if load.stops {
+        return Choice::Stop;
+    }
     if load.has_frozen && load.is_writable {
         return Choice::Job(Job::Flush);
     }
@@ -144,7 +194,19 @@ pub(crate) fn pick(load: &Load) -> Choice {
         .into_iter()
         .filter(|job| load.done.is_none_or(|done| *job > done))
         .find(|job| load.is_writable && interval.wants(*job));
-    next.map_or(Choice::Wait(Duration::ZERO), Choice::Job)
+    next.map_or(Choice::EndInterval, Choice::Job)
+}
+
+/// The same while a flush is under way, as the first three lines of the table.
+pub(crate) fn pick_in_flush(load: &FlushLoad) -> FlushStep {
+    if load.is_over || !load.has_due {
+        return FlushStep::End;
+    }
+    match (load.has_next, load.append_ahead) {
+        (true, AppendAhead::NotBegun) => FlushStep::AppendAhead,
+        (true, AppendAhead::Over) => FlushStep::End,
+        (true, AppendAhead::Running) | (false, _) => FlushStep::CleanseDue,
+    }
 }
 
 /// The length of the next interval: where nothing happens, twice this one's.
@@ -174,7 +236,19 @@ mod tests {
             is_much_removed: has("removed"),
             has_paid: has("paid"),
         };
+        let flush = FlushLoad {
+            is_over: has("failed") || has("closes"),
+            has_due: has("due"),
+            has_next: has("frozen"),
+            append_ahead: match () {
+                () if has("appending") => AppendAhead::Running,
+                () if has("appended") => AppendAhead::Over,
+                () => AppendAhead::NotBegun,
+            },
+        };
         Load {
+            flush: has("flushed").then_some(flush),
+            stops: has("closes"),
             is_writable: !has("refused"),
             has_frozen: has("frozen"),
             has_carry_over: has("carry-over"),
@@ -195,6 +269,20 @@ mod tests {
                 Choice::Wait(time) => {
                     jobs.push(format!("wait {} ms", time.as_millis()));
                     return jobs.join(", ");
+                }
+                Choice::EndInterval | Choice::Stop => {
+                    jobs.push(format!("{:?}", pick(&load)));
+                    return jobs.join(", ");
+                }
+                Choice::Job(Job::InFlush(step)) => {
+                    jobs.push(format!("{step:?}"));
+                    let flush = load.flush.as_mut().unwrap();
+                    match step {
+                        FlushStep::AppendAhead => flush.append_ahead = AppendAhead::Running,
+                        // All of it.
+                        FlushStep::CleanseDue => flush.has_due = false,
+                        FlushStep::End => load.flush = None,
+                    }
                 }
                 Choice::Job(job) => {
                     jobs.push(format!("{job:?}"));
@@ -218,19 +306,30 @@ mod tests {
             ("frozen carry-over keeps still", "Flush, DropCarryOver, GiveBack, wait 250 ms"),
             // Until an interval is over, nothing else is looked at.
             ("frozen quiet dead paid short", "Flush, wait 500 ms"),
-            ("over", "wait 0 ms"),
-            ("over quiet", "CleanseGrown, wait 0 ms"),
-            ("over dead manifest removed misses queued", "wait 0 ms"),
-            ("over dropped paid", "TakeApart, CleanseForScans, wait 0 ms"),
-            ("over short paid", "RestoreReserve, CleanseForScans, wait 0 ms"),
-            ("over quiet misses", "CleanseGrown, wait 0 ms"),
-            ("over quiet misses queued", "Freeze, CleanseGrown, wait 0 ms"),
+            ("over", "EndInterval"),
+            ("over quiet", "CleanseGrown, EndInterval"),
+            ("over dead manifest removed misses queued", "EndInterval"),
+            ("over dropped paid", "TakeApart, CleanseForScans, EndInterval"),
+            ("over short paid", "RestoreReserve, CleanseForScans, EndInterval"),
+            ("over quiet misses", "CleanseGrown, EndInterval"),
+            ("over quiet misses queued", "Freeze, CleanseGrown, EndInterval"),
             (
                 "over quiet short dead manifest removed paid",
-                "RestoreReserve, Collect, FinishManifest, Freeze, CleanseForScans, CleanseGrown, wait 0 ms",
+                "RestoreReserve, Collect, FinishManifest, Freeze, CleanseForScans, CleanseGrown, EndInterval",
             ),
-            ("refused frozen over quiet short dead paid", "wait 0 ms"),
+            ("refused frozen over quiet short dead paid", "EndInterval"),
             ("refused carry-over keeps still", "DropCarryOver, GiveBack, wait 250 ms"),
+            // A queue is in the trees.
+            ("flushed", "End, wait 500 ms"),
+            ("flushed due", "CleanseDue, End, wait 500 ms"),
+            ("flushed frozen", "End, Flush, wait 500 ms"),
+            ("flushed frozen due", "AppendAhead, CleanseDue, End, Flush, wait 500 ms"),
+            ("flushed frozen due appending", "CleanseDue, End, Flush, wait 500 ms"),
+            ("flushed frozen due appended", "End, Flush, wait 500 ms"),
+            ("flushed due appended", "CleanseDue, End, wait 500 ms"),
+            ("flushed frozen due failed refused", "End, wait 500 ms"),
+            ("flushed frozen due carry-over over quiet closes", "End, Stop"),
+            ("frozen carry-over keeps still closes", "Stop"),
         ];
         for (words, jobs) in table {
             assert_eq!(picked(words), jobs, "{words:?}");

@@ -47,8 +47,8 @@ impl Drop for PrefetchMemory {
 #[cfg(test)]
 mod tests {
     use crate::Database;
-    use crate::background::cleanse::GoesAhead;
     use crate::background::cleanse::tests::with_due;
+    use crate::background::portions::PORTION;
     use crate::flow::memory::Need;
     use crate::tree::cleansing_cursor::CleansingTask;
     use crate::{Keyspace, Result};
@@ -76,14 +76,12 @@ mod tests {
         let pool = engine.pager.reader.buffers();
         let mut guard = engine.writer().lock(Need::default()).unwrap();
         let mut buffers = None;
-        let (mut left, alone) = (&due[..], None::<GoesAhead<()>>);
-        engine
-            .background
-            .cleanser
-            .cleanse_due_beside(guard.get().unwrap(), &mut left, &mut buffers, alone)
-            .0
-            .unwrap();
-        drop(guard);
+        let cleanser = &engine.background.cleanser;
+        let mut blocks = cleanser.begin_due(due, *PORTION.end(), &mut buffers);
+        while !blocks.left().is_empty() {
+            cleanser.cleanse_next(guard.get().unwrap(), &mut blocks).unwrap();
+        }
+        drop((blocks, guard));
         let kept = buffers.as_ref().unwrap().work.bytes();
         assert_eq!((pool.allowed() as u64, kept), (kept, engine.shares.read_ahead(u64::MAX).bytes()));
         let spare = engine.shares.read_buffers;

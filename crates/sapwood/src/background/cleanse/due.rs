@@ -1,19 +1,19 @@
-//! Cleanses what a flush found due, after its queue is in the trees. If the next queue is frozen meanwhile, it
-//! is appended ahead on another thread.
+//! Cleanses blocks that are due, portion by portion. [`crate::background::pick`] says when the next portion of a flush's
+//! blocks comes.
 //!
 //! While there are hardly any writes, this takes its time: the next flush is far away, and readers, if any, use the
 //! device too.
 //!
 //! Invariants:
-//! 1. The next frozen queue, once it has been appended ahead as far as possible, and closing wait for at most
-//!    one portion.
-//! 2. Everything that was started beside the cleansing has ended when it ends.
+//! 1. A portion is an edit of its own, so a thread that waits for this waits for at most one.
+//! 2. What reads ahead of the cleansing has ended when the [`DueBlocks`] are dropped.
 
 use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::pacing::rest_after;
-use crate::background::portions::{DUE_MAX, PORTION};
+use crate::background::portions::PORTION;
 use crate::background::prefetch_memory::PrefetchMemory;
+use crate::cache::prefetch_buffer::OpenBuffer;
 use crate::error::Result;
 use crate::log_area::read_cost::price;
 use crate::pool::Task;
@@ -27,7 +27,7 @@ use crate::tree::view::{Block, TreeView};
 use crate::version::builder::VersionBuilder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// While hardly any thread writes, but some read or write, rest this many times as long as a portion took before the
 /// next one, so that they have four fifths of the device.
@@ -36,116 +36,120 @@ const RESTS: u32 = 4;
 /// So many blocks are cleansed one by one after a portion that could not be read: about as many as it had.
 const ALONE: usize = 64;
 
-/// Starts the work on the next queue, with the blocks that are left to cleanse and a writer of its own, if a thread is
-/// free for it.
-pub(crate) type GoesAhead<T> = fn(&[CleansingTask], Writer) -> Option<Task<T>>;
+/// Blocks that are due, and how far they are cleansed.
+pub(crate) struct DueBlocks<'c> {
+    due: Vec<CleansingTask>,
+    /// Number of blocks that are cleansed, or were stepped over.
+    done: usize,
+    /// Bytes that a portion may write, and may write now: less while there is little space.
+    most: u64,
+    limit: u64,
+    /// So many are cleansed one by one.
+    alone: usize,
+    /// Number of nodes that readers had waited for, and the newest visible operation, after the last portion.
+    seen: (u64, u64),
+    // Closed before its reader is waited for.
+    _prefetch: Option<(OpenBuffer<'c>, Option<Task<()>>)>,
+}
+
+impl DueBlocks<'_> {
+    /// The blocks that are left.
+    pub fn left(&self) -> &[CleansingTask] {
+        &self.due[self.done..]
+    }
+
+    /// Number of blocks that were due.
+    pub fn count(&self) -> usize {
+        self.due.len()
+    }
+}
 
 impl Cleanser {
-    /// Cleanses what a flush found due, until the next queue is frozen or the database is closed. On return,
-    /// also with an error, `due` holds the blocks that are left. Steps over those that cannot be read; the cleansing cursor
-    /// finds them due again.
-    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[CleansingTask]) -> Result<()> {
-        self.cleanse_due_beside(writer, due, &mut None, None::<GoesAhead<()>>).0
+    /// Begins to cleanse `due`, with portions of `most` bytes, and reads ahead if a thread is free for it. The memory for
+    /// that stays in `buffers`.
+    pub fn begin_due(
+        &self,
+        due: Vec<CleansingTask>,
+        most: u64,
+        buffers: &mut Option<PrefetchMemory>,
+    ) -> DueBlocks<'_> {
+        let leaves = due.iter().map(|due| due.leaves).sum();
+        self.ctx.progress.expect(leaves);
+        let reads_ahead = self.ctx.flush.in_background() && !due.is_empty();
+        let prefetch = reads_ahead.then(|| {
+            buffers.get_or_insert_with(|| self.ctx.prefetch_memory()).keep_for(leaves);
+            self.prefetch_due(due.clone())
+        });
+        DueBlocks { due, done: 0, most, limit: most, alone: 0, seen: self.seen(), _prefetch: prefetch }
     }
 
-    /// Like `cleanse_due`. But when the next queue is frozen, it starts `goes_ahead` with a writer of its own
-    /// and the blocks left then, and continues cleansing until that ends. Returns the result of `goes_ahead`,
-    /// if it was started and did not panic, and how long this thread waited for it with nothing left to
-    /// cleanse. Data read ahead into `buffers` is dropped at the end; their memory stays with the owner.
-    pub fn cleanse_due_beside<T: Send>(
-        &self,
-        writer: &mut Writer,
-        due: &mut &[CleansingTask],
-        buffers: &mut Option<PrefetchMemory>,
-        mut goes_ahead: Option<impl FnOnce(&[CleansingTask], Writer) -> Option<Task<T>>>,
-    ) -> (Result<()>, Option<(T, Duration)>) {
-        // During a flush other work waits, so portions may be large. Other callers have time.
-        let most = if goes_ahead.is_some() { DUE_MAX } else { *PORTION.end() };
-        if !self.ctx.flush.in_background() || due.is_empty() {
-            return (self.cleanse_in_turn(writer, due, most, |_, _| true), None);
-        }
+    fn prefetch_due(&self, due: Vec<CleansingTask>) -> (OpenBuffer<'_>, Option<Task<()>>) {
         let limit = self.ctx.shares.prefetch;
-        let kept = buffers.get_or_insert_with(|| self.ctx.prefetch_memory());
-        kept.keep_for(due.iter().map(|due| due.leaves).sum());
         let open = self.ctx.pager.prefetch.open(limit);
-        // If no thread is free, nothing is read ahead.
-        let (ctx, all) = (Arc::clone(&self.ctx), due.to_vec());
+        let ctx = Arc::clone(&self.ctx);
         let reader = self.ctx.pool.begin_if_free("reads ahead of the cleansing", move || {
             let version = || Arc::clone(&ctx.state.load().version);
-            prefetch_for_cleansing(&ctx.pager.prefetch, &ctx.pager, &all, version, limit);
+            prefetch_for_cleansing(&ctx.pager.prefetch, &ctx.pager, &due, version, limit);
             Ok(())
         });
-        let mut begun: Option<Task<T>> = None;
-        let result = self.cleanse_in_turn(writer, due, most, |writer, left| {
-            if let Some(goes_ahead) = goes_ahead.take() {
-                // If no thread is free, this is done later.
-                begun = goes_ahead(left, writer.beside());
-            }
-            begun.as_ref().is_none_or(Task::has_ended)
-        });
-        let began = Instant::now();
-        let end = begun.and_then(|begun| begun.wait().ok());
-        let waited = began.elapsed();
-        drop(open);
-        // Ends soon, now that there is nothing to read for. If it panicked, nothing was read ahead.
-        drop(reader);
-        (result, end.map(|end| (end, waited)))
+        (open, reader)
     }
 
-    /// Cleanses portion by portion. Once a queue is frozen, asks before each portion whether to stop for it.
-    fn cleanse_in_turn<'d>(
-        &self,
-        writer: &mut Writer,
-        due: &mut &'d [CleansingTask],
-        most: u64,
-        mut comes_first: impl FnMut(&Writer, &'d [CleansingTask]) -> bool,
-    ) -> Result<()> {
-        self.ctx.progress.expect(due.iter().map(|due| due.leaves).sum());
-        // Per portion; less while there is little space.
-        let mut limit = most;
-        // So many are cleansed one by one.
-        let mut alone = 0;
-        let seen = || (self.ctx.pager.waited_for(), self.ctx.state.visible());
-        let mut before = seen();
-        while !due.is_empty()
-            && !self.ctx.flush.stops()
-            && (self.ctx.state.load().frozen.is_none() || !comes_first(writer, due))
-        {
-            self.ctx.health.check_writable()?;
-            let began = Instant::now();
-            let undone = *due;
-            let tried = if alone > 0 { &undone[..1] } else { undone };
-            let cleansed = self.cleanse_portion(writer, tried, limit).map(|left| tried.len() - left.len());
-            *due = match cleansed {
-                // What dies with a small portion makes room for the next.
-                Err(error) if error.is_disk_full() && limit > *PORTION.start() => {
-                    self.ctx.space.reclaim_space();
-                    limit = *PORTION.start();
-                    continue;
-                }
-                // All but the block that cannot be read.
-                Err(error) if error.is_of_reading() && alone == 0 => {
-                    tracing::error!(%error, path = %self.ctx.health.path(), "blocks are cleansed one by one");
-                    alone = ALONE;
-                    continue;
-                }
-                Err(error) if error.is_of_reading() => {
-                    tracing::error!(%error, path = %self.ctx.health.path(), "a block is not cleansed");
-                    &undone[1..]
-                }
-                done => &undone[done?..],
-            };
-            alone = alone.saturating_sub(1);
-            limit = limit.saturating_mul(2).min(most);
-            if let Some(next) = due.first() {
-                self.ctx.pager.prefetch.pass((next.keyspace, next.low.clone()));
+    fn seen(&self) -> (u64, u64) {
+        (self.ctx.pager.waited_for(), self.ctx.state.visible())
+    }
+
+    /// Cleanses all of `due`, until a queue is frozen or the database is closed. On return, also with an error, `due` holds
+    /// the blocks that are left. Steps over those that cannot be read; the cleansing cursor finds them due again.
+    pub fn cleanse_due(&self, writer: &mut Writer, due: &mut &[CleansingTask]) -> Result<()> {
+        let mut buffers = None;
+        let mut blocks = self.begin_due(due.to_vec(), *PORTION.end(), &mut buffers);
+        let mut result = Ok(());
+        while result.is_ok() && !blocks.left().is_empty() && !self.ctx.is_wanted() {
+            result = self.cleanse_next(writer, &mut blocks);
+        }
+        *due = &due[blocks.done..];
+        result
+    }
+
+    /// Cleanses the next portion, collects what is dead after it, and rests if readers use the device. After an error that
+    /// a smaller portion may avoid, nothing is cleansed, and the next portion is smaller.
+    pub fn cleanse_next(&self, writer: &mut Writer, due: &mut DueBlocks<'_>) -> Result<()> {
+        self.ctx.health.check_writable()?;
+        let began = Instant::now();
+        let left = due.left();
+        let tried = if due.alone > 0 { &left[..1] } else { left };
+        let cleansed = self.cleanse_portion(writer, tried, due.limit).map(|left| tried.len() - left.len());
+        let path = self.ctx.health.path();
+        due.done += match cleansed {
+            // What dies with a small portion makes room for the next.
+            Err(error) if error.is_disk_full() && due.limit > *PORTION.start() => {
+                self.ctx.space.reclaim_space();
+                due.limit = *PORTION.start();
+                return Ok(());
             }
-            let took = began.elapsed();
-            self.collector.tidy_up(writer, GcUrgency::AtWork)?;
-            let is_in_use = std::mem::replace(&mut before, seen()) != before;
-            if self.ctx.flush.in_background() && is_in_use && !due.is_empty() {
-                self.ctx.rest_beside_readers(rest_after(RESTS, took));
+            // All but the block that cannot be read.
+            Err(error) if error.is_of_reading() && due.alone == 0 => {
+                tracing::error!(%error, %path, "blocks are cleansed one by one");
+                due.alone = ALONE;
+                return Ok(());
             }
+            Err(error) if error.is_of_reading() => {
+                tracing::error!(%error, %path, "a block is not cleansed");
+                1
+            }
+            done => done?,
+        };
+        due.alone = due.alone.saturating_sub(1);
+        due.limit = due.limit.saturating_mul(2).min(due.most);
+        if let Some(next) = due.left().first() {
+            self.ctx.pager.prefetch.pass((next.keyspace, next.low.clone()));
+        }
+        let took = began.elapsed();
+        self.collector.tidy_up(writer, GcUrgency::AtWork)?;
+        let is_in_use = std::mem::replace(&mut due.seen, self.seen()) != due.seen;
+        if self.ctx.flush.in_background() && is_in_use && !due.left().is_empty() {
+            self.ctx.rest_beside_readers(rest_after(RESTS, took));
         }
         Ok(())
     }

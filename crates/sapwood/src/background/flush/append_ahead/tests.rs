@@ -1,9 +1,12 @@
 //! What goes ahead of a flush ([`crate::background::flush::Ahead`]), step by step: whatever others publish before the flush of its queue, all of the queue comes to the trees, once.
 
 use crate::background::cleanse::tests::{all_due, with_due};
+use crate::background::flush::event::FlushEvent;
+use crate::background::flush::run::{Applied, NextQueue};
 use crate::background::flush::{Ahead, CarryOver, goes_elsewhere};
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::Reading;
+use crate::background::pick::{FlushStep, pick_in_flush};
 use crate::flow::memory::Need;
 use crate::operation::OperationRef;
 use crate::publish::TreesChange;
@@ -21,7 +24,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Of each of the two keyspaces.
 const RECORDS: [u32; 2] = [80_000, 20_000];
@@ -134,7 +137,7 @@ impl Story {
     fn flush(&self, ahead: Option<Ahead>) {
         assert!(ahead.is_some());
         let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
-        self.db.handle.engine.background.flusher.flush_and_hand_on(&mut carry_over).unwrap();
+        self.db.handle.engine.background.flusher.flush_to_the_end(&mut carry_over).unwrap();
         assert!(carry_over.ahead.is_none());
     }
 
@@ -329,7 +332,7 @@ fn a_flush_without_space_for_what_went_ahead_begins_anew() {
         let mut carry_over = CarryOver { ahead, ..CarryOver::default() };
         story.cleanse(left);
         volume.fail_nth(Filter::kinds([OperationKind::Write]), nth, Fault::NoSpace, Repeat::Once);
-        story.db.handle.engine.background.flusher.flush_and_hand_on(&mut carry_over).unwrap();
+        story.db.handle.engine.background.flusher.flush_to_the_end(&mut carry_over).unwrap();
         drop(carry_over);
         let is_over = volume.fired() == 0;
         let ahead = story.verify(&volume);
@@ -372,7 +375,7 @@ fn all_waiters_get_the_error_if_a_write_of_what_went_ahead_fails() {
         let mut carry_over = CarryOver { ahead: story.go_ahead(&[]).unwrap(), ..CarryOver::default() };
         assert!(carry_over.is_some());
         volume.fail_nth(Filter::kinds([OperationKind::Write]).file("data"), nth, Fault::Error, Repeat::Once);
-        let result = engine.background.flusher.flush_and_hand_on(&mut carry_over);
+        let result = engine.background.flusher.flush_to_the_end(&mut carry_over);
         assert!(!carry_over.is_some(), "it is gone either way");
         drop(carry_over);
         if volume.fired() == 0 {
@@ -435,29 +438,34 @@ fn no_write_goes_over_what_an_edit_names_that_may_be_durable() {
 /// What goes ahead is waited for if nothing is due any more, ends the cleansing when it is over, and may panic.
 #[test]
 fn cleansing_ends_with_what_goes_ahead_beside_it() {
-    #[derive(Clone, Copy, PartialEq)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
     enum Way {
         Short,
         Long,
         Panics,
         Stops,
+        Refused,
     }
-    for way in [Way::Short, Way::Long, Way::Panics, Way::Stops] {
+    for way in [Way::Short, Way::Long, Way::Panics, Way::Stops, Way::Refused] {
         let volume = Simulated::new(1);
         let (db, keyspace, due) = with_due(&volume, 4, 200_000);
         let engine = &db.handle.engine;
-        let mut guard = engine.writer().lock(Need::default()).unwrap();
+        let flusher = &engine.background.flusher;
+        // The flushing thread waits for the writer as long as this thread has it.
+        let mut carry_over = CarryOver::default();
+        let mut run = flusher.begin_flush(&mut carry_over).unwrap();
+        let event = FlushEvent::begin(&flusher.ctx);
+        let lengths = flusher.cursor.lock().lengths();
+        flusher.begin_cleansing(&mut run, Applied { due, lengths, event }, &mut carry_over);
         keyspace.insert("key", "value").unwrap();
         engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
-        let mut left = &due[..];
         let begun = Arc::new(AtomicBool::new(false));
-        let goes_ahead = |left: &[CleansingTask], _| {
-            assert_eq!(left.len(), due.len());
-            let (engine, begun, count) = (Arc::clone(engine), Arc::clone(&begun), left.len());
+        let task = {
+            let (engine, begun) = (Arc::clone(engine), Arc::clone(&begun));
             Arc::clone(&engine.pool).begin_if_free("a test", move || {
                 begun.store(true, SeqCst);
                 match way {
-                    Way::Short => {}
+                    Way::Short | Way::Refused => {}
                     Way::Panics => panic!("for this test"),
                     Way::Stops => {
                         engine.flush.stop();
@@ -471,19 +479,30 @@ fn cleansing_ends_with_what_goes_ahead_beside_it() {
                         std::thread::sleep(Duration::from_millis(500));
                     }
                 }
-                Ok(count)
+                Ok(None)
             })
         };
-        let writer = guard.get().unwrap();
-        let (result, end) =
-            engine.background.cleanser.cleanse_due_beside(writer, &mut left, &mut None, Some(goes_ahead));
-        result.unwrap();
-        assert!(begun.load(SeqCst));
-        assert_eq!(end.map(|(end, _)| end), (way != Way::Panics).then_some(due.len()));
-        // A thread that panics may take long to tell of it.
-        assert!(way == Way::Panics || left.is_empty() == (way == Way::Long), "{} are left", left.len());
-        if let (Way::Long, Some((_, waited))) = (way, end) {
-            assert!(waited >= Duration::from_millis(100), "{waited:?}");
+        let task = task.filter(|_| way != Way::Refused);
+        run.next = task.map_or(NextQueue::Refused, NextQueue::Begun);
+        let mut portions = 0;
+        loop {
+            match pick_in_flush(&flusher.look(&run)) {
+                FlushStep::AppendAhead => panic!("it has begun"),
+                FlushStep::CleanseDue => flusher.cleanse_some(&mut run),
+                FlushStep::End => break,
+            }
+            portions += 1;
         }
+        let left = run.cleansing.as_ref().unwrap().blocks.left().len();
+        let began = Instant::now();
+        let ended = flusher.end_flush(run, &mut carry_over);
+        let waited = began.elapsed();
+        assert!(way == Way::Refused || begun.load(SeqCst));
+        assert_eq!(ended.is_err(), way == Way::Panics, "{ended:?}");
+        assert!(carry_over.ahead.is_none());
+        assert!(way != Way::Refused || portions == 0, "the next queue comes first");
+        // A thread that panics may take long to tell of it.
+        assert!(way == Way::Panics || (left == 0) == (way == Way::Long), "{way:?}: {left} are left");
+        assert!(way != Way::Long || waited >= Duration::from_millis(100), "{waited:?}");
     }
 }
