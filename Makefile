@@ -12,10 +12,7 @@ demo: ## Build for release and show the store at work
 	$(CARGO) run --release --package sapwood-cli --bin sapwood -- tour
 
 test: ## Run all tests of all parts
-	$(CARGO) test --workspace
-	$(CARGO) run --quiet --package sapwood --example sessions
-	$(CARGO) run --quiet --package sapwood --example work_queue
-	$(CARGO) run --quiet --package sapwood --example event_log
+	CARGO=$(CARGO) .ci/test
 
 test-root: ## Run the tests that need root: real file systems that fail, run full and lose power
 	CARGO=$(CARGO) .ci/test-root

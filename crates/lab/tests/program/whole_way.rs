@@ -12,7 +12,10 @@ fn an_experiment_runs_is_saved_and_reported() {
     );
     let answer = answer.expect(0);
     let last = |id: &str| answer.output.lines().rfind(|line| line.starts_with(&format!("{id}: "))).unwrap();
-    assert_eq!(last("E3"), "E3: not applicable (disk; no claim is judged here)");
+    // Not applicable where grouping makes no difference; beside other programs it may seem to make one.
+    let words =
+        ["not applicable", "not judged"].map(|word| format!("E3: {word} (disk; no claim is judged here)"));
+    assert!(words.iter().any(|words| words == last("E3")), "{}", last("E3"));
     let found = last("E2");
     assert!(
         found.starts_with("E2: holds (disk; 4 of 4") || found.starts_with("E2: does not hold (disk; "),
