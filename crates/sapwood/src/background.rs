@@ -65,8 +65,13 @@ impl Background {
         let mut carry_over = CarryOver::default();
         let mut run = None;
         loop {
-            let load = self.look(&mut idle, &carry_over, run.as_ref());
-            match pick(&load) {
+            let load = match &run {
+                Some(run) => Load { flush: Some(self.flusher.look(run)), ..Load::default() },
+                None => self.idle_work.look(&mut idle, carry_over.is_some()),
+            };
+            let choice = pick(&load);
+            idle.picked(&choice);
+            match choice {
                 Choice::Job(Job::Flush) => run = self.flusher.begin_flush(&mut carry_over).ok(),
                 Choice::Job(Job::InFlush(step)) => {
                     self.go_on(step, &mut run, &mut carry_over);
@@ -84,14 +89,6 @@ impl Background {
                 }),
                 Choice::Stop => return,
             }
-        }
-    }
-
-    fn look(&self, idle: &mut Idle, carry_over: &CarryOver, run: Option<&FlushRun<'_>>) -> Load {
-        let stops = self.ctx.flush.stops();
-        match run {
-            Some(run) => Load { flush: Some(self.flusher.look(run)), stops, ..Load::default() },
-            None => Load { stops, ..self.idle_work.look(idle, carry_over.is_some()) },
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flush or cleansing ends ─▶ tidy_up: portion ─▶ portion ─▶ … ─▶ within the target, or writers wait and it is bearable
-//! no writes come ───────────▶ collect_the_rest: portion ─▶ portion ─▶ … ─▶ within the target, or a flush is due   (crate::background::idle)
+//! no writes come ───────────▶ a job of the picker's: a portion each time ─▶ … ─▶ within the target, or a flush is due   (crate::background::pick)
 //! ```
 //!
 //! Invariants:

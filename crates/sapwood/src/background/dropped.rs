@@ -15,7 +15,7 @@ use std::sync::Arc;
 impl WorkContext {
     /// Takes dropped trees apart, on a full disk with the reserve, until there are none or `is_wanted` says that other work
     /// waits.
-    pub fn take_dropped_apart(&self, is_wanted: impl Fn() -> bool) -> Result<()> {
+    pub fn take_dropped_apart(&self, mut is_wanted: impl FnMut() -> bool) -> Result<()> {
         self.space.with_reserve(|| {
             while self.has_dropped_trees() && !is_wanted() {
                 let mut guard = self.writer.lock(Need::default())?;

@@ -1,10 +1,11 @@
 //! The background thread's work between flushes: it improves the database for readers. What is picked when stands in
-//! [`crate::background::pick`]; this looks at the load, and does the jobs.
+//! [`crate::background::pick`]; this looks at the load, and does the jobs, a portion each time one is picked.
 //!
 //! [`crate::log_area::read_cost`] defines what a scan pays, and when that is enough: cleansing at most doubles the cost
 //! of not cleansing.
 //!
-//! Invariant: a full queue ends all idle work, at the latest after the current portion.
+//! Invariant: a job decides nothing but whether there is more of it. So a full queue, which is picked first, waits for at most
+//! one portion.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -14,7 +15,7 @@ use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::pacing::rest_after;
-use crate::background::pick::{INTERVAL, Interval, Job, LONG_AGO, Load, STILL, next_interval};
+use crate::background::pick::{Choice, INTERVAL, Interval, Job, LONG_AGO, Load, STILL, next_interval};
 use crate::background::removals;
 use crate::commit::CommitPipeline;
 use crate::space::GRANULES;
@@ -34,14 +35,13 @@ const RESTS_OF_A_WALK: u32 = 64;
 const REST_OF_A_WALK_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the background thread saw when it looked last.
+/// What the background thread saw when it looked last, and how far its jobs are.
 pub(crate) struct Idle {
     /// The length of this interval, and when it began.
     length: Duration,
     began: Instant,
-    /// What was seen in it, once it is over, and the last job done since.
+    /// What was seen in it, once it is over.
     over: Option<Interval>,
-    done: Option<Job>,
     flushed: Instant,
     /// When the thread last checked for writes, and the newest visible operation then.
     still: (Instant, SeqNo),
@@ -49,6 +49,25 @@ pub(crate) struct Idle {
     visible: SeqNo,
     misses: u64,
     growth: Growth,
+    walk: Option<Walk>,
+    /// The last job, and the memory that it has reserved: from its first portion to its last, since a cache that shrank and
+    /// grew with each portion would read its nodes again and again.
+    job: Option<Job>,
+    work: Option<Reservation>,
+    /// Bytes that the collector's next portion may write.
+    collects: u64,
+}
+
+/// A walk over grown blocks that is under way; [`Growth`] has how far it is.
+#[derive(Clone, Copy)]
+struct Walk {
+    /// The newest visible operation when it began.
+    visible: SeqNo,
+    /// When it goes on while there are reads.
+    until: Instant,
+    /// When it is checked next whether there are, and the reads counted when it was checked last.
+    looks: Instant,
+    read: u64,
 }
 
 impl Default for Idle {
@@ -58,12 +77,15 @@ impl Default for Idle {
             length: INTERVAL,
             began: now,
             over: None,
-            done: None,
             flushed: now,
             still: (now, 0),
             visible: 0,
             misses: 0,
             growth: Growth::default(),
+            walk: None,
+            job: None,
+            work: None,
+            collects: u64::MAX,
         }
     }
 }
@@ -79,7 +101,20 @@ impl Idle {
     /// All is done that was to do after this interval.
     pub fn begin_interval(&mut self) {
         self.over = None;
-        self.done = None;
+    }
+
+    /// Something was picked. Unless it is more of the last job, that job's memory goes back.
+    pub fn picked(&mut self, choice: &Choice) {
+        let job = match choice {
+            // Between two portions of another.
+            Choice::Job(Job::GiveBack) => return,
+            Choice::Job(job) => Some(*job),
+            _ => None,
+        };
+        if std::mem::replace(&mut self.job, job) != job {
+            self.work = None;
+            self.collects = u64::MAX;
+        }
     }
 }
 
@@ -105,6 +140,8 @@ impl IdleWork {
             self.end_interval(idle);
         }
         Load {
+            flush: None,
+            stops: self.ctx.flush.stops(),
             is_writable: self.ctx.health.check_writable().is_ok(),
             has_frozen: self.ctx.state.load().frozen.is_some(),
             has_carry_over,
@@ -112,8 +149,7 @@ impl IdleWork {
             still: idle.still.0.elapsed(),
             interval: idle.over.clone(),
             left: idle.length.saturating_sub(idle.began.elapsed()),
-            done: idle.done,
-            ..Load::default()
+            walk: self.look_at_walk(&mut idle.walk),
         }
     }
 
@@ -131,41 +167,61 @@ impl IdleWork {
             is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8,
             is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
             has_paid: self.ctx.pager.read_costs.has_listed(),
+            done: None,
         };
         idle.length = next_interval(idle.length, &seen);
         idle.began = Instant::now();
         idle.over = Some(seen);
     }
 
-    /// Does a job of those that are not a flush's. Errors have been recorded where they occurred; whatever refuses writes
-    /// is reported to the next writer.
-    pub fn run(&self, job: Job, idle: &mut Idle) {
-        if job > Job::GiveBack {
-            idle.done = Some(job);
+    /// The time until the walk over grown blocks goes on, or has to be looked at again. Without reads it goes on at once, and
+    /// a write ends it.
+    fn look_at_walk(&self, under_way: &mut Option<Walk>) -> Option<Duration> {
+        let visible = self.ctx.state.visible();
+        *under_way = under_way.filter(|walk| walk.visible == visible);
+        let walk = under_way.as_mut()?;
+        let now = Instant::now();
+        if walk.looks <= now {
+            let read = self.ctx.pager.waited_for();
+            if std::mem::replace(&mut walk.read, read) == read {
+                walk.until = now;
+            }
+            walk.looks = now + LOOK;
         }
-        let visible = idle.visible;
-        let done = match job {
+        Some(walk.until.min(walk.looks).saturating_duration_since(now))
+    }
+
+    /// Does a portion of a job of those that are not a flush's. Errors have been recorded where they occurred; whatever refuses
+    /// writes is reported to the next writer.
+    pub fn run(&self, job: Job, idle: &mut Idle) {
+        let has_more = match job {
             Job::GiveBack => {
                 self.give_back(idle);
-                Ok(())
+                return;
             }
             Job::RestoreReserve => {
                 self.ctx.space.restore_reserve();
-                Ok(())
+                Ok(false)
             }
-            Job::Collect => self.collect_the_rest(),
-            Job::FinishManifest => self.finish_manifest(),
-            Job::TakeApart => self.ctx.take_dropped_apart(|| self.ctx.is_wanted()),
+            Job::Collect => self.collect(idle),
+            Job::FinishManifest => self.ctx.or_poison(|| self.ctx.publisher.go_on_with_next()),
+            Job::TakeApart => self.take_apart(),
             Job::Freeze => {
-                self.commits.freeze_if_quiet(visible);
-                Ok(())
+                self.commits.freeze_if_quiet(idle.visible);
+                Ok(false)
             }
-            Job::CleanseForScans => self.cleanse_for_scans(),
-            Job::CleanseGrown => self.cleanse_what_grew(&mut idle.growth, visible),
-            Job::InFlush(_) | Job::Flush | Job::DropCarryOver => Ok(()),
+            Job::CleanseForScans => self.cleanse_for_scans(idle),
+            Job::CleanseGrown => self.cleanse_grown(idle),
+            Job::InFlush(_) | Job::Flush | Job::DropCarryOver => Ok(false),
         };
-        if let Err(error) = done {
+        let has_more = has_more.unwrap_or_else(|error| {
             tracing::debug!(%error, ?job, path = %self.ctx.health.path(), "work between flushes was given up");
+            false
+        });
+        if let Some(interval) = &mut idle.over
+            && !has_more
+        {
+            interval.done = Some(job);
         }
     }
 
@@ -177,13 +233,6 @@ impl IdleWork {
         if visible == before || idle.flushed.elapsed() >= LONG_AGO {
             self.give_back_space();
         }
-    }
-
-    /// What is done with memory meanwhile by work that may go on for a long time.
-    fn look_after_memory(&self) {
-        self.ctx.memory.recount_old_queues();
-        self.ctx.pager.cache.look_again();
-        self.ctx.memory.give_back_spare(STILL);
     }
 
     /// Gives back the space kept for the next flush, until a queue is frozen. Compaction and ingestion need it
@@ -198,101 +247,60 @@ impl IdleWork {
         self.ctx.space.cut_data();
     }
 
-    /// Collects garbage that flushes left behind because writers were pressed, portion by portion. It does not rest beside
-    /// readers: they would wait longer for what is done for them next.
-    fn collect_the_rest(&self) -> Result<()> {
-        let (mut work, mut most, mut has_more) = (None, u64::MAX, true);
-        while has_more && self.collector.has_to_collect(GcUrgency::AtRest) && !self.ctx.is_wanted() {
-            work.get_or_insert_with(|| self.ctx.memory.work(self.collector.collecting_max()));
-            let mut guard = self.ctx.writer.lock(Need::default())?;
-            has_more = self
-                .ctx
-                .or_poison(|| self.collector.collect_some(guard.get()?, GcUrgency::AtRest, &mut most))?;
-            drop(guard);
-            self.look_after_memory();
+    /// Collects garbage that flushes left behind because writers were pressed. It does not rest beside readers: they would
+    /// wait longer for what is done for them next.
+    fn collect(&self, idle: &mut Idle) -> Result<bool> {
+        if !self.collector.has_to_collect(GcUrgency::AtRest) {
+            return Ok(false);
         }
-        Ok(())
+        idle.work.get_or_insert_with(|| self.ctx.memory.work(self.collector.collecting_max()));
+        let mut guard = self.ctx.writer.lock(Need::default())?;
+        let most = &mut idle.collects;
+        self.ctx.or_poison(|| self.collector.collect_some(guard.get()?, GcUrgency::AtRest, most))
     }
 
-    /// Cleanses log areas that became long while the database grew, until a write comes.
-    fn cleanse_what_grew(&self, growth: &mut Growth, visible: SeqNo) -> Result<()> {
-        let mut work = None;
-        while self.ctx.state.visible() == visible && !self.ctx.is_wanted() {
-            let read = self.ctx.pager.waited_for();
-            if !self.cleanser.cleanse_grown(growth, &mut work)? {
-                break;
-            }
-            let rest = (RESTS_OF_A_WALK * growth.took()).min(REST_OF_A_WALK_MAX);
-            self.rest_from_a_walk(Instant::now() + rest, read, visible, &mut work)?;
-        }
-        Ok(())
+    /// Takes some of a dropped tree apart.
+    fn take_apart(&self) -> Result<bool> {
+        let mut is_done = false;
+        self.ctx.take_dropped_apart(|| std::mem::replace(&mut is_done, true))?;
+        Ok(self.ctx.has_dropped_trees())
     }
 
-    /// Rests until `until` while there are reads (`read`: the reads counted so far), and ends early when reads
-    /// stop or a write comes. The memory of `work` goes back to the readers meanwhile, since the thread rests
-    /// most of the time.
-    fn rest_from_a_walk(
-        &self,
-        until: Instant,
-        mut read: u64,
-        visible: SeqNo,
-        work: &mut Option<Reservation>,
-    ) -> Result<()> {
-        loop {
-            self.cleanse_for_scans()?;
-            self.look_after_memory();
-            let before = std::mem::replace(&mut read, self.ctx.pager.waited_for());
-            if read == before {
-                return Ok(());
-            }
-            *work = None;
-            self.give_back_space();
-            // Edits made by the cleansing may have begun a new manifest.
-            self.finish_manifest()?;
-            let left = until.saturating_duration_since(Instant::now());
-            if !self.ctx.rest_while(left.min(LOOK), || self.ctx.state.visible() == visible) || left.is_zero()
-            {
-                return Ok(());
-            }
+    /// Cleanses blocks that scans have paid for, and rests.
+    fn cleanse_for_scans(&self, idle: &mut Idle) -> Result<bool> {
+        let mut listed = self.ctx.pager.read_costs.take_listed().into_iter().peekable();
+        if listed.peek().is_none() {
+            return Ok(false);
         }
+        idle.work.get_or_insert_with(|| self.ctx.memory.work(self.cleanser.cleansing_max()));
+        let began = Instant::now();
+        let cleansed = self
+            .ctx
+            .writer
+            .lock(Need::default())
+            .and_then(|mut guard| self.cleanser.cleanse_listed_or_poison(guard.get()?, &mut listed));
+        self.ctx.pager.read_costs.put_back(listed);
+        cleansed?;
+        // Including what became paid meanwhile.
+        let has_more = self.ctx.pager.read_costs.has_listed();
+        if has_more {
+            self.ctx.rest(rest_after(RESTS, began.elapsed()));
+        }
+        Ok(has_more)
     }
 
-    /// Finishes the next manifest if one has been begun: until then it takes memory and space.
-    fn finish_manifest(&self) -> Result<()> {
-        self.ctx.or_poison(|| {
-            while !self.ctx.is_wanted() && self.ctx.publisher.go_on_with_next()? {}
-            Ok(())
-        })
-    }
-
-    /// Cleanses the blocks that scans have paid for, including those that become paid meanwhile.
-    fn cleanse_for_scans(&self) -> Result<()> {
-        // Reserve memory from the first portion to the last. A cache that shrank and grew with each portion
-        // would read its nodes again and again.
-        let mut work = None;
-        loop {
-            let listed = self.ctx.pager.read_costs.take_listed();
-            if listed.is_empty() {
-                return Ok(());
-            }
-            let mut listed = listed.into_iter().peekable();
-            while listed.peek().is_some() {
-                if self.ctx.is_wanted() {
-                    self.ctx.pager.read_costs.put_back(listed);
-                    return Ok(());
-                }
-                work.get_or_insert_with(|| self.ctx.memory.work(self.cleanser.cleansing_max()));
-                let mut guard = self.ctx.writer.lock(Need::default())?;
-                let began = Instant::now();
-                let cleansed = self.cleanser.cleanse_listed_or_poison(guard.get()?, &mut listed);
-                drop(guard);
-                if cleansed.is_err() {
-                    self.ctx.pager.read_costs.put_back(listed);
-                    return cleansed;
-                }
-                self.ctx.rest(rest_after(RESTS, began.elapsed()));
-                self.look_after_memory();
-            }
+    /// Cleanses some log areas that became long while the database grew. From then on a walk is under way, which no longer
+    /// belongs to the interval.
+    fn cleanse_grown(&self, idle: &mut Idle) -> Result<bool> {
+        let visible = idle.walk.take().map_or(idle.visible, |walk| walk.visible);
+        let read = self.ctx.pager.waited_for();
+        if self.ctx.state.visible() == visible
+            && self.cleanser.cleanse_grown(&mut idle.growth, &mut idle.work)?
+        {
+            let rest = (RESTS_OF_A_WALK * idle.growth.took()).min(REST_OF_A_WALK_MAX);
+            let now = Instant::now();
+            idle.walk = Some(Walk { visible, until: now + rest, looks: now, read });
         }
+        Ok(false)
     }
 }

@@ -30,23 +30,12 @@ impl WorkContext {
     /// when more than a little has been written since the last flush, or when a thread waits for the running work
     /// or for the resting thread.
     pub fn rest_beside_readers(&self, time: Duration) {
-        self.rest_while(time, || {
-            let (fill, most) = self.memory.fill(&self.state.load());
-            fill < most / HARDLY_ANY
-        });
-    }
-
-    /// Like `rest_beside_readers`, but rests while `may` returns true. Returns whether it rested for the whole
-    /// time.
-    pub fn rest_while(&self, time: Duration, may: impl Fn() -> bool) -> bool {
         let began = Instant::now();
         loop {
             let left = time.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                return true;
-            }
-            if !may() || !self.no_thread_waits() {
-                return false;
+            let (fill, most) = self.memory.fill(&self.state.load());
+            if left.is_zero() || fill >= most / HARDLY_ANY || !self.no_thread_waits() {
+                return;
             }
             let looked = Instant::now();
             self.rest(left.min(LOOK));

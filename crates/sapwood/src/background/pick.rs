@@ -19,10 +19,14 @@
 //! 11 freeze              no writes come, and a flush is worth it: readers miss what the queue's memory would hold, or
 //!                        what is removed in the queue holds much space
 //! 12 cleanse for scans   scans have paid for blocks, also while writes come
-//! 13 cleanse grown       no writes come: blocks whose log areas became long while the database grew
+//! 13 cleanse grown       no writes come: blocks whose log areas became long while the database grew. It begins a walk
+//!    ─────────────────── in an interval ────────────────────────────────────────────────────────────────────────────────
+//! 14 cleanse grown       the walk has rested for long enough, or no reads come
 //! ```
+//! A job is a portion of work, and the same job is picked again while it has more and nothing above it is to do.
+//!
 //! Invariants:
-//! 1. Each of jobs 7 to 13 is done at most once in an interval, and ends soon after a queue is frozen.
+//! 1. After an interval, each of jobs 7 to 13 goes on until it has no more, or fails, and is not begun again.
 //! 2. Nothing but jobs 3, 5 and 6 is picked while writes are refused. (A step of a flush fails then, which ends it.)
 //! 3. A flush that has begun is ended, also when the database is closed.
 
@@ -116,8 +120,8 @@ pub(crate) struct Load {
     pub interval: Option<Interval>,
     /// Time until it is.
     pub left: Duration,
-    /// The last job done in this interval.
-    pub done: Option<Job>,
+    /// Time until the walk over grown blocks, if one is under way, goes on or has to be looked at again.
+    pub walk: Option<Duration>,
 }
 
 /// An interval that is over, and what there is to do after it.
@@ -138,6 +142,8 @@ pub(crate) struct Interval {
     pub is_much_removed: bool,
     /// Whether scans have paid for blocks.
     pub has_paid: bool,
+    /// The last job that has no more to do after this interval.
+    pub done: Option<Job>,
 }
 
 impl Interval {
@@ -187,12 +193,17 @@ pub(crate) fn pick(load: &Load) -> Choice {
         return Choice::Job(Job::GiveBack);
     }
     let Some(interval) = &load.interval else {
+        let walk = load.walk.filter(|_| load.is_writable);
+        if walk == Some(Duration::ZERO) {
+            return Choice::Job(Job::CleanseGrown);
+        }
         let until_still = if load.keeps_something { STILL - load.still } else { Duration::MAX };
-        return Choice::Wait(load.left.min(until_still));
+        return Choice::Wait(load.left.min(until_still).min(walk.unwrap_or(Duration::MAX)));
     };
     let next = OF_AN_INTERVAL
         .into_iter()
-        .filter(|job| load.done.is_none_or(|done| *job > done))
+        .filter(|job| interval.done.is_none_or(|done| *job > done))
+        .filter(|job| *job != Job::CleanseGrown || load.walk.is_none())
         .find(|job| load.is_writable && interval.wants(*job));
     next.map_or(Choice::EndInterval, Choice::Job)
 }
@@ -235,6 +246,7 @@ mod tests {
             is_much_queued: has("queued"),
             is_much_removed: has("removed"),
             has_paid: has("paid"),
+            done: None,
         };
         let flush = FlushLoad {
             is_over: has("failed") || has("closes"),
@@ -256,7 +268,11 @@ mod tests {
             still: if has("still") { STILL } else { STILL / 2 },
             interval: has("over").then_some(interval),
             left: INTERVAL / 2,
-            done: None,
+            walk: match () {
+                () if has("rested") => Some(Duration::ZERO),
+                () if has("rests") => Some(STILL / 4),
+                () => None,
+            },
         }
     }
 
@@ -290,7 +306,9 @@ mod tests {
                         Job::Flush => load.has_frozen = false,
                         Job::DropCarryOver => load.has_carry_over = false,
                         Job::GiveBack => load.still = Duration::ZERO,
-                        _ => load.done = Some(job),
+                        // It has no more.
+                        Job::CleanseGrown if load.interval.is_none() => load.walk = None,
+                        _ => load.interval.as_mut().unwrap().done = Some(job),
                     }
                 }
             }
@@ -319,6 +337,13 @@ mod tests {
             ),
             ("refused frozen over quiet short dead paid", "EndInterval"),
             ("refused carry-over keeps still", "DropCarryOver, GiveBack, wait 250 ms"),
+            // A walk is under way.
+            ("rests", "wait 62 ms"),
+            ("rests keeps still", "GiveBack, wait 62 ms"),
+            ("rested", "CleanseGrown, wait 500 ms"),
+            ("rested keeps still frozen", "Flush, GiveBack, CleanseGrown, wait 250 ms"),
+            ("rested over quiet paid", "CleanseForScans, EndInterval"),
+            ("refused rested", "wait 500 ms"),
             // A queue is in the trees.
             ("flushed", "End, wait 500 ms"),
             ("flushed due", "CleanseDue, End, wait 500 ms"),

@@ -1,6 +1,6 @@
 //! What is done between flushes, by a thread whose part the test plays.
 
-use super::{Idle, LOOK};
+use super::{Idle, LOOK, REST_OF_A_WALK_MAX, Walk};
 use crate::background::cleanse::Growth;
 use crate::background::cleanse::tests::{cleansed, with_long_areas};
 use crate::background::garbage_collection::GcUrgency;
@@ -13,7 +13,6 @@ use crate::{Database, Keyspace};
 use psync::{Simulated, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -21,15 +20,27 @@ fn ago(time: Duration) -> Instant {
     Instant::now().checked_sub(time).unwrap()
 }
 
-/// Does all that is picked now but flushes, as the background thread would.
-pub(crate) fn all_jobs(engine: &Engine, idle: &mut Idle) {
+/// Does what is picked now unless it is a flush, as the background thread would.
+fn step(engine: &Engine, idle: &mut Idle) -> Choice {
     let work = &engine.background.idle_work;
-    while let Choice::Job(job) = pick(&work.look(idle, false)) {
-        if job == Job::Flush {
-            return;
-        }
+    let choice = pick(&work.look(idle, false));
+    idle.picked(&choice);
+    if let Choice::Job(job) = choice
+        && job != Job::Flush
+    {
         work.run(job, idle);
     }
+    choice
+}
+
+/// Does all that is picked now but flushes.
+fn all_jobs(engine: &Engine, idle: &mut Idle) {
+    while matches!(step(engine, idle), Choice::Job(job) if job != Job::Flush) {}
+}
+
+/// After an interval without writes.
+fn quiet(engine: &Engine) -> Idle {
+    Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() }
 }
 
 fn overwrite(db: &Database, keyspace: &Keyspace) {
@@ -115,7 +126,7 @@ fn what_flushes_left_is_collected_when_no_writes_come() {
     for writes in [true, false] {
         let db = cleansed(80_000);
         let (engine, keyspace) = (&db.handle.engine, db.keyspace("main").unwrap());
-        let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
+        let mut idle = quiet(engine);
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
@@ -132,7 +143,7 @@ fn what_has_grown_is_cleansed_when_no_writes_come() {
         let engine = &db.handle.engine;
         let fresh = || engine.state.load().version.logs.totals().fresh;
         let before = fresh();
-        let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
+        let mut idle = quiet(engine);
         if writes {
             keyspace.insert("key", "value").unwrap();
         }
@@ -141,21 +152,24 @@ fn what_has_grown_is_cleansed_when_no_writes_come() {
     }
 }
 
-/// Also where it only looks for what is due, which may be long.
 #[test]
-fn a_walk_ends_when_a_queue_is_frozen_or_the_database_closes() {
+fn a_walk_waits_when_a_queue_is_frozen_and_ends_when_the_database_closes() {
     for closes in [false, true] {
         let (db, keyspace) = with_long_areas(true);
         let engine = &db.handle.engine;
-        keyspace.insert("key", "value").unwrap();
+        let mut idle = quiet(engine);
+        while idle.walk.is_none() {
+            assert!(matches!(step(engine, &mut idle), Choice::Job(_)));
+        }
         if closes {
             engine.flush.stop();
+            assert_eq!(step(engine, &mut idle), Choice::Stop);
         } else {
+            keyspace.insert("key", "value").unwrap();
             engine.commits.freeze(engine.commits.log.lock_for_test().as_mut().unwrap()).unwrap();
+            assert_eq!(step(engine, &mut idle), Choice::Job(Job::Flush));
         }
-        let mut growth = Growth::default();
-        engine.background.idle_work.cleanse_what_grew(&mut growth, engine.state.visible()).unwrap();
-        assert!(!growth.is_begun());
+        assert!(idle.growth.is_begun(), "what is left comes later");
     }
 }
 
@@ -184,53 +198,76 @@ fn a_walk_rests_from_its_work_alone() {
     }
 }
 
-/// And what it works with is meanwhile for readers.
-#[test]
-fn a_walk_holds_no_memory_while_it_rests_beside_readers() {
-    let (db, _) = with_long_areas(true);
-    let engine = &db.handle.engine;
-    let portions = || engine.flush.counters.portions.load(Relaxed);
-    let before = portions();
-    std::thread::scope(|scope| {
-        let walk = scope.spawn(|| {
-            engine.background.idle_work.cleanse_what_grew(&mut Growth::default(), engine.state.visible())
-        });
-        let reads = || engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-        while portions() == before || engine.memory.works() {
-            reads();
-            assert!(!walk.is_finished(), "it does not rest, or not without memory");
-            std::thread::yield_now();
-        }
-        for _ in 0..20 {
-            reads();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(!walk.is_finished() && !engine.memory.works(), "it rests");
-        engine.flush.stop();
-        walk.join().unwrap().unwrap();
-    });
+fn reads(engine: &Engine) {
+    engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
 }
 
-/// Also if the first of them came when the portion was done already, while scans had what they have paid for.
+/// The next look at whether reads go on comes now.
+fn looks_now(idle: &mut Idle) {
+    idle.walk.as_mut().unwrap().looks = Instant::now();
+}
+
+/// A walk of which the first portion is done.
+fn walking(engine: &Engine) -> Idle {
+    let mut idle = quiet(engine);
+    while idle.walk.is_none() {
+        assert!(matches!(step(engine, &mut idle), Choice::Job(_)));
+    }
+    assert!(engine.memory.works());
+    idle.begin_interval();
+    (idle.began, idle.length) = (Instant::now(), INTERVAL_MAX);
+    idle
+}
+
 #[test]
-fn a_walk_keeps_its_memory_only_until_a_read_comes() {
+fn a_walk_rests_without_memory_as_long_as_reads_come() {
     let (db, _) = with_long_areas(true);
     let engine = &db.handle.engine;
-    let mut work = Some(engine.memory.work(engine.background.cleanser.cleansing_max()));
-    let read = engine.pager.waited_for();
-    engine
-        .background
-        .idle_work
-        .rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work)
-        .unwrap();
-    assert!(work.is_some(), "no reads: it goes on");
-    engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-    engine
-        .background
-        .idle_work
-        .rest_from_a_walk(Instant::now(), read, engine.state.visible(), &mut work)
-        .unwrap();
-    assert!(work.is_none() && !engine.memory.works());
+    let mut idle = walking(engine);
+    assert_eq!(step(engine, &mut idle), Choice::Job(Job::CleanseGrown), "no reads");
+    assert!(engine.memory.works(), "and more comes at once");
+    // There may be no third portion.
+    let (visible, later) = (engine.state.visible(), Instant::now() + REST_OF_A_WALK_MAX);
+    let walk = Walk { visible, until: later, looks: later, read: engine.pager.waited_for() };
+    idle.walk = Some(walk);
+    for _ in 0..3 {
+        looks_now(&mut idle);
+        reads(engine);
+        let choice = step(engine, &mut idle);
+        assert!(matches!(choice, Choice::Wait(time) if !time.is_zero() && time <= LOOK), "{choice:?}");
+        assert!(!engine.memory.works(), "it is for readers");
+        reads(engine);
+        assert!(matches!(step(engine, &mut idle), Choice::Wait(_)), "the next look is not yet");
+    }
+    looks_now(&mut idle);
+    assert!(matches!(step(engine, &mut idle), Choice::Wait(_)), "one came since the last look");
+    looks_now(&mut idle);
+    assert_eq!(step(engine, &mut idle), Choice::Job(Job::CleanseGrown), "no reads any more");
+    // Or when it has rested for long enough.
+    idle.walk = Some(Walk { until: Instant::now(), ..walk });
+    reads(engine);
+    assert_eq!(step(engine, &mut idle), Choice::Job(Job::CleanseGrown));
+}
+
+/// The first reads may come beside its portion.
+#[test]
+fn a_walk_rests_from_reads_that_came_beside_it() {
+    let (db, _) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let mut idle = walking(engine);
+    idle.walk.as_mut().unwrap().until += REST_OF_A_WALK_MAX;
+    reads(engine);
+    assert!(matches!(step(engine, &mut idle), Choice::Wait(time) if time <= LOOK));
+}
+
+#[test]
+fn a_write_ends_a_walk() {
+    let (db, keyspace) = with_long_areas(true);
+    let engine = &db.handle.engine;
+    let mut idle = walking(engine);
+    keyspace.insert("key", "value").unwrap();
+    assert!(matches!(step(engine, &mut idle), Choice::Wait(_)));
+    assert!(idle.walk.is_none() && idle.growth.is_begun());
 }
 
 /// A walk may go on for hours beside readers.
@@ -239,59 +276,11 @@ fn kept_space_goes_back_while_a_walk_rests() {
     let (db, _) = keeping_space(&Simulated::new(1));
     let engine = &db.handle.engine;
     assert!(engine.space.keeps_space());
-    let read = engine.pager.waited_for();
-    engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-    engine
-        .background
-        .idle_work
-        .rest_from_a_walk(
-            Instant::now(),
-            read,
-            engine.state.visible(),
-            &mut Some(engine.memory.work(Need::default())),
-        )
-        .unwrap();
-    assert!(!engine.space.keeps_space());
-}
-
-#[test]
-fn a_walk_rests_as_long_as_reads_come_and_no_writes() {
-    const LONG: Duration = Duration::from_secs(20);
-    let (db, keyspace) = with_long_areas(true);
-    let engine = &db.handle.engine;
-    let rests = |time| {
-        let (began, read) = (Instant::now(), engine.pager.waited_for());
-        // As if a reader had read beside the portion.
-        engine.pager.counters.mine().waited_for.fetch_add(u64::from(time > Duration::ZERO), Relaxed);
-        engine
-            .background
-            .idle_work
-            .rest_from_a_walk(began + time, read, engine.state.visible(), &mut None)
-            .unwrap();
-        began.elapsed()
-    };
-    assert!(rests(Duration::ZERO) < LONG / 2);
-    assert!(rests(LONG) < LONG / 2, "no reads any more");
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            while !done.load(Relaxed) {
-                engine.pager.counters.mine().waited_for.fetch_add(1, Relaxed);
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let time = 3 * LOOK;
-        let rested = rests(time);
-        scope.spawn(|| {
-            std::thread::sleep(LOOK);
-            keyspace.insert("key", "value").unwrap();
-        });
-        let until_written = rests(LONG);
-        done.store(true, Relaxed);
-        reader.join().unwrap();
-        assert!(rested >= time, "{rested:?}");
-        assert!(until_written < LONG / 2, "a write came");
-    });
+    let (visible, later) = (engine.state.visible(), Instant::now() + REST_OF_A_WALK_MAX);
+    let walk = Walk { visible, until: later, looks: later, read: 0 };
+    let mut idle = Idle { walk: Some(walk), still: (ago(STILL), visible), ..Idle::default() };
+    assert_eq!(step(engine, &mut idle), Choice::Job(Job::GiveBack));
+    assert!(!engine.space.keeps_space() && idle.walk.is_some());
 }
 
 const RECORDS: u32 = 16_000;
@@ -386,8 +375,32 @@ fn what_a_queue_has_left_goes_back_while_scans_pay() {
     std::thread::sleep(STILL);
     // A portion of which nothing is left to be done.
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
-    engine.background.idle_work.cleanse_for_scans().unwrap();
+    let mut idle = Idle { still: (ago(STILL), engine.state.visible()), ..quiet(engine) };
+    assert_eq!(step(engine, &mut idle), Choice::Job(Job::GiveBack));
+    all_jobs(engine, &mut idle);
     assert!(!engine.memory.spare.is_open() && !engine.pager.read_costs.has_listed());
+}
+
+/// A cache that shrank and grew with each portion would read its nodes again and again.
+#[test]
+fn the_memory_of_a_job_stays_from_its_first_portion_to_its_last() {
+    let db = cleansed(200_000);
+    let engine = &db.handle.engine;
+    let mut idle = quiet(engine);
+    let mut portions = 0;
+    loop {
+        let choice = step(engine, &mut idle);
+        assert_eq!(engine.memory.works(), choice == Choice::Job(Job::Collect), "{choice:?}");
+        match choice {
+            Choice::Job(Job::Collect) => portions += 1,
+            Choice::Job(_) if portions == 0 => {}
+            _ => break,
+        }
+        engine.memory.spare.open(engine.shares.queue);
+        idle.still.0 = ago(STILL);
+        assert_eq!(step(engine, &mut idle), Choice::Job(Job::GiveBack), "between two portions");
+    }
+    assert!(portions > 2, "{portions}");
 }
 
 #[test]
@@ -397,7 +410,7 @@ fn closing_waits_for_no_work_that_is_done_while_no_writes_come() {
     let engine = &db.handle.engine;
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     engine.flush.stop();
-    let mut idle = Idle { began: ago(INTERVAL), visible: engine.state.visible(), ..Idle::default() };
+    let mut idle = quiet(engine);
     all_jobs(engine, &mut idle);
     assert_eq!(engine.flush.counters.collected_bytes.load(Relaxed), 0);
     assert!(engine.pager.read_costs.has_listed(), "what is not done is not forgotten");
