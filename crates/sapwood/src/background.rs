@@ -16,7 +16,6 @@ pub(crate) mod idle;
 pub(crate) mod pacing;
 pub(crate) mod pick;
 pub(crate) mod portions;
-pub(crate) mod prefetch_memory;
 pub(crate) mod removals;
 
 use crate::commit::CommitPipeline;

@@ -32,7 +32,7 @@ use crate::background::collect::Collector;
 use crate::background::context::WorkContext;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::pick::{FlushStep, pick_in_flush};
-use crate::background::prefetch_memory::WITH_LOG;
+use crate::background::portions::WITH_LOG;
 use crate::commit::CommitPipeline;
 use crate::current_state::Frozen;
 use crate::error::{Error, Result};
@@ -273,7 +273,7 @@ impl Flusher {
     }
 
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
-    /// collector. Logs have less than four times the bytes of their leaves ([`crate::background::prefetch_memory`]).
+    /// collector. Logs have less than four times the bytes of their leaves ([`WITH_LOG`]).
     fn tidying(&self, leaves: u64) -> Need {
         let written =
             if self.collector.has_to_collect(GcUrgency::AtWork) { u64::MAX } else { WITH_LOG * leaves };

@@ -13,6 +13,12 @@ pub(crate) const PORTION: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20
 /// beside it.
 pub(crate) const DUE_MAX: u64 = 16 << 20;
 
+/// Most bytes of leaves and log of a block that is due, per byte of leaves. Where all records are new a log area
+/// should have twice as much as the leaves ([`crate::flow::log_area_tuning`]), and may have 1.8 times as much as it should
+/// before its block is due ([`crate::tree::cleansing_cursor`]). A block that has become longer with its last flush has more; the
+/// prefetch buffer's limit then bounds what is read ahead.
+pub(crate) const WITH_LOG: u64 = 5;
+
 /// Bytes of memory that a new node takes until it is published: its entries in lists and in the edit, which a job must
 /// reserve.
 const NODE_LISTED: u64 = 300;

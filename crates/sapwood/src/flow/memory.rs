@@ -22,16 +22,20 @@
 //! container, and short, the system writes the log to reclaim its pages. So these pages count towards the
 //! budget: they had been a fifth of all that updates wrote. (docs/adr/0018-memory-budget.md)
 //!
-//! Work needs two kinds of memory. It takes and returns nodes again and again, as the cache does, and both use
-//! the same frames: work reads into the frames that the cache has given up. Everything else (buffers, and lists
-//! of changes for the leaves) has memory of its own; keeping frames idle for it would count that memory twice.
+//! Work needs three kinds of memory. It takes and returns nodes again and again, as the cache does, and both use
+//! the same frames: work reads into the frames that the cache has given up. What is read ahead stays in the read buffers
+//! that it came in: the reader keeps as many bytes of them as are reserved, in use or idle, from one portion to the next.
+//! Everything else (the writer's buffers, and lists of changes for the leaves) has memory of its own; keeping frames idle for
+//! it would count that memory twice.
 //!
 //! Invariants:
 //! 1. The cache has at least an eighth of the budget: without a cache, every inner node would be read again and
 //!    again.
 //! 2. The limit for frames, in use and idle, covers the nodes of the cache and of work, and nothing else.
 //! 3. All work together takes from the cache at most what a single work may need.
-//! 4. A queue counts as long as it has memory, whatever holds it. So does the spare memory it leaves.
+//! 4. Read buffers beyond those that are always kept are reserved before they are allowed, and go before the cache gets
+//!    their memory. (A read into a larger idle buffer counts with that buffer's size.)
+//! 5. A queue counts as long as it has memory, whatever holds it. So does the spare memory it leaves.
 
 #[cfg(test)]
 mod tests;
@@ -54,17 +58,23 @@ use std::time::Duration;
 pub(crate) struct Need {
     /// For nodes.
     nodes: u64,
+    /// For read buffers of what is read ahead.
+    buffers: u64,
     /// For everything else.
     rest: u64,
 }
 
 impl Need {
     fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
-        Self { nodes: of(self.nodes, other.nodes), rest: of(self.rest, other.rest) }
+        Self {
+            nodes: of(self.nodes, other.nodes),
+            buffers: of(self.buffers, other.buffers),
+            rest: of(self.rest, other.rest),
+        }
     }
 
     pub fn bytes(self) -> u64 {
-        self.nodes + self.rest
+        self.nodes + self.buffers + self.rest
     }
 }
 
@@ -76,14 +86,13 @@ impl Shares {
     pub fn work(&self, held: u64, written: u64) -> Need {
         let held = held.min(self.hold);
         let written = written.min((BUFFERS * self.writer) as u64);
-        Need { nodes: held, rest: 3 * held + written }
+        Need { nodes: held, buffers: 0, rest: 3 * held + written }
     }
 
-    /// The memory for reading ahead `nodes` bytes of nodes. They lie in the buffers that they were read into,
-    /// or in frames. At most the prefetch buffer's limit is staged or on its way, and half as much more is held by
+    /// The memory for reading ahead `nodes` bytes of nodes. They lie in the buffers that they were read into. At most the prefetch buffer's limit is staged or on its way, and half as much more is held by
     /// buffers that are partly released ([`crate::cache::prefetch_buffer`]).
     pub fn read_ahead(&self, nodes: u64) -> Need {
-        Need { nodes: 0, rest: nodes.min(self.prefetch + self.prefetch / 2) }
+        Need { nodes: 0, buffers: nodes.min(self.prefetch + self.prefetch / 2), rest: 0 }
     }
 
     /// The maximum of both together.
@@ -148,6 +157,8 @@ struct Taken {
     /// Number of [`Reservation`]s, and their total need.
     works: usize,
     need: Need,
+    /// Bytes of read buffers that the reader may keep beyond those that are always kept.
+    buffers: u64,
     /// Queues that are in the trees but may still be held.
     old: Vec<Weak<Opq>>,
 }
@@ -160,6 +171,7 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// Bytes reserved so far.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.need.get().bytes()
     }
@@ -271,10 +283,16 @@ impl MemoryBudget {
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
         let queues = old + log + now + self.spare.bytes() + self.history.memory() + held;
         let work = taken.need.each(self.shares.work_max(), u64::min);
-        self.state
-            .pager
-            .cache
-            .set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
+        let pager = &self.state.pager;
+        // What shrinks comes first.
+        if work.buffers < taken.buffers {
+            pager.reader.buffers().allow(work.buffers as usize);
+        }
+        pager.cache.set_capacity(self.shares.cache(&state.version, queues, work.bytes()), work.nodes);
+        if work.buffers > taken.buffers {
+            pager.reader.buffers().allow(work.buffers as usize);
+        }
+        taken.buffers = work.buffers;
     }
 
     /// Called when a queue is frozen: its memory will be left to the next queue. Not without a flush thread,

@@ -11,10 +11,10 @@
 use super::Cleanser;
 use crate::background::garbage_collection::GcUrgency;
 use crate::background::pacing::rest_after;
-use crate::background::portions::PORTION;
-use crate::background::prefetch_memory::PrefetchMemory;
+use crate::background::portions::{PORTION, WITH_LOG};
 use crate::cache::prefetch_buffer::OpenBuffer;
 use crate::error::Result;
+use crate::flow::memory::{Need, Reservation};
 use crate::log_area::read_cost::price;
 use crate::pool::Task;
 use crate::publish::TreesChange;
@@ -71,13 +71,14 @@ impl Cleanser {
         &self,
         due: Vec<CleansingTask>,
         most: u64,
-        buffers: &mut Option<PrefetchMemory>,
+        buffers: &mut Option<Reservation>,
     ) -> DueBlocks<'_> {
         let leaves = due.iter().map(|due| due.leaves).sum();
         self.ctx.progress.expect(leaves);
         let reads_ahead = self.ctx.flush.in_background() && !due.is_empty();
         let prefetch = reads_ahead.then(|| {
-            buffers.get_or_insert_with(|| self.ctx.prefetch_memory()).keep_for(leaves);
+            let buffers = buffers.get_or_insert_with(|| self.ctx.memory.work(Need::default()));
+            buffers.needs(self.ctx.shares.read_ahead(WITH_LOG * leaves));
             self.prefetch_due(due.clone())
         });
         DueBlocks { due, done: 0, most, limit: most, alone: 0, seen: self.seen(), _prefetch: prefetch }

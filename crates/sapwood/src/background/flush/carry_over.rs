@@ -4,13 +4,14 @@
 //! Invariant: the flush thread drops it when there is nothing to flush, or when a flush has failed.
 
 use super::append_ahead::Ahead;
-use crate::background::prefetch_memory::PrefetchMemory;
+use crate::flow::memory::Reservation;
 
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct CarryOver {
     pub ahead: Option<Ahead>,
-    pub buffers: Option<PrefetchMemory>,
+    /// Memory that is allocated and released again and again costs a page fault per page.
+    pub buffers: Option<Reservation>,
 }
 
 impl CarryOver {

@@ -2,6 +2,7 @@
 
 mod cache;
 mod old_queues;
+mod read_buffers;
 mod spare;
 
 use crate::Database;
