@@ -107,7 +107,7 @@ impl Background {
             *carry_over = CarryOver::default();
             if error.is_disk_full() {
                 // There may be no next queue until there is space.
-                self.ctx.memory.give_back_spare(Duration::ZERO);
+                self.ctx.memory.give_back_free_list(Duration::ZERO);
                 self.pause_for_space();
             }
         }

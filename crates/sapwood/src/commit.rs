@@ -483,8 +483,8 @@ impl CommitPipeline {
 
     /// Freezes the active queue and installs a new one, without touching the log.
     pub fn freeze_queue(&self, wal_low: u64, last_seq: SeqNo) {
-        self.memory.keep_spare();
-        let fresh = Arc::new(Opq::new(&self.memory.spare));
+        self.memory.keep_free_list();
+        let fresh = Arc::new(Opq::new(&self.memory.free_list));
         self.state.replace(|state| {
             // Before any thread can flush the queue: from now on no reader may cache what it read from older
             // trees.

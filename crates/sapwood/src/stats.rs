@@ -219,7 +219,7 @@ pub fn of(engine: &Engine) -> Stats {
             queues: (state.queues().map(|queue| queue.memory()).sum::<usize>() + engine.memory.old_queues())
                 as u64,
             queue_max: engine.memory.queue_max(&state) as u64,
-            spare: engine.memory.spare.bytes() as u64,
+            spare: engine.memory.free_list.bytes() as u64,
             cache: nodes_cached,
             records: records_cached,
             mapping_table: version.table.memory() as u64,

@@ -157,7 +157,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Cleans up after an attempt has made nodes dead: collects, and gives space back. Both stop early while
+    /// Cleans up after an edit has made nodes dead: collects, and gives space back. Both stop early while
     /// writers are pressed.
     pub fn tidy_up(&self, writer: &mut Writer, urgency: GcUrgency) -> Result<()> {
         let mut most = u64::MAX;

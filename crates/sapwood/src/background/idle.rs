@@ -129,7 +129,7 @@ pub(crate) struct IdleWork {
 impl IdleWork {
     /// Whether memory or space is kept to give back when it is not needed for a moment.
     pub fn keeps_something(&self) -> bool {
-        self.ctx.memory.spare.is_open() || self.ctx.space.keeps_space()
+        self.ctx.memory.free_list.is_open() || self.ctx.space.keeps_space()
     }
 
     /// Looks at what there is to do.
@@ -227,7 +227,7 @@ impl IdleWork {
 
     /// Gives back the memory kept for the next queue; and the space, if no writes come, or the last flush is long ago.
     fn give_back(&self, idle: &mut Idle) {
-        self.ctx.memory.give_back_spare(STILL);
+        self.ctx.memory.give_back_free_list(STILL);
         let visible = self.ctx.state.visible();
         let (_, before) = std::mem::replace(&mut idle.still, (Instant::now(), visible));
         if visible == before || idle.flushed.elapsed() >= LONG_AGO {

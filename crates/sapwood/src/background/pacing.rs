@@ -42,7 +42,7 @@ impl WorkContext {
             self.progress.rested(looked.elapsed());
             self.flush.rested(looked.elapsed());
             // The thread may work and rest like this for a long time, and does its idle work only afterwards.
-            self.memory.give_back_spare(STILL);
+            self.memory.give_back_free_list(STILL);
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn flush_portion(live: u64) -> u64 {
 }
 
 impl WorkContext {
-    /// The number of nodes that an attempt may write. Their list is held in memory, and must fit into one edit.
+    /// The number of nodes that a version builder may write. Their list is held in memory, and must fit into one edit.
     pub fn nodes_max(&self) -> u64 {
         (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }

@@ -99,7 +99,7 @@ mod tests {
                 std::thread::yield_now();
             }
             engine.state.replace(|state| State {
-                active: Arc::new(Opq::new(&engine.memory.spare)),
+                active: Arc::new(Opq::new(&engine.memory.free_list)),
                 ..(**state).clone()
             });
             engine.flush.notify();

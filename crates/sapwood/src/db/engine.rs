@@ -84,15 +84,15 @@ impl Engine {
         let in_background = pool.has_threads();
         let flush = Arc::new(FlushControl::new(in_background));
         let progress = Arc::new(FlushProgress::default());
-        let spare = Arc::default();
+        let free_list = Arc::default();
         let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
-        let active = Arc::new(Opq::new(&spare));
+        let active = Arc::new(Opq::new(&free_list));
         let state = Arc::new(CurrentState::new(Arc::clone(&pager), active, version, visible));
         let history = Arc::new(History::new(shares.history));
         let memory = Arc::new(MemoryBudget::new(
             shares,
             Arc::clone(&state),
-            (spare, Arc::clone(&history)),
+            (free_list, Arc::clone(&history)),
             in_background,
         ));
         let wake = Arc::clone(&flush);

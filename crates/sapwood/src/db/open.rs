@@ -441,7 +441,7 @@ impl Engine {
         self.space.reserve.close();
         self.pager.reader.close();
         self.health.poison(&Error::Closed);
-        self.memory.give_back_spare(Duration::ZERO);
+        self.memory.give_back_free_list(Duration::ZERO);
         result
     }
 

@@ -2,11 +2,11 @@
 //! at the moment.
 //!
 //! ```text
-//! budget = queues and their log + spare + tables + buffers and frames that are always kept + what is not counted + cache ╪ work
-//!             ▲    the next queue  │                                                                                     │
-//!             └────────────────────┘                                                                                     │
-//!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────────────┤
-//!                                             and ends: the cache has it again ──────────────────────────────────────────▶
+//! budget = queues and their log + free list + tables + buffers and frames that are always kept + what is not counted + cache ╪ work
+//!             ▲    the next queue      │                                                                                     │
+//!             └────────────────────────┘                                                                                     │
+//!        flush, cleansing or ingestion begins, and needs so much: the cache gives it up ◀────────────────────────────────────┤
+//!                                             and ends: the cache has it again ──────────────────────────────────────────────▶
 //! ```
 //! There are two queues, each of at most a sixth of the budget. On top come queues that are already in the
 //! trees but still held, by a snapshot or by a reader that is not scheduled. While there are such queues, the
@@ -14,8 +14,9 @@
 //! data is so much larger than memory that its tables leave less than that, queues are shorter.
 //!
 //! A freed queue leaves its memory to the next one ([`FreeList`](crate::opq::map::FreeList)), at most as much as
-//! one queue takes. Active, frozen and old queues and the spare memory together exceed two queues only if
-//! snapshots hold several: the active one may always have a quarter of its share. Spare memory goes to the cache when the next queue has not taken it for a quarter of a second.
+//! one queue takes. Active, frozen and old queues and the free list together exceed two queues only if
+//! snapshots hold several: the active one may always have a quarter of its share. The free list goes to the cache when the next queue
+//! has taken nothing of it for a quarter of a second.
 //!
 //! The log of buffered commits lies in the page cache until the operating system writes it. If the queue comes
 //! to the trees first, the log is removed and never written at all. But where total memory is limited, as in a
@@ -35,7 +36,7 @@
 //! 3. All work together takes from the cache at most what a single work may need.
 //! 4. Read buffers beyond those that are always kept are reserved before they are allowed, and go before the cache gets
 //!    their memory. (A read into a larger idle buffer counts with that buffer's size.)
-//! 5. A queue counts as long as it has memory, whatever holds it. So does the spare memory it leaves.
+//! 5. A queue counts as long as it has memory, whatever holds it. So does the free list that it leaves.
 
 #[cfg(test)]
 mod tests;
@@ -139,9 +140,9 @@ pub(crate) struct MemoryBudget {
     pub shares: Shares,
     state: Arc<CurrentState>,
     /// Memory of freed queues, for the next queue.
-    pub spare: Arc<FreeList>,
+    pub free_list: Arc<FreeList>,
     history: Arc<History>,
-    is_spare_kept: bool,
+    keeps_free_list: bool,
     taken: RankedMutex<rank::Memory, Taken>,
     /// Bytes of old queues, as of the last count.
     old: AtomicUsize,
@@ -212,19 +213,19 @@ const HELD_UNCOUNTED: usize = 64;
 const QUEUE_MIN: usize = 512 << 10;
 
 impl MemoryBudget {
-    /// The budget of a database that is being opened. `is_spare_kept`: whether a freed queue leaves its memory to the next.
+    /// The budget of a database that is being opened. `keeps_free_list`: whether a freed queue leaves its memory to the next.
     pub fn new(
         shares: Shares,
         state: Arc<CurrentState>,
-        (spare, history): (Arc<FreeList>, Arc<History>),
-        is_spare_kept: bool,
+        (free_list, history): (Arc<FreeList>, Arc<History>),
+        keeps_free_list: bool,
     ) -> Self {
         Self {
             shares,
             state,
-            spare,
+            free_list,
             history,
-            is_spare_kept,
+            keeps_free_list,
             taken: RankedMutex::default(),
             old: AtomicUsize::new(0),
             log: AtomicU64::new(0),
@@ -279,9 +280,9 @@ impl MemoryBudget {
         let held = self.state.pager.held();
         self.held.store(held, Relaxed);
         let held = held.saturating_sub(self.shares.memory as usize / HELD_UNCOUNTED);
-        self.spare.limit(self.queue_share(&state.version));
+        self.free_list.limit(self.queue_share(&state.version));
         // Read last: a queue freed meanwhile is then counted twice rather than not at all.
-        let queues = old + log + now + self.spare.bytes() + self.history.memory() + held;
+        let queues = old + log + now + self.free_list.bytes() + self.history.memory() + held;
         let work = taken.need.each(self.shares.work_max(), u64::min);
         let pager = &self.state.pager;
         // What shrinks comes first.
@@ -297,15 +298,15 @@ impl MemoryBudget {
 
     /// Called when a queue is frozen: its memory will be left to the next queue. Not without a flush thread,
     /// which gives the memory back if there is no next queue.
-    pub fn keep_spare(&self) {
-        if self.is_spare_kept {
-            self.spare.open(self.queue_share(&self.state.load().version));
+    pub fn keep_free_list(&self) {
+        if self.keeps_free_list {
+            self.free_list.open(self.queue_share(&self.state.load().version));
         }
     }
 
-    /// Gives the spare memory to the cache if no queue has used it for `time`.
-    pub fn give_back_spare(&self, time: Duration) {
-        if self.spare.close_after(time) > 0 {
+    /// Gives the free list to the cache if no queue has used it for `time`.
+    pub fn give_back_free_list(&self, time: Duration) {
+        if self.free_list.close_after(time) > 0 {
             self.balance_memory();
         }
     }

@@ -188,9 +188,9 @@ impl Cursor {
 
 /// Due blocks in key order, each once.
 fn each_once(mut due: Vec<CleansingTask>) -> Vec<CleansingTask> {
-    due.sort_by(|a, b| a.place().cmp(&b.place()));
+    due.sort_by(|a, b| a.key().cmp(&b.key()));
     due.dedup_by(|again, first| {
-        let is_same = again.place() == first.place();
+        let is_same = again.key() == first.key();
         first.is_wanted |= is_same && again.is_wanted;
         is_same
     });
@@ -240,14 +240,14 @@ impl CleansingCursor {
     }
 
     /// Saves the state before a version builder that may be discarded.
-    pub fn place(&self) -> CursorPosition {
+    pub fn position(&self) -> CursorPosition {
         CursorPosition { at: self.cursor.at.clone(), quota: self.cursor.quota, due: self.due.len() }
     }
 
     /// Restores the state after a version builder was discarded; the flush will visit the same blocks again.
-    pub fn back_to(&mut self, place: CursorPosition) {
-        (self.cursor.at, self.cursor.quota) = (place.at, place.quota);
-        self.due.truncate(place.due);
+    pub fn back_to(&mut self, position: CursorPosition) {
+        (self.cursor.at, self.cursor.quota) = (position.at, position.quota);
+        self.due.truncate(position.due);
     }
 
     /// Ends the pass of a flush over its blocks and returns those to be cleansed now. If the cursor has quota
@@ -288,7 +288,7 @@ impl CleansingTask {
         Self { keyspace, low, leaves, is_wanted }
     }
 
-    fn place(&self) -> (KeyspaceId, &[u8]) {
+    fn key(&self) -> (KeyspaceId, &[u8]) {
         (self.keyspace, &self.low)
     }
 }

@@ -1,19 +1,19 @@
 //! Appending ahead: while the previous flush still cleanses what was due and the device is busy, another thread
 //! with its own writer routes the next frozen queue to its blocks. Changes that only need log pieces, which are
 //! nearly all, are written at once. Changes to blocks claimed by the cleansing, or that go to leaves, follow in
-//! the same attempt when the cleansing has stopped.
+//! the same version builder when the cleansing has stopped.
 //!
 //! ```text
 //! flush N     … portion │ portion │ portion │ over
 //! queue N+1      ╰ appended to blocks that are not due ╯╰ the rest, sync, publish │ portion …
 //!                                                        flush N+1
 //! ```
-//! Edits published meanwhile and this attempt do not conflict, for two reasons. (1) Ids, slots and segment
+//! Edits published meanwhile and this one do not conflict, for two reasons. (1) Ids, slots and segment
 //! numbers come from one place ([`crate::storage::data_file`]). (2) A block's key range does
 //! not shrink as long as it is not rewritten, and grows only by that of a neighbour that is given up; cleansing
 //! rewrites and gives up only blocks that are due, and perhaps a neighbour. So before the
-//! attempt is continued, it is enough to check that all blocks that got log pieces are still as they were, and
-//! that no skipped change now belongs to one of them. If the check fails, the attempt is discarded and the
+//! builder goes on, it is enough to check that all blocks that got log pieces are still as they were, and
+//! that no skipped change now belongs to one of them. If the check fails, the builder is dropped and the
 //! flush starts over.
 //!
 //! Invariants:
@@ -61,8 +61,8 @@ pub(crate) struct Ahead {
     pub changes: u64,
     pub bytes: u64,
     pub appended: u64,
-    /// Where the cleansing cursor was before.
-    pub place: CursorPosition,
+    /// For when the builder is dropped: the flush then visits the same blocks.
+    pub cursor_before: CursorPosition,
     /// The memory reserved for it.
     pub work: Reservation,
 }
@@ -91,10 +91,10 @@ impl Flusher {
             return Ok(None);
         }
         let _panicked = Panicked::watch(&self.ctx.health, "appending ahead");
-        let before = cursor.place();
+        let before = cursor.position();
         self.begin_cursor(cursor, &frozen);
-        let place = cursor.place();
-        match self.route_ahead(cursor, left, writer, base, frozen, place) {
+        let cursor_before = cursor.position();
+        match self.route_ahead(cursor, left, writer, base, frozen, cursor_before) {
             Ok(Some(ahead)) => Ok(Some(ahead)),
             failed => {
                 cursor.back_to(before);
@@ -113,7 +113,7 @@ impl Flusher {
         writer: Writer,
         base: Arc<Version>,
         frozen: Arc<Frozen>,
-        place: CursorPosition,
+        cursor_before: CursorPosition,
     ) -> Result<Option<Ahead>> {
         let mut deferred = DeferredRanges::default();
         for CleansingTask { keyspace, low, .. } in left {
@@ -162,7 +162,7 @@ impl Flusher {
                 while rest.next_if(|next| next.keyspace == keyspace).is_some() {}
             }
             let has_more = rest.peek().is_some_and(|next| next.keyspace == keyspace);
-            // It does not fit into one attempt.
+            // It does not fit into one edit.
             if left.is_some() || (has_more && deferred.chunks > 0) {
                 return Ok(None);
             }
@@ -175,18 +175,18 @@ impl Flusher {
         // Done now, so that no thread has to wait for it when everything else is ready.
         self.commits.begin_log(frozen.wal_low)?;
         let passed = deferred.passed;
-        Ok(Some(Ahead { frozen, builder, passed, sample, changes, bytes, appended, place, work }))
+        Ok(Some(Ahead { frozen, builder, passed, sample, changes, bytes, appended, cursor_before, work }))
     }
 }
 
 impl Ahead {
-    /// Whether the attempt still fits this version, and the skipped changes go to other blocks.
+    /// Whether the builder still fits this version, and the skipped changes go to other blocks.
     pub fn still_fits(&self, version: &Version) -> Result<bool> {
         Ok(self.builder.still_fits(version) && goes_elsewhere(&self.builder, &self.passed, version)?)
     }
 }
 
-/// Whether all skipped changes go to blocks that the attempt has not appended to.
+/// Whether all skipped changes go to blocks that the builder has not appended to.
 pub(crate) fn goes_elsewhere(
     builder: &VersionBuilder<'_>,
     passed: &[KeyInterval],

@@ -94,14 +94,15 @@ impl Flusher {
             let budget = most.min(limit).min(self.ctx.nodes_max() * self.ctx.shares.node_len.leaf as u64);
             let ahead = match ahead.take() {
                 Some(ahead) if !ahead.still_fits(&base)? => {
-                    cursor.back_to(ahead.place);
+                    cursor.back_to(ahead.cursor_before);
                     None
                 }
                 ahead => ahead,
             };
             // If there is no space for a large portion, there may be for a small one.
             let is_large = budget > portion(live) || ahead.is_some();
-            let place = ahead.as_ref().map_or_else(|| cursor.place(), |ahead| ahead.place.clone());
+            let cursor_before =
+                ahead.as_ref().map_or_else(|| cursor.position(), |ahead| ahead.cursor_before.clone());
             let (builder, parts, mut sample, begun, _work) = match ahead {
                 Some(Ahead { mut builder, passed, sample, changes, bytes, appended, work, .. }) => {
                     builder.go_on_at(base);
@@ -144,7 +145,7 @@ impl Flusher {
             let FlushBatch { changes: count, bytes, appended, cleansed, next } = match filled {
                 Err(error) if error.is_disk_full() && is_large => {
                     drop(builder);
-                    self.try_smaller_portion(cursor, place);
+                    self.try_smaller_portion(cursor, cursor_before);
                     continue;
                 }
                 filled => filled?,
@@ -184,7 +185,7 @@ impl Flusher {
             let trees = if next.is_none() { TreesChange::Flushed } else { TreesChange::Same };
             match self.ctx.publisher.commit_version(builder, trees) {
                 Err(error) if error.is_disk_full() && is_large => {
-                    self.try_smaller_portion(cursor, place);
+                    self.try_smaller_portion(cursor, cursor_before);
                     continue;
                 }
                 committed => committed?,
@@ -236,8 +237,8 @@ impl Flusher {
     }
 
     /// There was no space for a large portion: a smaller one replaces it, starting with the same blocks.
-    fn try_smaller_portion(&self, cursor: &mut CleansingCursor, place: CursorPosition) {
-        cursor.back_to(place);
+    fn try_smaller_portion(&self, cursor: &mut CleansingCursor, position: CursorPosition) {
+        cursor.back_to(position);
         self.ctx.flush.shortage.be_careful();
         self.ctx.space.reclaim_space();
     }
@@ -256,7 +257,7 @@ impl Flusher {
         let (mut tail_left, mut rewrite) =
             ((nodes * self.ctx.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
-        // An attempt touches each tree only once.
+        // A version builder touches each tree only once.
         while portion.next.is_none()
             && let Some(keyspace) = changes.peek().map(|next| next.keyspace)
             && last_keyspace.replace(keyspace) != Some(keyspace)

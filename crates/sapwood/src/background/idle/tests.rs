@@ -371,14 +371,14 @@ fn layers_that_scans_have_paid_for_are_merged_first_and_cleansed_later() {
 fn what_a_queue_has_left_goes_back_while_scans_pay() {
     let (db, _) = keeping_space(&Simulated::new(1));
     let engine = &db.handle.engine;
-    engine.memory.spare.open(engine.shares.queue);
+    engine.memory.free_list.open(engine.shares.queue);
     std::thread::sleep(STILL);
     // A portion of which nothing is left to be done.
     engine.pager.read_costs.put_back([(Position(0), NodeId(u64::MAX))].into_iter());
     let mut idle = Idle { still: (ago(STILL), engine.state.visible()), ..quiet(engine) };
     assert_eq!(step(engine, &mut idle), Choice::Job(Job::GiveBack));
     all_jobs(engine, &mut idle);
-    assert!(!engine.memory.spare.is_open() && !engine.pager.read_costs.has_listed());
+    assert!(!engine.memory.free_list.is_open() && !engine.pager.read_costs.has_listed());
 }
 
 /// A cache that shrank and grew with each portion would read its nodes again and again.
@@ -396,7 +396,7 @@ fn the_memory_of_a_job_stays_from_its_first_portion_to_its_last() {
             Choice::Job(_) if portions == 0 => {}
             _ => break,
         }
-        engine.memory.spare.open(engine.shares.queue);
+        engine.memory.free_list.open(engine.shares.queue);
         idle.still.0 = ago(STILL);
         assert_eq!(step(engine, &mut idle), Choice::Job(Job::GiveBack), "between two portions");
     }

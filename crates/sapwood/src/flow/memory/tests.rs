@@ -1,9 +1,9 @@
 //! What has how much of the memory, counted.
 
 mod cache;
+mod free_list;
 mod old_queues;
 mod read_buffers;
-mod spare;
 
 use crate::Database;
 use crate::db::engine::Engine;

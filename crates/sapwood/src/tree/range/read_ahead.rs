@@ -45,7 +45,7 @@ pub(super) struct Groups {
     /// Number of leaves that the walk has reached.
     entered: usize,
     /// Leaves of the groups before the present one, and leaves of the present one.
-    eaten: usize,
+    consumed: usize,
     size: usize,
 }
 
@@ -58,7 +58,7 @@ impl Groups {
             answer: None,
             answer_until: 0,
             entered: 0,
-            eaten: 0,
+            consumed: 0,
             size: 0,
         }
     }
@@ -89,7 +89,7 @@ impl Groups {
         let Some(mut group) = group else { return Ok(None) };
         self.begin_with_those_behind(course, &mut group);
         let arrived = group.bring(course, &mut self.spare)?;
-        self.eaten += self.size;
+        self.consumed += self.size;
         self.size = arrived.leaves.len();
         Ok(Some(arrived))
     }
@@ -129,7 +129,7 @@ impl Groups {
             return;
         }
         // So a walk that ends here has read for nothing at most twice what it has consumed.
-        if self.grouping.is_long() && (self.eaten >= self.size || 2 * left <= self.size) {
+        if self.grouping.is_long() && (self.consumed >= self.size || 2 * left <= self.size) {
             let count = self.grouping.doubled_ahead(course);
             self.begin_ahead(course, count, 0);
         }

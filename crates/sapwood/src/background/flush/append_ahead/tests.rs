@@ -293,7 +293,7 @@ fn what_fails_ahead_leaves_no_trace() {
             let volume = Simulated::new(1);
             let story = Story::new(&volume);
             let engine = &story.db.handle.engine;
-            let place = || format!("{:?}", engine.background.flusher.cursor.lock().place());
+            let place = || format!("{:?}", engine.background.flusher.cursor.lock().position());
             let next_id = || {
                 let mut guard = engine.writer().lock(Need::default()).unwrap();
                 let file = guard.get().unwrap().file();

@@ -38,10 +38,10 @@ fn buffers_stay_and_count_until_they_are_let_go() {
     drop((blocks, guard));
     let kept = buffers.as_ref().unwrap().bytes();
     assert_eq!((pool.allowed() as u64, kept), (kept, engine.shares.read_ahead(u64::MAX).bytes()));
-    let spare = engine.shares.read_buffers;
-    assert!(pool.idle_bytes() > spare, "{} of {spare}", pool.idle_bytes());
+    let always = engine.shares.read_buffers;
+    assert!(pool.idle_bytes() > always, "{} of {always}", pool.idle_bytes());
     drop(buffers);
-    assert!(pool.allowed() == 0 && pool.idle_bytes() <= spare);
+    assert!(pool.allowed() == 0 && pool.idle_bytes() <= always);
 }
 
 #[test]

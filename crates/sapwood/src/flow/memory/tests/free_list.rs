@@ -16,35 +16,39 @@ fn what_a_queue_has_left_counts_until_the_next_has_taken_it_or_it_is_given_back(
     let capacity = || engine.pager.cache.capacity() as usize;
     let whole = capacity();
     let is_counted = || {
-        let taken = capacity() + queues(engine) + engine.memory.spare.bytes();
+        let taken = capacity() + queues(engine) + engine.memory.free_list.bytes();
         assert!(taken.abs_diff(whole) < 64 << 10, "{taken} of {whole}");
     };
     (0..16).for_each(|_| write(1000, 200));
     let memory = queues(engine);
     db.flush().unwrap();
-    assert_eq!(engine.memory.spare.bytes(), 0, "without a background thread it would never be given back");
+    assert_eq!(
+        engine.memory.free_list.bytes(),
+        0,
+        "without a background thread it would never be given back"
+    );
     (0..16).for_each(|_| write(1000, 200));
-    engine.memory.spare.open(engine.shares.queue);
+    engine.memory.free_list.open(engine.shares.queue);
     db.flush().unwrap();
-    assert_eq!(engine.memory.spare.bytes(), memory);
+    assert_eq!(engine.memory.free_list.bytes(), memory);
     assert_eq!(db.stats().memory.spare, memory as u64);
     is_counted();
     assert!(engine.background.idle_work.keeps_something());
     for _ in 0..8 {
         write(1000, 200);
-        assert_eq!(queues(engine) + engine.memory.spare.bytes(), memory);
+        assert_eq!(queues(engine) + engine.memory.free_list.bytes(), memory);
         is_counted();
     }
-    engine.memory.give_back_spare(Duration::from_secs(3600));
-    assert!(engine.memory.spare.is_open(), "it may still be taken");
-    engine.memory.give_back_spare(Duration::ZERO);
-    assert_eq!((engine.memory.spare.bytes(), engine.memory.spare.is_open()), (0, false));
+    engine.memory.give_back_free_list(Duration::from_secs(3600));
+    assert!(engine.memory.free_list.is_open(), "it may still be taken");
+    engine.memory.give_back_free_list(Duration::ZERO);
+    assert_eq!((engine.memory.free_list.bytes(), engine.memory.free_list.is_open()), (0, false));
     is_counted();
     // A flush may be at work for long when its queue is in the trees, and then no thread is idle.
     db.flush().unwrap();
-    engine.memory.spare.open(engine.shares.queue);
+    engine.memory.free_list.open(engine.shares.queue);
     engine.background.ctx.rest_beside_readers(2 * STILL);
-    assert!(!engine.memory.spare.is_open());
+    assert!(!engine.memory.free_list.is_open());
 }
 
 #[test]
@@ -52,7 +56,7 @@ fn queues_and_what_they_have_left_never_take_more_than_two() {
     let (db, mut write) = writing(0);
     let engine = &db.handle.engine;
     let most = 2 * engine.shares.queue.next_multiple_of(256 << 10) + (512 << 10);
-    engine.memory.spare.open(engine.shares.queue);
+    engine.memory.free_list.open(engine.shares.queue);
     let mut kept = 0;
     for round in 0..6 {
         // Such as go into chunks, and such as stand alone.
@@ -60,31 +64,31 @@ fn queues_and_what_they_have_left_never_take_more_than_two() {
         let flushes = db.stats().writes.flushes;
         while db.stats().writes.flushes < flushes + 2 {
             write(records, len);
-            let all = queues(engine) + engine.memory.spare.bytes();
+            let all = queues(engine) + engine.memory.free_list.bytes();
             assert!(all <= most, "{all} of {most}");
-            kept = kept.max(engine.memory.spare.bytes());
+            kept = kept.max(engine.memory.free_list.bytes());
         }
     }
     assert!(kept > engine.shares.queue / 2, "{kept}");
     // And what it may be follows what a queue may take.
-    engine.memory.spare.open(1 << 40);
+    engine.memory.free_list.open(1 << 40);
     engine.memory.balance_memory();
-    let other = Opq::new(&engine.memory.spare);
+    let other = Opq::new(&engine.memory.free_list);
     let value = vec![1; 50 << 10];
     let change = |_| OperationRef { keyspace: KeyspaceId(1), key: b"key", value: Some(&value) };
     other.insert_all((0..200).map(change), 1);
     assert!(other.memory() > 8 << 20);
     drop(other);
-    assert_eq!(engine.memory.spare.bytes(), engine.shares.queue.next_multiple_of(256 << 10));
-    engine.memory.give_back_spare(Duration::ZERO);
+    assert_eq!(engine.memory.free_list.bytes(), engine.shares.queue.next_multiple_of(256 << 10));
+    engine.memory.give_back_free_list(Duration::ZERO);
     // A queue that is held comes there when it is let go.
     write(1000, 200);
     let (snapshot, memory) = (db.snapshot(), queues(engine));
     db.flush().unwrap();
-    engine.memory.spare.open(engine.shares.queue);
+    engine.memory.free_list.open(engine.shares.queue);
     assert_eq!(db.stats().memory.queues, memory as u64);
     drop(snapshot);
-    assert_eq!((db.stats().memory.queues, engine.memory.spare.bytes()), (0, memory));
+    assert_eq!((db.stats().memory.queues, engine.memory.free_list.bytes()), (0, memory));
     let state = engine.state.load_full();
     assert_eq!(engine.memory.queue_max(&state), engine.shares.queue);
 }
@@ -105,17 +109,17 @@ fn a_database_at_rest_keeps_nothing_of_a_queue() {
     let mut before = 0;
     until("some of a queue is left", &mut || {
         write(200, 200);
-        before = engine.memory.spare.bytes();
+        before = engine.memory.free_list.bytes();
         before > 1 << 20
     });
     until("the next takes it", &mut || {
         write(200, 200);
-        engine.memory.spare.bytes() < before && engine.memory.spare.bytes() > 0
+        engine.memory.free_list.bytes() < before && engine.memory.free_list.bytes() > 0
     });
     db.flush().unwrap();
     until("it is given back", &mut || {
         std::thread::sleep(Duration::from_millis(10));
-        !engine.memory.spare.is_open()
+        !engine.memory.free_list.is_open()
     });
     assert_eq!(db.stats().memory.spare, 0);
     until("the cache has it", &mut || capacity() + queues(engine) + (512 << 10) > whole);
@@ -123,7 +127,7 @@ fn a_database_at_rest_keeps_nothing_of_a_queue() {
     let handle = Arc::clone(&db.handle);
     db.flush().unwrap();
     db.close().unwrap();
-    assert!(!handle.engine.memory.spare.is_open());
+    assert!(!handle.engine.memory.free_list.is_open());
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn while_the_disk_is_full_nothing_is_kept_for_a_next_queue() {
     simulated.fail_nth(writes, 1, Fault::NoSpace, Repeat::Sticky);
     assert!(db.flush().is_err_and(|error| error.is_disk_full()));
     let began = Instant::now();
-    while engine.memory.spare.is_open() {
+    while engine.memory.free_list.is_open() {
         assert!(began.elapsed() < Duration::from_secs(60));
     }
     assert!(engine.state.load().frozen.is_some());
