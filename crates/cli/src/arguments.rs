@@ -41,7 +41,8 @@ Examples:
 const PUT: &str = "\
 Examples:
   sapwood put ships.db fram 1892
-  sapwood put ships.db 'two\\nlines' '\\xff\\x00' --keyspace odd";
+  sapwood put ships.db 'two\\nlines' '\\xff\\x00' --keyspace odd
+  sapwood put cache.db page 'on its way' --expires 1800          gone in half an hour";
 
 const DEL: &str = "\
 Examples:
@@ -249,6 +250,9 @@ pub(crate) struct Put {
     /// Keyspace
     #[arg(long, short, default_value = "default")]
     pub keyspace: String,
+    /// The record expires so long from now; the keyspace is created for that if there is none
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub expires: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -44,6 +44,7 @@ impl From<sapwood::Error> for Failure {
         match &error {
             sapwood::Error::BadOption { .. }
             | sapwood::Error::BadName { .. }
+            | sapwood::Error::NoExpiry { .. }
             | sapwood::Error::KeyEmpty
             | sapwood::Error::KeyTooLong { .. }
             | sapwood::Error::ValueTooLong { .. } => Failure::Usage(error.to_string()),

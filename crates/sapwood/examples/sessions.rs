@@ -1,19 +1,25 @@
 //! A session service: sessions by their id, and an index of the sessions of each user, which transactions keep in step with them.
-//! Several threads log users in and out at the same time; at the end the index is compared with the sessions.
+//! Several threads log users in and out at the same time; then the index is compared with the sessions. Both expire half an hour
+//! after the login.
 //!
 //! `cargo run -p sapwood --example sessions`
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Database, Durability, Keyspace, Result, Transaction};
+use sapwood::{Database, Durability, Expiry, Keyspace, KeyspaceOptions, Result, Transaction};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
 
 /// Sessions that a user may have at a time.
 const SESSIONS_MAX: usize = 3;
+/// How long a session lasts.
+const LIFE: Duration = Duration::from_secs(30 * 60);
 const USERS: u32 = 50;
 const THREADS: u64 = 4;
 const CALLS: u32 = 2000;
+/// How many hours the clock is ahead.
+static HOURS: AtomicU64 = AtomicU64::new(0);
 
-#[derive(Clone)]
 struct Sessions {
     db: Database,
     /// Session → user.
@@ -24,8 +30,8 @@ struct Sessions {
 
 impl Sessions {
     fn open(db: &Database) -> Result<Self> {
-        let (sessions, by_user) = (db.keyspace("sessions")?, db.keyspace("sessions by user")?);
-        Ok(Self { db: db.clone(), sessions, by_user })
+        let open = |name| db.keyspace_with(name, KeyspaceOptions::new().expiring());
+        Ok(Self { db: db.clone(), sessions: open("sessions")?, by_user: open("sessions by user")? })
     }
 
     /// Begins a session, and ends the user's first ones if there are too many. Whether there are is read in the same
@@ -38,27 +44,24 @@ impl Sessions {
             while found.len() >= SESSIONS_MAX {
                 self.end(tx, user, &found.remove(0))?;
             }
-            tx.insert(&self.sessions, session, user)?;
-            tx.insert(&self.by_user, format!("{user}/{session}"), "")
+            let end = Expiry::At(SystemTime::now() + LIFE);
+            tx.insert_expiring(&self.sessions, session, user, end)?;
+            tx.insert_expiring(&self.by_user, format!("{user}/{session}"), "", end)
         })
     }
 
-    /// Ends a session. Returns whose it was.
-    fn log_out(&self, session: &str) -> Result<Option<String>> {
-        self.db.transact(|tx| {
-            let Some(user) = tx.get(&self.sessions, session)? else { return Ok(None) };
-            let user = String::from_utf8_lossy(&user).into_owned();
-            self.end(tx, &user, session)?;
-            Ok(Some(user))
+    /// Ends a session, if there is one.
+    fn log_out(&self, session: &str) -> Result<()> {
+        self.db.transact(|tx| match tx.get(&self.sessions, session)? {
+            Some(user) => self.end(tx, &String::from_utf8_lossy(&user), session),
+            None => Ok(()),
         })
     }
 
-    /// Ends all sessions of a user, durably: none that begins meanwhile is left over. Returns how many there were.
-    fn log_out_everywhere(&self, user: &str) -> Result<usize> {
+    /// Ends all sessions of a user, durably: none that begins meanwhile is left over.
+    fn log_out_everywhere(&self, user: &str) -> Result<()> {
         self.db.transact(|tx| {
-            let found = self.sessions_of(tx, user)?;
-            found.iter().try_for_each(|session| self.end(tx, user, session))?;
-            Ok(found.len())
+            self.sessions_of(tx, user)?.iter().try_for_each(|session| self.end(tx, user, session))
         })
     }
 
@@ -88,15 +91,16 @@ impl Sessions {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
-    let db = Database::builder().memory(64 << 20).open(dir.path().join("sessions.db"))?;
+    let clock = || SystemTime::now() + Duration::from_secs(3600 * HOURS.load(Relaxed));
+    let db = Database::builder().memory(64 << 20).clock(clock).open(dir.path().join("sessions.db"))?;
     let service = Sessions::open(&db)?;
     let work = |thread: u64| -> Result<()> {
         let mut rng = StdRng::seed_from_u64(thread);
         for call in 0..CALLS {
             let user = format!("user {}", rng.random_range(0..USERS));
             match rng.random_range(0..100) {
-                0 => _ = service.log_out_everywhere(&user)?,
-                1..10 => _ = service.log_out(&format!("session {thread} {}", rng.random_range(0..=call)))?,
+                0 => service.log_out_everywhere(&user)?,
+                1..10 => service.log_out(&format!("session {thread} {}", rng.random_range(0..=call)))?,
                 _ => service.log_in(&user, &format!("session {thread} {call}"))?,
             }
         }
@@ -109,5 +113,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (sessions, indexed) = service.count()?;
     println!("{sessions} sessions of {USERS} users, {indexed} entries in the index");
     assert!(sessions == indexed && sessions <= USERS as usize * SESSIONS_MAX);
+    HOURS.store(1, Relaxed);
+    assert_eq!(service.count()?, (0, 0));
+    println!("an hour later none is left");
     Ok(())
 }

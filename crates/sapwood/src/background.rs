@@ -10,6 +10,7 @@ pub(crate) mod cleanse;
 pub(crate) mod collect;
 pub(crate) mod context;
 pub(crate) mod dropped;
+pub(crate) mod expire;
 pub(crate) mod flush;
 pub(crate) mod garbage_collection;
 pub(crate) mod idle;

@@ -233,6 +233,15 @@ pub enum Error {
         /// The name that the handle had; its number if only that is known.
         name: String,
     },
+    /// Records of this keyspace have no times at which they expire: it was created without that.
+    #[error(
+        "records of keyspace {keyspace:?} cannot expire, since it was created without that: create another one with \
+         `Database::keyspace_with` and `KeyspaceOptions::expiring`, and copy the records"
+    )]
+    NoExpiry {
+        /// The keyspace.
+        keyspace: String,
+    },
     /// The keyspace name is invalid.
     #[error("{name:?} cannot be a keyspace's name: {reason}")]
     BadName {
@@ -411,6 +420,7 @@ impl Error {
             | Error::BatchTooLarge { .. }
             | Error::NotSorted { .. }
             | Error::BadName { .. }
+            | Error::NoExpiry { .. }
             | Error::BadOption { .. }
             | Error::NoSavepoint
             | Error::Foreign { .. } => ErrorKind::InvalidInput,

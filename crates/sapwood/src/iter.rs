@@ -18,6 +18,7 @@ use crate::bounds::is_empty;
 use crate::cache::pager::Holding;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
+use crate::expiry::StoredValues;
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
@@ -90,6 +91,7 @@ pub struct Range {
     _bare: Holding,
     /// The record lent last, if the tree walk does not hold it.
     lent: (Bytes, Bytes),
+    values: StoredValues,
 }
 
 impl Range {
@@ -98,7 +100,7 @@ impl Range {
         current: Arc<CurrentState>,
         state: Arc<State>,
         seq: SeqNo,
-        keyspace: KeyspaceId,
+        (keyspace, values): (KeyspaceId, StoredValues),
         (low, high): (Bound<Bytes>, Bound<Bytes>),
         refused: Option<Error>,
     ) -> Self {
@@ -122,6 +124,7 @@ impl Range {
             left,
             _bare: bare,
             lent,
+            values,
         }
     }
 
@@ -221,7 +224,7 @@ impl Range {
             Direction::Down => (&mut self.back, &self.front),
         };
         // The common case, short enough to be inlined into the caller's loop.
-        if let (Some(merge), None) = (end, other)
+        if let (Some(merge), None, true) = (end, other, self.values.are_plain())
             && let Some((key, value)) = merge.next_free()
         {
             return Some(Ok((Value(key), Value(value))));
@@ -279,7 +282,7 @@ impl Range {
             Direction::Up => (&mut self.front, &self.back),
             Direction::Down => (&mut self.back, &self.front),
         };
-        if let (Some(merge), None) = (end, other)
+        if let (Some(merge), None, true) = (end, other, self.values.are_plain())
             && merge.step_free()
         {
             let end = if direction == Direction::Up { &self.front } else { &self.back };
@@ -301,10 +304,21 @@ impl Range {
         if self.over {
             return None;
         }
-        let end = match self.step(direction) {
-            Ok(Some((key, value))) => return Some(Ok((Value(key), Value(value)))),
-            Ok(None) => None,
-            Err(error) => Some(Err(error)),
+        let end = loop {
+            let stepped = match self.step(direction) {
+                Ok(Some((key, stored))) => {
+                    self.values.read(Value(stored)).map(|value| Some((Value(key), value)))
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match stepped {
+                Ok(Some((key, Some(value)))) => return Some(Ok((key, value))),
+                // It has expired.
+                Ok(Some((_, None))) => {}
+                Ok(None) => break None,
+                Err(error) => break Some(Err(error)),
+            }
         };
         self.over = true;
         self.lent = Default::default();
@@ -361,7 +375,8 @@ impl Clone for Range {
         let bounds = (place(&self.front, &self.low), place(&self.back, &self.high));
         let (host, current) = (Arc::clone(&self.host), Arc::clone(&self.current));
         let (state, refused) = (Arc::clone(&self.state), self.refused.clone());
-        let mut clone = Self::new(host, current, state, self.seq, self.keyspace, bounds, refused);
+        let of = (self.keyspace, self.values.clone());
+        let mut clone = Self::new(host, current, state, self.seq, of, bounds, refused);
         clone.over |= self.over;
         clone
     }

@@ -177,6 +177,27 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Expiry
+//! In a keyspace that was created for it records expire: by default so long after they are inserted, or each at a time of its own. From
+//! its moment on a record is not there, for any kind of read, and its space comes back in the background.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+//! use sapwood::{Expiry, KeyspaceOptions};
+//! use std::time::Duration;
+//!
+//! let half_an_hour = Duration::from_secs(30 * 60);
+//! let sessions = db.keyspace_with("sessions", KeyspaceOptions::new().time_to_live(half_an_hour))?;
+//! sessions.insert("f3a9", "amundsen")?;
+//! sessions.insert_expiring("77c0", "nansen", Expiry::After(24 * 2 * half_an_hour))?;
+//! sessions.set_expiry("f3a9", Expiry::After(half_an_hour))?; // once more, from now on
+//! # Ok(()) }
+//! ```
+//! Whether records can expire is said when a keyspace is created, and costs 6 bytes a record. The clock is the system's, or one's own
+//! ([`Builder::clock`]); it never goes back.
+//!
 //! # Limits
 //! | what | limit |
 //! |---|---|
@@ -186,6 +207,7 @@
 //! | writes of a transaction | those of a batch, and an eighth of the memory budget (at least 2 MiB) with some 128 bytes for each |
 //! | name of a keyspace | 1 to 255 bytes, no control characters |
 //! | metadata of a keyspace | 4096 bytes |
+//! | time at which a record expires | 1970 to 10889, in milliseconds |
 //! | one call of [`Keyspace::ingest`] | 8 GiB of keys and values |
 //! | memory budget | at least 4 MiB |
 //!
@@ -267,6 +289,7 @@ mod background;
 mod bounds;
 mod bytecode;
 mod cache;
+mod clock;
 mod commit;
 mod conflict;
 mod current_state;
@@ -276,6 +299,8 @@ mod durability;
 mod error;
 mod estimator;
 mod even_sample;
+mod expiring_bytes;
+mod expiry;
 mod flow;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
@@ -309,6 +334,7 @@ pub use db::cursor::Cursor;
 pub use db::database::Database;
 pub use db::key_bounds::KeyBounds;
 pub use db::keyspace::Keyspace;
+pub use db::keyspace_options::KeyspaceOptions;
 pub use db::len_estimate::RangeEstimate;
 pub use db::options::Builder;
 pub use db::pending::Pending;
@@ -318,6 +344,7 @@ pub use db::transaction::range::TransactionRange;
 pub use db::transaction::writes::Savepoint;
 pub use durability::Durability;
 pub use error::{ConflictReason, Error, Refusal, Result};
+pub use expiry::Expiry;
 pub use iter::Range;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};

@@ -4,6 +4,7 @@
 //! 1. Edits are durable and visible in the same order, that of the manifest.
 //! 2. As long as it is unknown whether an edit is durable, nothing is written where it refers to.
 
+use crate::clock::Clock;
 use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
@@ -73,6 +74,7 @@ pub(crate) struct Publisher {
     health: Arc<Health>,
     reserve: Arc<Reserve>,
     pool: Arc<Pool>,
+    clock: Arc<Clock>,
     /// `None` until the database is open, if it is read-only, and once it is closed.
     manifest: RankedMutex<rank::Manifest, Option<Manifest>>,
 }
@@ -84,8 +86,9 @@ impl Publisher {
         state: Arc<CurrentState>,
         (health, reserve): (Arc<Health>, Arc<Reserve>),
         pool: Arc<Pool>,
+        clock: Arc<Clock>,
     ) -> Self {
-        Self { volume, data, state, health, reserve, pool, manifest: RankedMutex::new(None) }
+        Self { volume, data, state, health, reserve, pool, clock, manifest: RankedMutex::new(None) }
     }
 
     /// Gives a newly opened database its manifest.
@@ -142,7 +145,8 @@ impl Publisher {
     /// synced, and in this thread, which is the same for most versions: the tables live long, and if many threads made
     /// them, each would leave some in another arena of the allocator, none of which could be given back.
     pub fn commit_version(&self, mut builder: VersionBuilder<'_>, trees: TreesChange) -> Result<()> {
-        let Sealed { edit, begun } = builder.seal()?;
+        let Sealed { mut edit, begun } = builder.seal()?;
+        self.note_time(&mut edit);
         let with = PublishContext { begun: &begun, trees };
         builder.finish()?;
         let next = if edit.set.is_empty() {
@@ -168,8 +172,16 @@ impl Publisher {
 
     /// Applies the edit to the current version. On `DiskFull` nothing has changed; other errors poison the
     /// engine.
-    pub fn publish(&self, edit: Edit, with: PublishContext<'_>) -> Result<()> {
+    pub fn publish(&self, mut edit: Edit, with: PublishContext<'_>) -> Result<()> {
+        self.note_time(&mut edit);
         self.publish_made(&edit, with, self.next_version(&edit, with))
+    }
+
+    /// The manifest learns what time it is, if records may expire.
+    fn note_time(&self, edit: &mut Edit) {
+        if self.state.load().version.clock > 0 {
+            edit.clock = Some(self.clock.now());
+        }
     }
 
     fn publish_made(&self, edit: &Edit, with: PublishContext<'_>, next: Result<NextVersion>) -> Result<()> {

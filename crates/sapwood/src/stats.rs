@@ -53,6 +53,8 @@ pub struct KeyspaceStats {
     pub records: u64,
     /// Levels of the tree, including the leaves.
     pub levels: u8,
+    /// Whether its records may expire. Expired ones count among the records until they are removed.
+    pub may_expire: bool,
 }
 
 /// Memory use in bytes.
@@ -212,6 +214,7 @@ pub fn of(engine: &Engine) -> Stats {
                 name: tree.name.to_string(),
                 records: tree.len,
                 levels: if tree.root.is_some() { tree.height + 1 } else { 0 },
+                may_expire: tree.life.is_some(),
             })
             .collect(),
         memory: MemoryStats {
@@ -297,8 +300,11 @@ impl std::fmt::Display for Stats {
         for keyspace in &self.keyspaces {
             writeln!(
                 f,
-                "keyspace {:<20} {:>12} records in a tree of {} level(s)",
-                keyspace.name, keyspace.records, keyspace.levels
+                "keyspace {:<20} {:>12} records in a tree of {} level(s){}",
+                keyspace.name,
+                keyspace.records,
+                keyspace.levels,
+                if keyspace.may_expire { ", which may expire" } else { "" }
             )?;
         }
         writeln!(f, "waiting to be flushed {:>18} changes", self.writes.changes_queued)?;

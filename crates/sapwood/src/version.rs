@@ -15,6 +15,8 @@ pub(crate) mod manifest;
 pub(crate) mod trees;
 
 use crate::error::Error;
+use crate::expiring_bytes::ExpiringBytes;
+use crate::expiry::DefaultLife;
 use crate::log_area::{DeltaRun, Fences, LogAreas, RUNS_MAX, Size};
 use crate::operation::{KeyspaceId, SeqNo};
 use crate::storage::mapping_table::{Address, MappingTable, Position};
@@ -40,12 +42,23 @@ pub(crate) struct Tree {
     pub is_estimated: bool,
     /// What users keep with the keyspace.
     pub metadata: Option<Arc<[u8]>>,
+    /// Set if records may expire: values lie behind stamps then ([`crate::expiry`]).
+    pub life: Option<DefaultLife>,
 }
 
 impl Tree {
     /// A tree without records.
     pub fn empty(name: Arc<str>) -> Self {
-        Self { name, root: None, height: 0, len: 0, bytes: 0, is_estimated: false, metadata: None }
+        Self {
+            name,
+            root: None,
+            height: 0,
+            len: 0,
+            bytes: 0,
+            is_estimated: false,
+            metadata: None,
+            life: None,
+        }
     }
 
     /// Average bytes of a record in a leaf; 0 while there are no records.
@@ -76,6 +89,8 @@ pub(crate) struct Version {
     pub flushed_seq: SeqNo,
     /// Number of the segment that the writer appends to.
     pub open_segment: u64,
+    /// The latest time that the database's clock has said, in milliseconds since 1970; 0 if no keyspace needs one.
+    pub clock: u64,
 }
 
 impl Version {
@@ -94,6 +109,7 @@ impl Version {
             wal_high: 0,
             flushed_seq: 0,
             open_segment: 0,
+            clock: 0,
         }
     }
 
@@ -123,7 +139,12 @@ impl Version {
             if self.segments.get(*number).is_some() {
                 return Err("a segment was begun twice");
             }
-            self.segments.insert(SegmentUse { segment: handle(*number, *slot)?, used: 0, live: 0 });
+            self.segments.insert(SegmentUse {
+                segment: handle(*number, *slot)?,
+                used: 0,
+                live: 0,
+                expiring: ExpiringBytes::default(),
+            });
         }
         for (number, used) in &edit.used {
             let segment = self.segments.get_mut(*number).ok_or("a segment that does not exist was used")?;
@@ -131,6 +152,10 @@ impl Version {
                 return Err("the used part of a segment shrank or outgrew the span");
             }
             segment.used = *used;
+        }
+        for (number, expiring) in &edit.expiring {
+            let segment = self.segments.get_mut(*number).ok_or("a segment that does not exist expires")?;
+            segment.expiring = expiring.clone();
         }
         for (id, address) in &edit.set {
             let span = self.span;
@@ -160,6 +185,7 @@ impl Version {
         self.wal_high = edit.wal_high.map_or(self.wal_high, |high| high.max(self.wal_high));
         self.flushed_seq = edit.flushed_seq.unwrap_or(self.flushed_seq);
         self.open_segment = edit.open_segment.unwrap_or(self.open_segment);
+        self.clock = edit.clock.unwrap_or(0).max(self.clock);
         self.segments.drop_dead(self.open_segment);
         Ok(())
     }
@@ -169,7 +195,8 @@ impl Version {
             if let Some(before) = self.trees.get(id) {
                 // The change of the tree may have begun when it had another name.
                 let (name, metadata) = (Arc::clone(&before.name), before.metadata.clone());
-                self.trees.insert(*id, Tree { name, metadata, ..tree.clone() });
+                let life = before.life;
+                self.trees.insert(*id, Tree { name, metadata, life, ..tree.clone() });
             } else if id.0 > self.last_keyspace {
                 self.trees.insert(*id, tree.clone());
                 self.last_keyspace = id.0;
@@ -182,6 +209,10 @@ impl Version {
         for TreeName { id, name, metadata } in &edit.names {
             let tree = self.trees.get(id).ok_or("a keyspace was named that does not exist")?.clone();
             self.trees.insert(*id, Tree { name: Arc::clone(name), metadata: metadata.clone(), ..tree });
+        }
+        for (id, life) in &edit.lives {
+            let tree = self.trees.get(id).ok_or("records of a keyspace expire that does not exist")?.clone();
+            self.trees.insert(*id, Tree { life: Some(*life), ..tree });
         }
         for id in &edit.dropped {
             let tree = self.trees.remove(id).or_else(|| self.dropped.get(id).cloned());

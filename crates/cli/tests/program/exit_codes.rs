@@ -52,6 +52,20 @@ fn ranges_and_keyspaces_go_at_once() {
 }
 
 #[test]
+fn records_expire_when_they_are_put_so() {
+    let place = Place::new();
+    place.run(&["put", "cache.db", "page", "1", "--expires", "0.01"]).ends(0);
+    place.run(&["put", "cache.db", "other", "2"]).ends(0);
+    place.run(&["put", "cache.db", "third", "3", "--expires", "1000"]).ends(0);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    place.run(&["get", "cache.db", "page"]).ends(1);
+    assert_eq!(place.run(&["dump", "cache.db"]).ends(0).out, "other\t2\nthird\t3\n");
+    assert!(place.run(&["stats", "cache.db"]).ends(0).out.contains("may expire"));
+    place.ships("beagle\t1820\n");
+    place.run(&["put", "ships.db", "fram", "1892", "--expires", "7"]).ends(2).tells("cannot expire");
+}
+
+#[test]
 fn what_is_not_there_is_1_and_named() {
     let place = Place::new();
     place.ships("beagle\t1820\n");

@@ -11,10 +11,11 @@
 //! 2. A segment with a node that cannot be read is left alone for [`LEFT_ALONE`], and everything else goes on.
 
 use crate::background::context::WorkContext;
+use crate::background::expire::Expirer;
 use crate::background::garbage_collection;
 use crate::background::garbage_collection::{Failed, GcUrgency, Reading, Spared};
 use crate::background::portions::{PORTION, portion};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::memory::Need;
 use crate::lock_order::{RankedMutex, rank};
 use crate::publish::TreesChange;
@@ -37,11 +38,13 @@ pub(crate) struct Collector {
     unreadable: RankedMutex<rank::Unreadable, BTreeMap<u64, Instant>>,
     /// The length of the data file, in granules, at which moving its end made it no shorter; or 0.
     stuck_end: AtomicU32,
+    pub expirer: Expirer,
 }
 
 impl Collector {
     pub fn new(ctx: Arc<WorkContext>) -> Self {
-        Self { ctx, unreadable: RankedMutex::default(), stuck_end: AtomicU32::new(0) }
+        let expirer = Expirer::new(Arc::clone(&ctx));
+        Self { ctx, unreadable: RankedMutex::default(), stuck_end: AtomicU32::new(0), expirer }
     }
 
     fn spared(&self) -> Spared {
@@ -56,6 +59,32 @@ impl Collector {
         let (version, spared) = (Arc::clone(&self.ctx.state.load().version), self.spared());
         garbage_collection::excess(&version, urgency, &spared) > 0
             || !self.at_the_end(&version, urgency, 0, &spared).is_empty()
+            || self.expirer.has_expired(&version, Some(urgency), &spared)
+    }
+
+    /// Removes all that has expired from the leaves, as far as it can be read.
+    pub fn expire_all(&self) -> Result<()> {
+        loop {
+            let mut guard = self.ctx.writer.lock(Need::default())?;
+            let writer = guard.get()?;
+            let expire = || match self.expirer.expire_some(writer, None, &self.spared()) {
+                Err(Failed::Reading(segment, error)) => {
+                    self.leave_alone(segment, &error);
+                    Ok(true)
+                }
+                Err(Failed::Other(error)) => Err(error),
+                Ok(has_expired) => Ok(has_expired),
+            };
+            if !self.ctx.or_poison(expire)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leaves a segment alone for a time: something in it could not be read.
+    fn leave_alone(&self, segment: u64, error: &Error) {
+        tracing::error!(%error, path = %self.ctx.health.path(), segment, "dead space is not collected there for now");
+        self.unreadable.lock().insert(segment, Instant::now());
     }
 
     /// Segments to move so that the data file can be cut off.
@@ -85,8 +114,17 @@ impl Collector {
     /// space for as many, also in `most` for the next call. Returns whether there may be more to do now: not if space is
     /// within its target, or within a looser bound while a thread waits, nor if something could not be read.
     pub fn collect_some(&self, writer: &mut Writer, urgency: GcUrgency, most: &mut u64) -> Result<bool> {
-        let base = Arc::clone(&self.ctx.state.load().version);
         let urgency = if self.is_hurried() { GcUrgency::InAHurry } else { urgency };
+        match self.expirer.expire_some(writer, Some(urgency), &self.spared()) {
+            Ok(false) => {}
+            // There is less to copy afterwards.
+            Ok(true) => return Ok(true),
+            // It can wait: there may be space when what is dead has gone.
+            Err(Failed::Other(error)) if error.is_disk_full() => self.ctx.space.reclaim_space(),
+            Err(Failed::Other(error)) => return Err(error),
+            Err(Failed::Reading(segment, error)) => self.leave_alone(segment, &error),
+        }
+        let base = Arc::clone(&self.ctx.state.load().version);
         loop {
             let budget = portion(base.live_bytes()).min(self.ctx.flush.shortage.limit()).min(*most);
             let spared = self.spared();
@@ -110,8 +148,7 @@ impl Collector {
                 Err(Failed::Other(error)) => return Err(error),
                 // If all can be read the next time, it was an outage, which may last.
                 Err(Failed::Reading(segment, error)) => {
-                    tracing::error!(%error, path = %self.ctx.health.path(), segment, "dead space is not collected there for now");
-                    self.unreadable.lock().insert(segment, Instant::now());
+                    self.leave_alone(segment, &error);
                     return Ok(false);
                 }
                 Ok(()) => {

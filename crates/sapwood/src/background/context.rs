@@ -1,6 +1,7 @@
 //! What all background work needs: the parts of the database that it works on, and how it treats errors.
 
 use crate::cache::pager::Pager;
+use crate::clock::Clock;
 use crate::current_state::CurrentState;
 use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
@@ -27,6 +28,7 @@ pub(crate) struct WorkContext {
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,
     pub pool: Arc<Pool>,
+    pub clock: Arc<Clock>,
 }
 
 impl WorkContext {

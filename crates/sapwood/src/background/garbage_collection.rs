@@ -167,7 +167,7 @@ pub(crate) fn at_the_end(version: &Version, allowed: u32, budget: u64, spared: &
 }
 
 /// The live nodes of the segments, in their order on the device.
-fn live_nodes(version: &Version, segments: &[u64]) -> Vec<(NodeId, Address)> {
+pub(super) fn live_nodes(version: &Version, segments: &[u64]) -> Vec<(NodeId, Address)> {
     let mut chosen = segments.to_vec();
     chosen.sort_unstable();
     let is_chosen = |address: &Address| chosen.binary_search(&(address.position.0 / version.span)).is_ok();

@@ -6,7 +6,8 @@ use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::operation::{put_insert, put_remove};
+use crate::expiry::{STAMP, Stamp, stamp_bytes};
+use crate::operation::{put_insert, put_insert_of, put_remove};
 use std::sync::Arc;
 
 /// Collects changes for one atomic commit. Made by [`Database::batch`](crate::Database::batch). A batch has no
@@ -62,12 +63,7 @@ impl Batch {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> &mut Self {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        let checked = self.check(keyspace, key).and_then(|()| check_value(&self.handle, value));
-        match checked {
-            Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, value)),
-            Err(error) => self.fail(error),
-        }
+        self.insert_stamped(keyspace, key.as_ref(), keyspace.default_stamp(), value.as_ref());
         self
     }
 
@@ -95,6 +91,25 @@ impl Batch {
     }
 
     /// Adds a change. A batch that is too large is refused by [`Batch::commit`], and does not grow until then.
+    /// Inserts a value as it is, or behind a stamp.
+    pub(super) fn insert_stamped(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        stamp: Option<Stamp>,
+        value: &[u8],
+    ) {
+        let checked = self.check(keyspace, key).and_then(|()| check_value(keyspace, value));
+        let id = keyspace.id();
+        match (checked, stamp) {
+            (Ok(()), None) => self.put(|body| put_insert(body, id, key, value)),
+            (Ok(()), Some(stamp)) => {
+                self.put(|body| put_insert_of(body, id, key, [&stamp_bytes(stamp), value]));
+            }
+            (Err(error), _) => self.fail(error),
+        }
+    }
+
     pub(super) fn put(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
         let before = self.body.len();
         change(&mut self.body);
@@ -267,9 +282,10 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// Returns an error if the value is too long for this database.
-pub(crate) fn check_value(handle: &Handle, value: &[u8]) -> Result<()> {
-    let max = handle.engine.shares.value;
+/// Returns an error if the value is too long for this keyspace.
+pub(crate) fn check_value(keyspace: &Keyspace, value: &[u8]) -> Result<()> {
+    let stamp = if keyspace.values().are_plain() { 0 } else { STAMP };
+    let max = keyspace.handle().engine.shares.value - stamp;
     if value.len() > max {
         return Err(Error::ValueTooLong { len: value.len(), max });
     }

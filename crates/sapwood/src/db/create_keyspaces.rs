@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes of a keyspace in the manifest, without its name: at most, so that the reserve can be made long enough before.
-const TREE_LISTED: usize = 48;
+pub(super) const TREE_LISTED: usize = 48;
 /// Keyspaces of one edit (count): with the longest names it fits into a mebibyte.
 const TOGETHER: usize = 4096;
 
@@ -48,6 +48,14 @@ pub(super) fn publish_listed(engine: &Engine, edit: Edit, listed: u64) -> Result
         engine.commits.provide_reserve(listed)?;
     }
     engine.publisher.publish(edit, PublishContext::default())
+}
+
+fn id_behind(last: u32) -> Result<KeyspaceId> {
+    if last >= KeyspaceId::LAST.0 {
+        let expected = "one that another can follow";
+        return Err(Error::corrupt("manifest", 0, "id of the last keyspace", expected, last));
+    }
+    Ok(KeyspaceId(last + 1))
 }
 
 impl Creation {
@@ -124,21 +132,21 @@ impl Creation {
         }
     }
 
+    /// An id that no keyspace ever had. The caller has the turn.
+    pub(super) fn next_id(&self, engine: &Engine) -> Result<KeyspaceId> {
+        id_behind(engine.state.load().version.last_keyspace)
+    }
+
     /// Creates those that do not exist. The caller has the turn.
     fn create(&self, engine: &Engine, names: &[Arc<str>]) -> Result<()> {
-        let version = Arc::clone(&engine.state.load().version);
-        let mut last = version.last_keyspace;
+        let mut last = engine.state.load().version.last_keyspace;
         let mut made: HashMap<Arc<str>, KeyspaceId> = HashMap::new();
         let mut trees = Vec::new();
         for name in names {
             if made.contains_key(name) || self.ids.read().contains_key(name) {
                 continue;
             }
-            if last >= KeyspaceId::LAST.0 {
-                let expected = "one that another can follow";
-                return Err(Error::corrupt("manifest", 0, "id of the last keyspace", expected, last));
-            }
-            last += 1;
+            last = id_behind(last)?.0;
             made.insert(Arc::clone(name), KeyspaceId(last));
             let tree = Tree::empty(Arc::clone(name));
             trees.push((KeyspaceId(last), tree));

@@ -23,6 +23,7 @@
 use crate::background::Background;
 use crate::background::context::WorkContext;
 use crate::cache::pager::Pager;
+use crate::clock::Clock;
 use crate::commit::CommitPipeline;
 use crate::commit::log::{CommitQueues, SharedLog};
 use crate::conflict::history::History;
@@ -60,6 +61,7 @@ pub(crate) struct Engine {
     pub pool: Arc<Pool>,
     pub commits: Arc<CommitPipeline>,
     pub background: Background,
+    pub clock: Arc<Clock>,
 }
 
 /// From what the parts are built when a database is opened.
@@ -74,12 +76,24 @@ pub(crate) struct EngineInit {
     pub visible: SeqNo,
     pub read_only: bool,
     pub threads: usize,
+    pub clock: Arc<Clock>,
 }
 
 impl Engine {
     pub fn new(init: EngineInit) -> Self {
-        let EngineInit { path, volume, data, shares, slots, pager, version, visible, read_only, threads } =
-            init;
+        let EngineInit {
+            path,
+            volume,
+            data,
+            shares,
+            slots,
+            pager,
+            version,
+            visible,
+            read_only,
+            threads,
+            clock,
+        } = init;
         let pool = Arc::new(Pool::new(threads));
         let in_background = pool.has_threads();
         let flush = Arc::new(FlushControl::new(in_background));
@@ -102,6 +116,7 @@ impl Engine {
             Arc::clone(&state),
             (Arc::clone(&health), Arc::clone(&reserve)),
             Arc::clone(&pool),
+            Arc::clone(&clock),
         ));
         let space = Arc::new(Space {
             volume: Arc::clone(&volume),
@@ -142,6 +157,7 @@ impl Engine {
             flush: Arc::clone(&flush),
             progress: Arc::clone(&progress),
             pool: Arc::clone(&pool),
+            clock: Arc::clone(&clock),
         };
         let background = Background::new(ctx, &commits);
         Self {
@@ -159,6 +175,7 @@ impl Engine {
             pool,
             commits,
             background,
+            clock,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::db::range_removals::range_between;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::expiry::{StoredValues, stamp_bytes};
 use crate::iter::Range;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
@@ -21,12 +22,16 @@ pub struct Keyspace {
     id: KeyspaceId,
     name: Arc<str>,
     durability: Durability,
+    values: StoredValues,
 }
 
 impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, id: KeyspaceId, name: Arc<str>) -> Self {
         let durability = handle.durability;
-        Self { handle, id, name, durability }
+        let engine = &handle.engine;
+        let life = engine.state.load().version.trees.get(&id).and_then(|tree| tree.life);
+        let values = StoredValues::new(life.is_some(), &engine.clock);
+        Self { handle, id, name, durability, values }
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
@@ -52,6 +57,11 @@ impl Keyspace {
     }
 
     /// The error with the name that this handle has, if it is that the keyspace was dropped.
+    /// How its values are stored.
+    pub(crate) fn values(&self) -> &StoredValues {
+        &self.values
+    }
+
     pub(super) fn named(&self, error: Error) -> Error {
         match error {
             Error::KeyspaceDropped { .. } => Error::KeyspaceDropped { name: self.name.to_string() },
@@ -172,8 +182,13 @@ impl Keyspace {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let copy = Bytes::copy_from_slice;
-        let records = records.into_iter().map(|(key, value)| (copy(key.as_ref()), copy(value.as_ref())));
+        let stamp = self.default_stamp();
+        let stored = |value: &[u8]| match stamp {
+            None => Bytes::copy_from_slice(value),
+            Some(stamp) => [&stamp_bytes(stamp), value].concat().into(),
+        };
+        let record = |(key, value): (K, V)| (Bytes::copy_from_slice(key.as_ref()), stored(value.as_ref()));
+        let records = records.into_iter().map(record);
         let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
         self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))
     }
@@ -196,7 +211,12 @@ impl Keyspace {
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
     /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let key = key.as_ref();
+        let stored = self.get_stored(key.as_ref())?;
+        stored.map_or(Ok(None), |stored| self.values.read(stored))
+    }
+
+    /// The value as it is stored.
+    pub(super) fn get_stored(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.handle.engine.health.check_process()?;
         self.handle.engine.state.get(self.id, key).map_err(|error| self.named(error))

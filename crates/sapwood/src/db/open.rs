@@ -17,6 +17,7 @@ mod tests;
 
 use crate::cache::pager;
 use crate::cache::pager::{Pager, PagerMemory};
+use crate::clock::Clock;
 use crate::commit::log::Log;
 use crate::database_id::DatabaseId;
 use crate::db::engine::{Engine, EngineInit};
@@ -234,6 +235,7 @@ fn start(
         visible: version.flushed_seq,
         read_only,
         threads: options.threads(),
+        clock: Arc::new(Clock::new(options.clock_source(), version.clock)),
     }));
     if !read_only {
         engine.space.reserve.find();

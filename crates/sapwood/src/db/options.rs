@@ -1,6 +1,7 @@
 //! Options for opening a database. There are few; each has a unit, a range and an effect. What can be measured
 //! is not an option.
 
+use crate::clock::ClockSource;
 use crate::db::database::Database;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use crate::flow::shares::{QUEUE_MAX, Shares};
 use psync::{Disk, DiskOptions, Volume};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Opens databases. Made by [`Database::builder`].
 ///
@@ -34,6 +35,7 @@ pub struct Builder {
     require_lock: bool,
     wait_for_lock: Duration,
     durability: Durability,
+    clock: ClockSource,
 }
 
 /// Between two attempts to take the lock: the first soon, for a process that is just ending; later ones must not cost
@@ -70,6 +72,7 @@ impl Default for Builder {
             require_lock: true,
             wait_for_lock: Duration::ZERO,
             durability: Durability::default(),
+            clock: ClockSource::default(),
         }
     }
 }
@@ -107,6 +110,36 @@ impl Builder {
     /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// The clock by which records [expire](crate::KeyspaceOptions::expiring), asked whenever that matters, from any thread. The
+    /// default is the system's. A clock that goes back revives nothing: the database goes on with the latest time that it
+    /// saw, also one from before it was opened.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::{Database, KeyspaceOptions};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// let seconds = Arc::new(AtomicU64::new(1_000_000));
+    /// let clock = {
+    ///     let seconds = Arc::clone(&seconds);
+    ///     move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Relaxed))
+    /// };
+    /// let db = Database::builder().clock(clock).open(dir.path().join("ships.db"))?;
+    /// let minute = KeyspaceOptions::new().time_to_live(Duration::from_secs(60));
+    /// let sightings = db.keyspace_with("sightings", minute)?;
+    /// sightings.insert("fram", "off Lofoten")?;
+    /// seconds.fetch_add(60, Relaxed);
+    /// assert!(sightings.is_empty()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn clock(mut self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.clock = ClockSource(Arc::new(clock));
         self
     }
 
@@ -405,6 +438,10 @@ impl Builder {
 
     pub(crate) fn default_durability(&self) -> Durability {
         self.durability
+    }
+
+    pub(crate) fn clock_source(&self) -> ClockSource {
+        self.clock.clone()
     }
 
     pub(crate) fn threads(&self) -> usize {

@@ -87,9 +87,15 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        let stored = self.get_stored(keyspace, key.as_ref())?;
+        stored.map_or(Ok(None), |stored| keyspace.values().read(stored))
+    }
+
+    /// The value as it is stored.
+    pub(super) fn get_stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
         self.check(keyspace)?;
-        check_key(key.as_ref())?;
-        self.state.get(&self.handle.engine.pager, keyspace.id(), key.as_ref(), self.seq)
+        check_key(key)?;
+        self.state.get(&self.handle.engine.pager, keyspace.id(), key, self.seq)
     }
 
     /// Returns the values of many keys, in the order of `keys`. See [`Keyspace::multi_get`].
@@ -144,6 +150,11 @@ impl Snapshot {
         for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
             for index in &same[1..] {
                 values[*index] = values[same[0]].clone();
+            }
+        }
+        if !keyspace.values().are_plain() {
+            for value in &mut values {
+                *value = value.take().map_or(Ok(None), |stored| keyspace.values().read(stored))?;
             }
         }
         Ok(values)
@@ -263,7 +274,7 @@ impl Snapshot {
             Arc::clone(&self.handle.engine.state),
             Arc::clone(&self.state),
             self.seq,
-            keyspace.id(),
+            (keyspace.id(), keyspace.values().clone()),
             (low, high),
             refused,
         )

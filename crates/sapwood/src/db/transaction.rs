@@ -25,6 +25,7 @@ use crate::db::transaction::range::TransactionRange;
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
+use crate::expiry::{Stamp, stamp_bytes};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
@@ -129,14 +130,19 @@ impl Transaction {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let key = key.as_ref();
+        let stored = self.get_stored(keyspace, key.as_ref())?;
+        stored.map_or(Ok(None), |stored| keyspace.values().read(stored))
+    }
+
+    /// The value as it is stored.
+    pub(super) fn get_stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
         self.snapshot.check(keyspace)?;
         check_key(key)?;
         if let Some(written) = self.writes.get(keyspace.id(), key) {
             return Ok(written.clone().map(Value));
         }
         self.reads.lock().add_key(keyspace.id(), key);
-        self.snapshot.get(keyspace, key)
+        self.snapshot.get_stored(keyspace, key)
     }
 
     /// Whether `key` has a value.
@@ -189,7 +195,8 @@ impl Transaction {
         let mut others = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
-                Some(written) => values[index] = written.clone().map(Value),
+                Some(Some(written)) => values[index] = keyspace.values().read(Value(written.clone()))?,
+                Some(None) => {}
                 None => others.push((index, key.as_ref())),
             }
         }
@@ -258,7 +265,8 @@ impl Transaction {
 
     fn between(&self, keyspace: &Keyspace, bounds: (Bound<Bytes>, Bound<Bytes>)) -> TransactionRange {
         let snapshot = self.snapshot.range(keyspace, bounds.clone());
-        TransactionRange::new(snapshot, self.writes.of(keyspace.id()), &self.reads, keyspace.id(), bounds)
+        let (id, values) = (keyspace.id(), keyspace.values().clone());
+        TransactionRange::new(snapshot, self.writes.of(id), &self.reads, (id, values), bounds)
     }
 
     /// The record with the smallest key.
@@ -330,8 +338,7 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
-        check_value(&self.open.handle, value.as_ref())?;
-        self.write(keyspace, key.as_ref(), Some(value.as_ref()))
+        self.insert_stamped(keyspace, key.as_ref(), keyspace.default_stamp(), value.as_ref())
     }
 
     /// Removes `key`. Has no effect if the key does not exist.
@@ -405,6 +412,21 @@ impl Transaction {
         self.open.handle.engine.health.check_writable()?;
         let Some((from, to)) = range_between(low, high)? else { return Ok(()) };
         self.writes.remove_range(KeyRange { keyspace: keyspace.id(), from: &from, to: to.as_deref() })
+    }
+
+    /// Inserts a value as it is, or behind a stamp.
+    pub(super) fn insert_stamped(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        stamp: Option<Stamp>,
+        value: &[u8],
+    ) -> Result<()> {
+        check_value(keyspace, value)?;
+        match stamp {
+            None => self.write(keyspace, key, Some(value)),
+            Some(stamp) => self.write(keyspace, key, Some(&[&stamp_bytes(stamp), value].concat())),
+        }
     }
 
     fn write(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {

@@ -42,6 +42,14 @@ impl Entries {
         node::key_of(&self.bytes[self.start(index)..self.start(index + 1)])
     }
 
+    /// Keys and payloads of the first `count` entries.
+    pub fn records(&self, count: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..count).map(|index| {
+            let entry = &self.bytes[self.start(index)..self.start(index + 1)];
+            (node::key_of(entry), node::payload_of(entry))
+        })
+    }
+
     /// Appends an entry with the given key. Its payload is the concatenation of `payload`.
     pub fn push(&mut self, key: &[u8], payload: &[&[u8]]) {
         self.starts.push(self.bytes.len());

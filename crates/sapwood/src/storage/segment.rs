@@ -9,6 +9,7 @@
 //!    a writer leaves behind its end is free earlier ([`Segment::end_at`]).
 //! 2. `live <= used <= span` for every segment of a version, and `used` is no more than its granules have room for.
 
+use crate::expiring_bytes::ExpiringBytes;
 use crate::lock_order::{RankedMutex, rank};
 use crate::storage::mapping_table::Position;
 use std::collections::BTreeMap;
@@ -392,6 +393,8 @@ pub(crate) struct SegmentUse {
     pub used: u64,
     /// Bytes of nodes in it that the mapping table points to.
     pub live: u64,
+    /// Of the records that were written to its leaves and expire.
+    pub expiring: ExpiringBytes,
 }
 
 /// The segments of a version, by number. Numbers and entries are in the same order.
@@ -584,7 +587,12 @@ mod tests {
         let mut segments = Segments::default();
         for number in [3, 4, 7] {
             let segment = Segment::new(number, slots.take(1, 1), &slots);
-            segments.insert(SegmentUse { segment, used: 100, live: if number == 4 { 0 } else { 50 } });
+            segments.insert(SegmentUse {
+                segment,
+                used: 100,
+                live: if number == 4 { 0 } else { 50 },
+                expiring: ExpiringBytes::default(),
+            });
         }
         assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 80, 1000), Some(2 * GRANULE + 20));
         assert_eq!(segments.file_offset(Position(7 * 1000 + 20), 81, 1000), None);

@@ -20,7 +20,9 @@
 //! 4. `len` and `bytes` are exactly the records of the leaves, and their bytes.
 //! 5. If changes go to most leaves of a block, all leaves from the first to the last that the chunk changes
 //!    are rewritten (see [`Touched`]), except those of one long record.
-//! 6. The log areas of all blocks that it rewrites are emptied by the same attempt (see
+//! 6. In a tree whose records may expire, what had expired by the base version's clock counts as removed. What is not
+//!    rewritten is left.
+//! 7. The log areas of all blocks that it rewrites are emptied by the same attempt (see
 //!    [`crate::tree::route`]).
 
 mod leaf;
@@ -28,6 +30,7 @@ mod rise;
 
 use crate::cache::pager::ReadMode;
 use crate::error::{Error, Result};
+use crate::expiry::is_expired;
 use crate::operation::KeyspaceId;
 use crate::storage::entries::Entries;
 use crate::storage::node::{Node, NodeId};
@@ -100,6 +103,7 @@ pub(crate) fn bupdate<C: LeafChange, I: Iterator<Item = C>>(
         len: tree.len,
         is_estimated: tree.is_estimated,
         bytes: tree.bytes,
+        now: tree.life.map(|_| base.clock),
         spliced: Vec::new(),
         top: None,
     };
@@ -162,6 +166,8 @@ struct Update<'a, 'b, C: LeafChange, I: Iterator<Item = C>> {
     len: u64,
     is_estimated: bool,
     bytes: u64,
+    /// What has expired by now counts as removed, if records may expire.
+    now: Option<u64>,
     /// Parents with splices on the level that was last worked on, in key order.
     spliced: Vec<Spliced>,
     /// The nodes that replace the root, and their level.
@@ -174,11 +180,24 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
         self.changes.next_if(|change| fence.is_none_or(|fence| change.key() < &fence[..]))
     }
 
+    /// The value of a change, unless it has expired.
+    fn value_of<'c>(&self, change: &'c C) -> Option<&'c [u8]> {
+        change.value().filter(|value| !self.now.is_some_and(|now| is_expired(value, now)))
+    }
+
+    /// Counts one record less. An estimate may be too small.
+    fn uncount(&mut self) -> Result<()> {
+        if !(self.is_estimated && self.len == 0) {
+            self.len = less(self.len, 1, "number of records of a tree")?;
+        }
+        Ok(())
+    }
+
     /// Makes the leaves of a tree that was empty.
     fn plant(&mut self) -> Result<Vec<Child>> {
         let mut packer = Packer::new(0, self.view.keyspace, self.node_len.leaf, [], Bytes::new());
-        for change in self.changes.by_ref() {
-            if let Some(value) = change.value() {
+        while let Some(change) = self.changes.next() {
+            if let Some(value) = self.value_of(&change) {
                 self.len += 1;
                 packer.push(self.builder, change.key(), value)?;
             }
@@ -243,7 +262,8 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                     old += 1;
                 }
                 // A removal adds nothing.
-                let next = change.value().map(|value| key.len() + value.len());
+                let value = self.value_of(change);
+                let next = value.map(|value| key.len() + value.len());
                 self.pass(&mut packer, (id, leaf), kept..old, next)?;
                 let exists = old < leaf.count() && leaf.key(old) == key;
                 if exists {
@@ -251,11 +271,10 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
                 }
                 appended &= old == leaf.count();
                 old += usize::from(exists);
-                // An estimate may be too small.
-                if exists && !(self.is_estimated && self.len == 0) {
-                    self.len = less(self.len, 1, "number of records of a tree")?;
+                if exists {
+                    self.uncount()?;
                 }
-                if let Some(value) = change.value() {
+                if let Some(value) = value {
                     self.len += 1;
                     packer.push(self.builder, key, value)?;
                 }
@@ -296,7 +315,17 @@ impl<C: LeafChange, I: Iterator<Item = C>> Update<'_, '_, C, I> {
             return packer.leave(self.builder, id, leaf.key(0), leaf.len());
         }
         packer.give_up(id);
-        packer.extend(self.builder, &leaf.node(id, self.view)?, records)
+        let node = leaf.node(id, self.view)?;
+        let Some(now) = self.now else { return packer.extend(self.builder, &node, records) };
+        let mut from = records.start;
+        for index in records.clone() {
+            if is_expired(node.record(index).1, now) {
+                packer.extend(self.builder, &node, from..index)?;
+                self.uncount()?;
+                from = index + 1;
+            }
+        }
+        packer.extend(self.builder, &node, from..records.end)
     }
 
     /// Takes a neighbour below the same parent into the run: the right one if `right_is_free`, given its

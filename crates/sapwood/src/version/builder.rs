@@ -12,6 +12,8 @@
 
 use crate::cache::pager::Pager;
 use crate::error::Result;
+use crate::expiring_bytes::ExpiringBytes;
+use crate::expiry::expires_at;
 use crate::log_area::maplet::KeyHash;
 use crate::log_area::{Fences, LogArea};
 use crate::operation::{KeyspaceId, OperationRef};
@@ -62,6 +64,8 @@ pub(crate) struct VersionBuilder<'a> {
     appended: HashMap<NodeId, Option<Bytes>>,
     /// The keyspace of each run in the edit.
     keyspaces: Vec<KeyspaceId>,
+    /// What expires of the records in leaves, of segments for which that changes.
+    expiring: HashMap<u64, ExpiringBytes>,
 }
 
 /// A piece of a run to be appended.
@@ -107,6 +111,7 @@ impl<'a> VersionBuilder<'a> {
             report: &|_| {},
             appended: HashMap::new(),
             keyspaces: Vec::new(),
+            expiring: HashMap::new(),
         }
     }
 
@@ -180,6 +185,9 @@ impl<'a> VersionBuilder<'a> {
         let mut encoded = std::mem::take(&mut self.encoded);
         let crc = node::encode(&mut encoded, name, entries, count);
         let position = self.append(id, &encoded, crc);
+        if let (Ok(position), true) = (&position, level == 0 && self.may_expire(keyspace)) {
+            self.note_expiry(*position, entries.records(count));
+        }
         let was_cached = self.replace(id).is_some();
         if let (Ok(position), true) = (&position, name.is_inner() || was_cached)
             && let Ok(node) = Node::decode(self.pager.reader.frames().copy(&encoded))
@@ -264,12 +272,46 @@ impl<'a> VersionBuilder<'a> {
     /// Copies a node unchanged to a new place.
     pub fn relocate(&mut self, id: NodeId, node: &Node) -> Result<()> {
         let position = self.append(id, node.bytes(), node.crc())?;
+        if node.level() == 0 && self.may_expire(node.name().keyspace) {
+            self.note_expiry(position, (0..node.count()).map(|index| node.record(index)));
+        }
         // Keep the cached node, which has memory of its own; the given one may lie in a read-ahead buffer.
         if let Some(cached) = self.replace(id) {
             self.pager.admit(position, cached);
             self.admitted.push(position);
         }
         Ok(())
+    }
+
+    fn may_expire(&self, keyspace: KeyspaceId) -> bool {
+        self.base.clock > 0 && self.base.trees.get(&keyspace).is_some_and(|tree| tree.life.is_some())
+    }
+
+    /// What expires of the records in leaves of a segment, as far as it is known now.
+    fn expiring_in(&mut self, segment: u64) -> &mut ExpiringBytes {
+        let of_base = || self.base.segments.get(segment).map(|entry| entry.expiring.clone());
+        self.expiring.entry(segment).or_insert_with(|| of_base().unwrap_or_default())
+    }
+
+    /// Notes when the records of a leaf expire that have not yet.
+    fn note_expiry<'r>(&mut self, position: Position, records: impl Iterator<Item = (&'r [u8], &'r [u8])>) {
+        let now = self.base.clock;
+        let expiring = records.filter_map(|(key, stored)| {
+            let bytes = node::entry_len(key.len(), stored.len()) as u64;
+            expires_at(stored).filter(|at| *at > now).map(|at| (at, bytes))
+        });
+        let mut expiring = expiring.peekable();
+        if expiring.peek().is_some() {
+            let of_segment = self.expiring_in(position.0 / self.base.span);
+            *of_segment = of_segment.with(expiring);
+        }
+    }
+
+    /// All records in leaves of this segment that have expired are removed with the edit.
+    pub fn clear_expired(&mut self, segment: u64) {
+        let now = self.base.clock;
+        let of_segment = self.expiring_in(segment);
+        *of_segment = of_segment.without_expired(now);
     }
 
     fn report_bytes(&mut self) {
@@ -322,6 +364,8 @@ impl<'a> VersionBuilder<'a> {
         debug_assert_eq!(self.freed.len(), edit.freed.len(), "a node is set free once");
         edit.segments = written.begun.iter().map(|segment| (segment.number, segment.start)).collect();
         edit.used = written.used;
+        edit.expiring = self.expiring.drain().collect();
+        edit.expiring.sort_unstable_by_key(|(segment, _)| *segment);
         edit.open_segment = self.writer.open_segment();
         Ok(Sealed { edit, begun: written.begun })
     }

@@ -42,11 +42,15 @@ impl Checkpoint {
             wal_high: Some(version.wal_high),
             flushed_seq: Some(version.flushed_seq),
             open_segment: Some(0),
+            clock: (version.clock > 0).then_some(version.clock),
             ..Edit::default()
         };
         for entry in version.segments.iter() {
             first.segments.push((entry.segment.number, entry.segment.start));
             first.used.push((entry.segment.number, entry.used));
+            if !entry.expiring.is_empty() {
+                first.expiring.push((entry.segment.number, entry.expiring.clone()));
+            }
         }
         // Dead segments may be dropped only when all addresses are set.
         let last_keyspace = Some(version.last_keyspace);
@@ -70,7 +74,8 @@ impl Checkpoint {
             TreeName { id: *id, name, metadata }
         };
         let names = metadata.map(named).collect();
-        (!trees.is_empty()).then(|| Edit { trees, names, ..Edit::default() })
+        let lives = trees.iter().filter_map(|(id, tree)| Some((*id, tree.life?))).collect();
+        (!trees.is_empty()).then(|| Edit { trees, names, lives, ..Edit::default() })
     }
 
     /// Dropped trees, which are few, come behind all others: an id that is not above those before is that of a dropped one, or

@@ -8,8 +8,13 @@
 //!         | 13 keyspace                                           a keyspace dropped (format 8)
 //!         | 14 keyspace nlen name mlen metadata                   a keyspace's new name and metadata (format 8)
 //!         | 15 keyspace                                           the greatest id that a keyspace ever had (format 8)
+//!         | 16 keyspace life                                      records of a keyspace may expire: by default so many ms after
+//!                                                               they are inserted, 0: not by default (format 9)
+//!         | 17 time                                               what the database's clock says (format 9)
 //!         | 6 number granule                                      a segment begun at a granule (format 6: in a slot)
 //!         | 7 number used                                         bytes used in a segment now
+//!         | 18 number n (time bytes)*n                            of what was written to leaves of a segment so many bytes expire, by
+//!                                                               each of these times, at most 8, which ascend (format 9)
 //!         | 8 n (id position len crc)*n                           new addresses of nodes
 //!         | 9 n (id)*n                                            ids set free
 //!         | 10 n (id)*n                                           blocks whose log areas are emptied
@@ -18,11 +23,13 @@
 //!              (flen fence)*(sum of pieces - n)                     the fence of each piece but a run's first, ascending in a run,
 //!              hash*(sum of counts)                                 and of each key its hash, run by run, in any order
 //! ```
-//! All numbers are varints, except crc, which is 4 bytes, and hash, which is 3 ([`crate::log_area::maplet`]). What a fence is:
+//! Times are milliseconds since 1970. All numbers are varints, except crc, which is 4 bytes, and hash, which is 3 ([`crate::log_area::maplet`]). What a fence is:
 //! [`crate::log_area`].
 
 use crate::KEY_LEN_MAX;
 use crate::bytecode::{Reader, put_varint};
+use crate::expiring_bytes::{ExpiringBytes, STEPS};
+use crate::expiry::DefaultLife;
 use crate::log_area::Fences;
 use crate::log_area::maplet::KeyHash;
 use crate::operation::{KeyspaceId, NUMBER_MAX, SeqNo};
@@ -44,10 +51,16 @@ pub(crate) struct Edit {
     /// ... and named anew.
     pub names: Vec<TreeName>,
     pub last_keyspace: Option<u32>,
+    /// Keyspaces whose records may expire.
+    pub lives: Vec<(KeyspaceId, DefaultLife)>,
+    /// What the database's clock says, in milliseconds since 1970.
+    pub clock: Option<u64>,
     /// Segments begun: number and first granule.
     pub segments: Vec<(u64, u32)>,
     /// Used bytes of segments, by segment number.
     pub used: Vec<(u64, u64)>,
+    /// What expires of the records written to leaves of segments, by segment number.
+    pub expiring: Vec<(u64, ExpiringBytes)>,
     pub set: Vec<(NodeId, Address)>,
     pub freed: Vec<NodeId>,
     /// Blocks whose log areas are emptied, before the new runs are added.
@@ -143,6 +156,15 @@ impl Edit {
             out.push(tag);
             put_varint(out, u64::from(id));
         }
+        for (id, DefaultLife(life)) in &self.lives {
+            out.push(16);
+            put_varint(out, u64::from(id.0));
+            put_varint(out, *life);
+        }
+        if let Some(time) = self.clock {
+            out.push(17);
+            put_varint(out, time);
+        }
         for (number, slot) in &self.segments {
             out.push(6);
             put_varint(out, *number);
@@ -152,6 +174,15 @@ impl Edit {
             out.push(7);
             put_varint(out, *number);
             put_varint(out, *used);
+        }
+        for (number, expiring) in &self.expiring {
+            out.push(18);
+            put_varint(out, *number);
+            put_varint(out, expiring.steps().len() as u64);
+            for (time, bytes) in expiring.steps() {
+                put_varint(out, *time);
+                put_varint(out, *bytes);
+            }
         }
         if !self.set.is_empty() {
             out.push(8);
@@ -213,6 +244,14 @@ impl Edit {
             Some(7) => {
                 let used = || Some((reader.varint()?, reader.varint()?));
                 self.used.push({ used }().ok_or("segment used")?);
+            }
+            Some(16) => {
+                let id = decode_keyspace(reader).ok_or("keyspace whose records expire")?;
+                self.lives.push((id, DefaultLife(reader.varint().ok_or("time to live")?)));
+            }
+            Some(17) => self.clock = Some(decode_number(reader).ok_or("time")?),
+            Some(18) => {
+                self.expiring.push(decode_expiring(reader).ok_or("what expires in a segment")?);
             }
             Some(8) => {
                 let count = reader.length().ok_or("number of addresses")?;
@@ -302,6 +341,14 @@ fn decode_fence<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     reader.bytes(len)
 }
 
+fn decode_expiring(reader: &mut Reader<'_>) -> Option<(u64, ExpiringBytes)> {
+    let number = reader.varint()?;
+    let count = reader.length().filter(|count| *count <= STEPS)?;
+    let steps: Option<Vec<_>> =
+        (0..count).map(|_| Some((decode_number(reader)?, reader.varint()?))).collect();
+    Some((number, ExpiringBytes::of_steps(&steps?)?))
+}
+
 fn decode_keyspace(reader: &mut Reader<'_>) -> Option<KeyspaceId> {
     u32::try_from(reader.varint()?).ok().filter(|id| *id <= KeyspaceId::LAST.0).map(KeyspaceId)
 }
@@ -323,7 +370,7 @@ fn decode_tree(reader: &mut Reader<'_>, is_estimated: bool) -> Option<(KeyspaceI
     let bytes = reader.varint()?;
     let name_len = reader.length().filter(|len| *len <= NAME_LEN_MAX)?;
     let name = std::str::from_utf8(reader.bytes(name_len)?).ok()?.into();
-    Some((id, Tree { name, root, height, len, bytes, is_estimated, metadata: None }))
+    Some((id, Tree { name, root, height, len, bytes, is_estimated, metadata: None, life: None }))
 }
 
 #[cfg(test)]
@@ -349,6 +396,7 @@ mod tests {
                         bytes: 9000,
                         is_estimated: true,
                         metadata: None,
+                        life: None,
                     },
                 ),
                 (KeyspaceId(9), Tree::empty("".into())),
@@ -359,8 +407,18 @@ mod tests {
                 TreeName { id: KeyspaceId(2), name: "x".into(), metadata: Some(b"schema".as_slice().into()) },
             ],
             last_keyspace: Some(99),
+            lives: vec![(KeyspaceId(9), DefaultLife(0)), (KeyspaceId(2), DefaultLife(u64::MAX))],
+            clock: Some(1_790_000_000_000),
             segments: vec![(7, 1), (8, u32::MAX)],
             used: vec![(7, 4096)],
+            expiring: vec![
+                (
+                    7,
+                    ExpiringBytes::of_steps(&[(1_790_000_000_001, 7), (1_790_000_000_002, u64::MAX)])
+                        .unwrap(),
+                ),
+                (8, ExpiringBytes::default()),
+            ],
             set: vec![(NodeId(5), Address { position: Position(1 << 40), len: 8000, crc: 0xdead_beef })],
             freed: vec![NodeId(300), NodeId(1)],
             emptied: vec![NodeId(5)],

@@ -1,6 +1,7 @@
 //! The lines of docs/coming-from.md, compiled and run. The page may have no other.
 
-use sapwood::{Database, Durability, Result};
+use sapwood::{Database, Durability, KeyspaceOptions, Result};
+use std::time::Duration;
 
 const PAGE: &str = include_str!("../../../../docs/coming-from.md");
 const THIS: &str = include_str!("coming_from.rs");
@@ -52,6 +53,7 @@ fn the_lines_of_the_page_run() -> Result<()> {
     tx.durability(Durability::None);
     tx.commit()?;
 
+    _ = db.keyspace_with("cache", KeyspaceOptions::new().time_to_live(Duration::from_secs(60)))?;
     assert!(ships.pop_first()?.is_some() && ships.pop_last()?.is_some());
     db.sync()?;
     db.flush()?;

@@ -21,6 +21,15 @@ const FORMAT_7: [(&str, &[u8]); 5] = [
     ("wal-0000000003", include_bytes!("format_7/wal-0000000003")),
 ];
 
+/// The same, written by the last program of format 8.
+const FORMAT_8: [(&str, &[u8]); 5] = [
+    ("CURRENT", include_bytes!("format_8/CURRENT")),
+    ("data", include_bytes!("format_8/data")),
+    ("manifest-000002", include_bytes!("format_8/manifest-000002")),
+    ("wal-0000000002", include_bytes!("format_8/wal-0000000002")),
+    ("wal-0000000003", include_bytes!("format_8/wal-0000000003")),
+];
+
 fn written(dir: &Path, files: &[(&str, &[u8])]) -> PathBuf {
     let path = dir.join("db");
     std::fs::create_dir(&path).expect("a directory");
@@ -41,7 +50,7 @@ fn holds(db: &Database, keyspace: &str, records: usize) {
 
 #[test]
 fn databases_of_older_formats_are_read_and_written() {
-    for files in [FORMAT_6, FORMAT_7] {
+    for files in [FORMAT_6, FORMAT_7, FORMAT_8] {
         goes_on(&files);
     }
 }
@@ -56,7 +65,7 @@ fn goes_on(files: &[(&str, &[u8])]) {
     drop(read_only);
     assert_eq!(current(), files[0].1, "who only reads changes nothing");
     let db = Database::open(&path).expect("opens");
-    assert_eq!(current()[8], 8);
+    assert_eq!(current()[8], 9);
     holds(&db, &name, 300);
     let keyspace = db.keyspace(&name).expect("a keyspace");
     for number in 0..20_000u32 {

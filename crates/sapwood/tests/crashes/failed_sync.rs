@@ -31,7 +31,7 @@ fn what_is_promised_after_it_survives_a_power_loss() {
             let story = format!("seed {seed}, life {life}");
             let db = open(&volume).unwrap_or_else(|error| panic!("{story}: {error}"));
             let found = workload.verify(&db, workload.written, &story);
-            workload.resume(found.0, found.1);
+            workload.resume(found.0);
             let (kind, file) = match (seed + life) % 4 {
                 0 => (OperationKind::SyncDirectory, None),
                 1 => (OperationKind::Sync, Some("data")),

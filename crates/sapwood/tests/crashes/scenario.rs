@@ -4,17 +4,32 @@
 use psync::{Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use sapwood::{Builder, Database, Durability, Error};
+use sapwood::{Builder, Database, Durability, Error, Expiry, Keyspace, KeyspaceOptions};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Values, and when they expire (0: never).
+type Stored = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 const COUNTER: &[u8] = b"!counter";
+
+thread_local! {
+    /// The time of the databases that this thread opens, in milliseconds: it goes on with the workload, so that a seed makes
+    /// the same happen each time.
+    static TIME: Cell<u64> = const { Cell::new(0) };
+}
+
+fn at(millis: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(millis)
+}
 
 /// Options that make everything happen often: tiny leaves, little memory, flushes within the commits.
 pub fn options() -> Builder {
-    Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20).background_threads(0)
+    let builder = Database::builder().memory(4 << 20).leaf_len(512).segment_span(1 << 20);
+    builder.clock(|| at(TIME.get())).background_threads(0)
 }
 
 /// A volume on which every second seed has windows to store to.
@@ -30,7 +45,7 @@ pub fn open(volume: &Simulated) -> sapwood::Result<Database> {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Insert(Vec<u8>, Vec<u8>),
+    Insert(Vec<u8>, Vec<u8>, u64),
     Remove(Vec<u8>),
     RemoveRange(Vec<u8>, Vec<u8>),
 }
@@ -42,7 +57,9 @@ pub struct Workload {
     unsynced: bool,
     keys: u32,
     value_max: usize,
-    base: (u64, Contents),
+    /// Whether records expire.
+    expires: bool,
+    base: (u64, Stored),
     batches: Vec<Vec<Change>>,
     /// Batches up to this one must survive a power loss.
     pub durable: u64,
@@ -57,6 +74,7 @@ pub struct Workload {
 impl Workload {
     pub fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
+        TIME.set(1_000_000);
         let (keys, value_max) = match rng.random_range(0..20) {
             // Values so large that segments fill, die and are collected.
             0..3 => (200, 12_000),
@@ -69,7 +87,8 @@ impl Workload {
             unsynced: seed.is_multiple_of(3),
             keys,
             value_max,
-            base: (0, Contents::new()),
+            expires: seed % 4 < 2,
+            base: (0, Stored::new()),
             batches: Vec::new(),
             durable: 0,
             written: 0,
@@ -78,9 +97,9 @@ impl Workload {
         }
     }
 
-    /// Goes on after a recovery that found `contents` after batch `number`.
-    pub fn resume(&mut self, number: u64, contents: Contents) {
-        self.base = (number, contents);
+    /// Goes on after a recovery that found the contents after batch `number`.
+    pub fn resume(&mut self, number: u64) {
+        self.base = (number, self.stored(number));
         self.batches.clear();
         self.durable = number;
         self.written = number;
@@ -91,10 +110,20 @@ impl Workload {
         self.base.0 + self.batches.len() as u64 + 1
     }
 
+    /// The keyspace, which may have been created by whoever looked at the database first.
+    fn keyspace(&self, db: &Database) -> Result<Keyspace, Error> {
+        if self.expires {
+            db.keyspace_with("main", KeyspaceOptions::new().expiring())
+        } else {
+            db.keyspace("main")
+        }
+    }
+
     /// Runs `steps` steps, or until one fails. Returns the failure.
     pub fn run(&mut self, db: &Database, steps: usize) -> Result<(), Error> {
-        let keyspace = db.keyspace("main")?;
+        let keyspace = self.keyspace(db)?;
         for _ in 0..steps {
+            TIME.set(TIME.get() + u64::from(self.expires) * 100);
             match self.rng.random_range(0..20) {
                 0 => {
                     db.flush()?;
@@ -129,12 +158,18 @@ impl Workload {
                 changes.push(Change::Remove(key));
             } else {
                 let value = vec![self.rng.random(); self.rng.random_range(0..self.value_max)];
-                batch.insert(keyspace, &key, &value);
-                changes.push(Change::Insert(key, value));
+                if self.expires && self.rng.random_bool(0.5) {
+                    let time = TIME.get() + self.rng.random_range(0..10_000);
+                    batch.insert_expiring(keyspace, &key, &value, Expiry::At(at(time)));
+                    changes.push(Change::Insert(key, value, time));
+                } else {
+                    batch.insert(keyspace, &key, &value);
+                    changes.push(Change::Insert(key, value, 0));
+                }
             }
         }
         batch.insert(keyspace, COUNTER, number.to_le_bytes());
-        changes.push(Change::Insert(COUNTER.to_vec(), number.to_le_bytes().to_vec()));
+        changes.push(Change::Insert(COUNTER.to_vec(), number.to_le_bytes().to_vec(), 0));
         let mut durability =
             [Durability::Immediate, Durability::Buffered, Durability::None][self.rng.random_range(0..3)];
         if self.unsynced {
@@ -162,13 +197,21 @@ impl Workload {
         self.next_number() - 1
     }
 
-    /// The contents after batch `number`.
+    /// The contents after batch `number`, without what has expired.
     pub fn contents(&self, number: u64) -> Contents {
+        let stored = self.stored(number).into_iter();
+        let alive = stored.filter(|(_, (_, expires))| *expires == 0 || *expires > TIME.get());
+        alive.map(|(key, (value, _))| (key, value)).collect()
+    }
+
+    fn stored(&self, number: u64) -> Stored {
         let mut contents = self.base.1.clone();
         for changes in &self.batches[..(number - self.base.0) as usize] {
             for change in changes {
                 match change {
-                    Change::Insert(key, value) => _ = contents.insert(key.clone(), value.clone()),
+                    Change::Insert(key, value, expires) => {
+                        contents.insert(key.clone(), (value.clone(), *expires));
+                    }
                     Change::Remove(key) => _ = contents.remove(key),
                     Change::RemoveRange(from, to) => contents.retain(|key, _| key < from || key >= to),
                 }
@@ -180,7 +223,7 @@ impl Workload {
     /// Checks a database that was opened after a crash: it holds exactly the state after some batch that is not older
     /// than `at_least`. Returns which, and the state.
     pub fn verify(&self, db: &Database, at_least: u64, story: &str) -> (u64, Contents) {
-        let keyspace = db.keyspace("main").expect("the keyspace was created before the crash or now");
+        let keyspace = self.keyspace(db).expect("the keyspace was created before the crash or now");
         let found: Contents = keyspace
             .iter()
             .map(|item| {

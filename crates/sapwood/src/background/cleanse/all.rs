@@ -22,9 +22,10 @@ impl Cleanser {
         self.ctx.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
-    /// Moves all changes in log areas into the leaves. The freed space is given back as soon as no writes come.
+    /// Moves all changes in log areas into the leaves, and removes what has expired. The freed space is given back as soon as no writes come.
     pub fn cleanse_all(&self) -> Result<()> {
         let _work = self.ctx.memory.work(self.cleansing_max());
+        self.ctx.or_poison(|| self.collector.expirer.tell_time())?;
         let keyspaces: Vec<_> = self.ctx.state.load().version.trees.iter().map(|(id, _)| id).collect();
         for keyspace in keyspaces {
             let mut from = Some(Bytes::new());
@@ -34,6 +35,7 @@ impl Cleanser {
                 from = self.ctx.or_poison(|| self.cleanse_some(writer, keyspace, at, u64::MAX))?;
             }
         }
+        self.collector.expire_all()?;
         self.ctx.flush.notify();
         Ok(())
     }

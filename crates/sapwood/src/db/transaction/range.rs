@@ -11,6 +11,7 @@ use crate::bounds::is_empty;
 use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
 use crate::db::transaction::writes::Written;
 use crate::error::Result;
+use crate::expiry::StoredValues;
 use crate::iter::Range;
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::KeyspaceId;
@@ -56,6 +57,7 @@ pub struct TransactionRange {
     reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     id: OpenRangeId,
     is_over: bool,
+    values: StoredValues,
 }
 
 impl TransactionRange {
@@ -63,12 +65,12 @@ impl TransactionRange {
         snapshot: Range,
         written: Arc<Written>,
         reads: &Arc<RankedMutex<rank::ReadSet, ReadSet>>,
-        keyspace: KeyspaceId,
+        (keyspace, values): (KeyspaceId, StoredValues),
         (low, high): (Bound<Bytes>, Bound<Bytes>),
     ) -> Self {
         let id = reads.lock().open_range(keyspace, &low, &high);
         let (front, back, is_over) = (None, None, false);
-        Self { snapshot, written, low, high, front, back, reads: Arc::clone(reads), id, is_over }
+        Self { snapshot, written, low, high, front, back, reads: Arc::clone(reads), id, is_over, values }
     }
 
     fn step(&mut self, end: End) -> Result<Option<(Key, Value)>> {
@@ -119,8 +121,10 @@ impl TransactionRange {
                 End::Front => self.low = Bound::Excluded(key.clone()),
                 End::Back => self.high = Bound::Excluded(key.clone()),
             }
-            if let Some(value) = change {
-                return Ok(Some((Value(key), Value(value))));
+            if let Some(stored) = change
+                && let Some(value) = self.values.read(Value(stored))?
+            {
+                return Ok(Some((Value(key), value)));
             }
         }
     }

@@ -1,0 +1,242 @@
+//! Removes expired records from leaves, so that their space comes back. (What has expired in queues and log areas goes when it
+//! comes to the leaves, and what lies beside other changes goes with those: [`crate::tree::bupdate`].)
+//!
+//! ```text
+//! segment    written ………………… half of what expires in its leaves has ─▶ read once: expired keys ─▶ their blocks cleansed with
+//!            by when is kept with it                                                            removals of them
+//! ```
+//! A segment's leaves were written together, so that much of it often expires together. No keyspace is walked through. Waiting for
+//! half of it bounds the space, as a multiple of what is alive, and what is written for those that stay.
+//!
+//! Invariants:
+//! 1. The removal of a key is older than what the log area of its block has for the key.
+//! 2. A segment counts as done only with the edit that removes its last expired records.
+
+use crate::background::context::WorkContext;
+use crate::background::garbage_collection::{Failed, GcUrgency, Spared, live_nodes};
+use crate::cache::pager::ReadMode;
+use crate::error::Result;
+use crate::expiry::is_expired;
+use crate::operation::{KeyspaceId, OperationRef};
+use crate::publish::{PublishContext, TreesChange};
+use crate::storage::mapping_table::Address;
+use crate::storage::node::{Node, NodeId};
+use crate::storage::segment::SegmentUse;
+use crate::storage::writer::Writer;
+use crate::tree::bupdate::bupdate;
+use crate::tree::change_buffer::LeafChangeBuffer;
+use crate::tree::cleanse::{Cleansing, cleanse};
+use crate::tree::view::{Block, TreeView};
+use crate::version::Version;
+use crate::version::builder::VersionBuilder;
+use crate::version::edit::Edit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes of nodes that are read together, and at least one: enough requests for the device, and little memory.
+const READ: u64 = 256 << 10;
+
+/// While writes come a segment is not read for less than this part (1/8) of its live bytes.
+const MUCH: u64 = 8;
+
+/// Writers are not delayed before this part (1/8) of the live bytes has expired.
+const PRESSING: u64 = 8;
+
+/// See the module documentation.
+pub(crate) struct Expirer {
+    ctx: Arc<WorkContext>,
+    /// The position up to which the segment in work was done.
+    done_to: AtomicU64,
+}
+
+/// Keys of expired records, one behind the other in one allocation.
+#[derive(Default)]
+struct ExpiredKeys {
+    bytes: Vec<u8>,
+    /// Keyspace, and where the key begins and ends.
+    keys: Vec<(KeyspaceId, u32, u32)>,
+}
+
+impl ExpiredKeys {
+    /// Adds those of a leaf.
+    fn add(&mut self, leaf: &Node, now: u64) {
+        for index in 0..leaf.count() {
+            let (key, stored) = leaf.record(index);
+            if is_expired(stored, now) {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(key);
+                self.keys.push((leaf.name().keyspace, start as u32, self.bytes.len() as u32));
+            }
+        }
+    }
+
+    fn key(&self, (_, start, end): (KeyspaceId, u32, u32)) -> &[u8] {
+        &self.bytes[start as usize..end as usize]
+    }
+
+    /// The keys of one keyspace after the other, in order.
+    fn sorted(&mut self) -> Vec<(KeyspaceId, Vec<&[u8]>)> {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.sort_unstable_by(|a, b| (a.0, self.key(*a)).cmp(&(b.0, self.key(*b))));
+        let of_keyspace = keys.chunk_by(|a, b| a.0 == b.0);
+        of_keyspace.map(|keys| (keys[0].0, keys.iter().map(|key| self.key(*key)).collect())).collect()
+    }
+}
+
+fn removals_of<'k>(keyspace: KeyspaceId, keys: impl Iterator<Item = &'k &'k [u8]>) -> Vec<OperationRef<'k>> {
+    keys.map(|key| OperationRef { keyspace, key, value: None }).collect()
+}
+
+/// Whether removing what had expired by `now` is worth reading the segment. Without an urgency it always is.
+fn is_worth(entry: &SegmentUse, now: u64, urgency: Option<GcUrgency>) -> bool {
+    let expired = entry.expiring.expired(now);
+    let is_half = expired >= entry.expiring.expired(u64::MAX) / 2;
+    let is_much = expired >= entry.live / MUCH;
+    expired > 0
+        && match urgency {
+            None => true,
+            Some(GcUrgency::AtRest) => is_half,
+            Some(GcUrgency::AtWork | GcUrgency::InAHurry) => is_half && is_much,
+        }
+}
+
+/// The segments, oldest first, that are worth it, but for those that could not be read.
+fn worthwhile<'v>(
+    version: &'v Version,
+    now: u64,
+    urgency: Option<GcUrgency>,
+    spared: &Spared,
+) -> impl Iterator<Item = &'v SegmentUse> {
+    let is_left = |entry: &&SegmentUse| !spared.unreadable.contains(&entry.segment.number);
+    version.segments.iter().filter(move |entry| is_worth(entry, now, urgency)).filter(is_left)
+}
+
+impl Expirer {
+    pub fn new(ctx: Arc<WorkContext>) -> Self {
+        Self { ctx, done_to: AtomicU64::new(0) }
+    }
+
+    /// Whether there are records to remove, as far as that is worth it now.
+    pub fn has_expired(&self, version: &Version, urgency: Option<GcUrgency>, spared: &Spared) -> bool {
+        if version.clock == 0 {
+            return false;
+        }
+        let now = self.ctx.clock.now();
+        let mut bytes =
+            worthwhile(version, now, urgency, spared).map(|entry| entry.expiring.expired(now)).peekable();
+        bytes.peek().is_some()
+            && (urgency != Some(GcUrgency::InAHurry) || bytes.sum::<u64>() >= version.live_bytes() / PRESSING)
+    }
+
+    /// The manifest learns what time it is, before anything goes that has expired by then.
+    pub fn tell_time(&self) -> Result<()> {
+        let told = self.ctx.state.load().version.clock;
+        if told == 0 || told == self.ctx.clock.now() {
+            return Ok(());
+        }
+        // The publisher adds the time.
+        self.ctx.publisher.publish(Edit::default(), PublishContext::default())
+    }
+
+    /// Removes some of the expired records. Returns whether it has.
+    pub fn expire_some(
+        &self,
+        writer: &mut Writer,
+        urgency: Option<GcUrgency>,
+        spared: &Spared,
+    ) -> std::result::Result<bool, Failed> {
+        let mut base = Arc::clone(&self.ctx.state.load().version);
+        if !self.has_expired(&base, urgency, spared) {
+            return Ok(false);
+        }
+        if worthwhile(&base, base.clock, urgency, spared).next().is_none() {
+            self.tell_time().map_err(Failed::Other)?;
+            base = Arc::clone(&self.ctx.state.load().version);
+        }
+        let first = worthwhile(&base, base.clock, urgency, spared).next().map(|entry| entry.segment.number);
+        let Some(segment) = first else { return Ok(false) };
+        self.expire_in(writer, &base, segment).map_err(|error| match error.is_of_reading() {
+            true => Failed::Reading(segment, error),
+            false => Failed::Other(error),
+        })?;
+        Ok(true)
+    }
+
+    /// Removes expired records of a segment: all, or as many as go at once.
+    fn expire_in(&self, writer: &mut Writer, base: &Arc<Version>, segment: u64) -> Result<()> {
+        let nodes = live_nodes(base, &[segment]);
+        let left = nodes.partition_point(|(_, address)| address.position.0 < self.done_to.load(Relaxed));
+        let is_this = nodes.get(left).is_some_and(|_| self.done_to.load(Relaxed) / base.span == segment);
+        let nodes = if is_this { &nodes[left..] } else { &nodes[..] };
+        let budget = self.ctx.cleansing_portion(base.live_bytes());
+        let mut expired = ExpiredKeys::default();
+        let read = self.read(base, nodes, budget, &mut expired)?;
+        let report = |bytes| self.ctx.progress.copied(bytes);
+        let mut builder = VersionBuilder::begin(Arc::clone(base), &self.ctx.pager, writer).reporting(&report);
+        for (keyspace, keys) in expired.sorted() {
+            self.remove(&mut builder, keyspace, &keys)?;
+        }
+        let behind = nodes.get(read).map(|(_, address)| address.position.0);
+        if behind.is_none() {
+            builder.clear_expired(segment);
+        }
+        self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
+        self.done_to.store(behind.unwrap_or(0), Relaxed);
+        self.ctx.reclaim_by_steps(false);
+        Ok(())
+    }
+
+    /// Reads nodes until their leaves have so many bytes, and finds what has expired in them. Returns how many were read.
+    fn read(
+        &self,
+        base: &Version,
+        nodes: &[(NodeId, Address)],
+        budget: u64,
+        expired: &mut ExpiredKeys,
+    ) -> Result<usize> {
+        let (mut read, mut taken) = (0, 0);
+        while taken < budget && read < nodes.len() {
+            let mut bytes = 0;
+            let fits = |(_, address): &&(NodeId, Address)| {
+                bytes += u64::from(address.len);
+                bytes <= READ
+            };
+            let rest = &nodes[read..];
+            let count = rest.iter().take(self.ctx.pager.pio_max()).take_while(fits).count().max(1);
+            for node in self.ctx.pager.fetch(&base.segments, &rest[..count], ReadMode::Prefetched)? {
+                let tree = || base.trees.get(&node.name().keyspace);
+                if node.level() == 0 && tree().is_some_and(|tree| tree.life.is_some()) {
+                    taken += node.bytes().len() as u64;
+                    expired.add(&node, base.clock);
+                }
+            }
+            read += count;
+        }
+        Ok(read)
+    }
+
+    /// Removes the records of these keys from the leaves, together with what the log areas of their blocks have.
+    fn remove(&self, builder: &mut VersionBuilder<'_>, keyspace: KeyspaceId, keys: &[&[u8]]) -> Result<()> {
+        let (base, pager) = (Arc::clone(builder.base()), Arc::clone(&self.ctx.pager));
+        let view = TreeView { pager: &pager, version: &base, keyspace };
+        let mut removals = LeafChangeBuffer::new(pager.reader.buffers().clone());
+        let mut rest = keys;
+        while let Some(first) = rest.first() {
+            let Some(Block { id: block, fence }) = view.block_at(first)? else {
+                // The tree is one leaf, without a log area.
+                removals.lend(removals_of(keyspace, rest.iter()));
+                break;
+            };
+            let count = fence.map_or(rest.len(), |fence| rest.partition_point(|key| *key < &fence[..]));
+            let (of_block, others) = rest.split_at(count);
+            rest = others;
+            let area = view.log(block).cloned();
+            // What the area has for a key is newer than the leaf's record.
+            let is_newest =
+                |key: &&&[u8]| area.as_ref().is_none_or(|area| area.candidates(key).next().is_none());
+            let changes = removals_of(keyspace, of_block.iter().filter(is_newest));
+            cleanse(view, builder, vec![Cleansing { block, area, changes }], &mut removals)?;
+        }
+        bupdate(builder, keyspace, &mut removals.into_iter().peekable(), self.ctx.shares.node_len)
+    }
+}
