@@ -1,6 +1,6 @@
 //! Databases of older formats open, and are of the present one as soon as they are opened for writing.
 
-use sapwood::Database;
+use sapwood::{Database, Durability};
 use std::path::{Path, PathBuf};
 
 /// Written by the program of format 6: 300 records loaded, and one of them put once more, which is in the log.
@@ -67,7 +67,7 @@ fn goes_on(files: &[(&str, &[u8])]) {
     let db = Database::open(&path).expect("opens");
     assert_eq!(current()[8], 9);
     holds(&db, &name, 300);
-    let keyspace = db.keyspace(&name).expect("a keyspace");
+    let keyspace = db.keyspace(&name).expect("a keyspace").with_durability(Durability::Buffered);
     for number in 0..20_000u32 {
         keyspace.insert(format!("more{number}"), [7; 100]).expect("commits");
     }
