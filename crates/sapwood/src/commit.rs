@@ -145,7 +145,7 @@ impl CommitPipeline {
     fn commit_pending(&self, pending: PendingBatch) -> Result<()> {
         self.health.check_writable()?;
         let result = self.commit_with_space(pending);
-        if !self.flush.in_background() {
+        if !self.pool.has_threads() {
             let state = self.state.load();
             let (is_frozen, fill, most) =
                 (state.frozen.is_some(), state.active.fill(), self.memory.queue_max(&state));

@@ -6,6 +6,7 @@
 use crate::current_state::CurrentState;
 use crate::error::Result;
 use crate::health::Health;
+use crate::pool::Pool;
 use crate::publish::Publisher;
 pub(crate) use crate::reserve::User as ReserveUser;
 use crate::reserve::{Reserve, Work};
@@ -34,8 +35,7 @@ pub(crate) struct Space {
     pub health: Arc<Health>,
     pub state: Arc<CurrentState>,
     pub publisher: Arc<Publisher>,
-    /// Without background threads everything happens in one deterministic order.
-    pub in_background: bool,
+    pub pool: Arc<Pool>,
 }
 
 impl Space {
@@ -46,7 +46,7 @@ impl Space {
     pub fn granules_to_keep(&self, is_idle: bool) -> usize {
         let version = &self.state.load().version;
         let live = version.live_bytes();
-        let again = if is_idle || !self.in_background { 0 } else { self.slots.below_peak() };
+        let again = if is_idle || !self.pool.has_threads() { 0 } else { self.slots.below_peak() };
         // In whole segments: a small database keeps none.
         let capacity = segment_capacity(live, version.span);
         granules(live / 128 / capacity * capacity) as usize + again

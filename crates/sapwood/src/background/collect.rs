@@ -102,7 +102,7 @@ impl Collector {
 
     /// The maximum memory that the collector takes.
     pub fn collecting_max(&self) -> Need {
-        self.ctx.shares.work(0, u64::MAX)
+        self.ctx.memory.shares.work(0, u64::MAX)
     }
 
     /// Whether a thread waits for the collector: a writer, or the thread that closes the database.

@@ -7,7 +7,6 @@ use crate::error::{Error, Result};
 use crate::flow::flush_control::FlushControl;
 use crate::flow::flush_progress::FlushProgress;
 use crate::flow::memory::MemoryBudget;
-use crate::flow::shares::Shares;
 use crate::health::Health;
 use crate::pool::Pool;
 use crate::publish::Publisher;
@@ -23,7 +22,6 @@ pub(crate) struct WorkContext {
     pub publisher: Arc<Publisher>,
     pub writer: TreeWriter,
     pub space: Arc<Space>,
-    pub shares: Shares,
     pub memory: Arc<MemoryBudget>,
     pub flush: Arc<FlushControl>,
     pub progress: Arc<FlushProgress>,

@@ -39,7 +39,7 @@ impl WorkContext {
         let Some((keyspace, tree)) = base.dropped.iter().next() else { return Ok(()) };
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.pager, writer);
         let range = KeyRange { keyspace, from: &[], to: None };
-        drop_blocks(&mut builder, tree, range, self.shares.node_len)?;
+        drop_blocks(&mut builder, tree, range, self.memory.shares.node_len)?;
         self.publisher.commit_version(builder, TreesChange::Same)
     }
 }

@@ -176,7 +176,7 @@ impl Flusher {
         let is_whole = frozen.is_whole();
         // Beside the first portion, if more will follow, or the next durable commit would wait for it.
         let is_early = || self.in_portions.load(Relaxed) || self.commits.has_durable_commits(wal_low);
-        let sync_log = if self.ctx.flush.in_background() && is_early() {
+        let sync_log = if self.ctx.pool.has_threads() && is_early() {
             SyncLog::Begun(self.begin(move |flusher| flusher.commits.sync_log_below(wal_low)))
         } else {
             SyncLog::IfNeeded
@@ -216,7 +216,7 @@ impl Flusher {
         drop(reserve);
         self.ctx.space.restore_reserve();
         // There is no thread to do it later.
-        while result.is_ok() && !self.ctx.flush.in_background() && self.ctx.has_dropped_trees() {
+        while result.is_ok() && !self.ctx.pool.has_threads() && self.ctx.has_dropped_trees() {
             let taken = || at_work.get().and_then(|writer| self.ctx.take_some_apart(writer));
             match self.ctx.space.with_reserve(taken) {
                 // The next flush tries again, or `compact`.
@@ -258,7 +258,7 @@ impl Flusher {
     fn begin_cursor(&self, cursor: &mut CleansingCursor, frozen: &Frozen) -> Lengths {
         let bytes = self.newest_bytes(frozen);
         let read_cost = self.ctx.pager.read_costs.unsettled();
-        let new_max = new_max(&self.ctx.state.load().version, self.ctx.shares.memory);
+        let new_max = new_max(&self.ctx.state.load().version, self.ctx.memory.shares.memory);
         let mut tuning = self.tuning.lock();
         let lengths = *frozen.lengths.get_or_init(|| tuning.lengths(bytes, read_cost, new_max));
         cursor.begin(LogBytes { bytes, fresh: bytes / 100 * tuning.fresh(), removed: 0 }, lengths);
@@ -269,7 +269,7 @@ impl Flusher {
     /// most as many bytes from this queue as from all earlier ones, or the last flush would have found it due.
     /// Densely changed leaves are several times as long as their changes.
     fn flushing(&self, bytes: u64) -> Need {
-        self.ctx.shares.work(2 * bytes, 10 * bytes)
+        self.ctx.memory.shares.work(2 * bytes, 10 * bytes)
     }
 
     /// Memory needed after a flush that found `leaves` bytes of leaves due, for cleansing and for the
@@ -277,7 +277,7 @@ impl Flusher {
     fn tidying(&self, leaves: u64) -> Need {
         let written =
             if self.collector.has_to_collect(GcUrgency::AtWork) { u64::MAX } else { WITH_LOG * leaves };
-        self.ctx.shares.work(leaves.min(ON_THE_WAY), written)
+        self.ctx.memory.shares.work(leaves.min(ON_THE_WAY), written)
     }
 
     /// Updates the record cache with everything that comes to the trees, before readers look for it there.

@@ -164,7 +164,7 @@ impl IdleWork {
             has_to_collect: is_quiet && self.collector.has_to_collect(GcUrgency::AtRest),
             has_next_manifest: is_quiet && self.ctx.publisher.has_next_manifest(),
             has_dropped_trees: self.ctx.has_dropped_trees(),
-            is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.shares.queue / 8,
+            is_much_queued: self.ctx.state.load().active.memory() >= self.ctx.memory.shares.queue / 8,
             is_much_removed: is_quiet && removals::waits_for_space(&self.ctx.state, &self.ctx.pager),
             has_paid: self.ctx.pager.read_costs.has_listed(),
             done: None,

@@ -41,7 +41,7 @@ pub(crate) fn flush_portion(live: u64) -> u64 {
 impl WorkContext {
     /// The number of nodes that a version builder may write. Their list is held in memory, and must fit into one edit.
     pub fn nodes_max(&self) -> u64 {
-        (self.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
+        (self.memory.shares.memory / 32 / NODE_LISTED).min(EDIT_MAX as u64 / 4 / NODE_IN_EDIT)
     }
 
     /// Bytes that a portion of cleansing writes in a database with `live` bytes.
@@ -52,8 +52,8 @@ impl WorkContext {
     /// Like `cleansing_portion`, with the limit `most`. Also limited so that the list of nodes and the data on
     /// its way fit into memory, and by the shortage limit while the disk is full.
     pub fn cleansing_portion_of(&self, live: u64, most: u64) -> u64 {
-        let listed = self.nodes_max() * self.shares.node_len.leaf as u64;
-        let buffered = (4 * self.shares.hold).max(*PORTION.start());
+        let listed = self.nodes_max() * self.memory.shares.node_len.leaf as u64;
+        let buffered = (4 * self.memory.shares.hold).max(*PORTION.start());
         let portion = (live / 8).clamp(*PORTION.start(), most.max(*PORTION.start()));
         portion.min(listed).min(buffered).min(self.flush.shortage.limit())
     }
@@ -63,7 +63,7 @@ impl WorkContext {
     /// to make progress.
     pub fn are_writers_pressed(&self) -> bool {
         let is_short = self.flush.shortage.limit() != u64::MAX || !self.space.reserve.is_whole();
-        if !self.flush.in_background() || is_short {
+        if !self.pool.has_threads() || is_short {
             return false;
         }
         let state = self.state.load();

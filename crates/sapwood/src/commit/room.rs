@@ -53,7 +53,7 @@ impl CommitPipeline {
     /// Extends the reserve for a put of `bytes`, or for what there is. Where there is no space for as much reserve as the
     /// log needs, a flush makes the log short.
     pub fn provide_reserve(&self, bytes: u64) -> Result<()> {
-        if self.space.reserve.is_in_use() && self.flush.in_background() {
+        if self.space.reserve.is_in_use() && self.pool.has_threads() {
             // It may be whole again when the flush ends.
             let _ = self.wait_for_running_attempt();
         }

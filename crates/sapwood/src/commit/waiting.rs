@@ -26,7 +26,7 @@ impl CommitPipeline {
 
     /// Waits. Returns an error if one of the attempts after so many fails, and not because of earlier ones.
     fn wait_after(&self, attempts: u64, is_done: impl Fn(&Control) -> bool) -> Result<()> {
-        if !self.flush.in_background() {
+        if !self.pool.has_threads() {
             return self.flush.flush_now();
         }
         self.flush.wait_after(attempts, || self.health.check_writable(), is_done)

@@ -84,7 +84,7 @@ impl Database {
             durability: options.default_durability(),
             creation: Creation::default(),
         });
-        if handle.engine.flush.in_background() && !handle.engine.health.is_read_only() {
+        if handle.engine.pool.has_threads() && !handle.engine.health.is_read_only() {
             let engine = Arc::clone(&handle.engine);
             let task = handle.engine.pool.begin_on_a_thread("the background work", move || {
                 engine.background.run();
@@ -311,7 +311,7 @@ impl Database {
         engine.commits.flush_all()?;
         engine.background.ctx.take_dropped_apart(|| false)?;
         engine.space.with_reserve(|| engine.background.cleanser.cleanse_all())?;
-        if engine.flush.in_background() {
+        if engine.pool.has_threads() {
             engine.space.reserve.shrink();
         } else {
             // There is no thread to do it later.

@@ -95,8 +95,7 @@ impl Engine {
             clock,
         } = init;
         let pool = Arc::new(Pool::new(threads));
-        let in_background = pool.has_threads();
-        let flush = Arc::new(FlushControl::new(in_background));
+        let flush = Arc::new(FlushControl::default());
         let progress = Arc::new(FlushProgress::default());
         let free_list = Arc::default();
         let reserve = Arc::new(Reserve::new(Arc::clone(&volume)));
@@ -107,7 +106,7 @@ impl Engine {
             shares,
             Arc::clone(&state),
             (free_list, Arc::clone(&history)),
-            in_background,
+            pool.has_threads(),
         ));
         let wake = Arc::clone(&flush);
         let health = Arc::new(Health::new(path, read_only, move || wake.notify()));
@@ -126,7 +125,7 @@ impl Engine {
             health: Arc::clone(&health),
             state: Arc::clone(&state),
             publisher: Arc::clone(&publisher),
-            in_background,
+            pool: Arc::clone(&pool),
         });
         let commits = Arc::new(CommitPipeline {
             log: SharedLog::default(),
@@ -152,7 +151,6 @@ impl Engine {
             publisher: Arc::clone(&publisher),
             writer: TreeWriter::new(Arc::clone(&flush), Arc::clone(&memory)),
             space: Arc::clone(&space),
-            shares,
             memory: Arc::clone(&memory),
             flush: Arc::clone(&flush),
             progress: Arc::clone(&progress),

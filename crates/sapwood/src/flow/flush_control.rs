@@ -21,8 +21,8 @@ pub(crate) trait FlushInCaller: Send + Sync {
 }
 
 /// Wakes the flush thread, and the threads that wait for it.
+#[derive(Default)]
 pub(crate) struct FlushControl {
-    in_background: bool,
     /// Set once the database has been put together. Weak, since the flush holds this.
     in_caller: OnceLock<Weak<dyn FlushInCaller>>,
     inner: RankedMutex<rank::FlushControl, Control>,
@@ -115,19 +115,6 @@ impl Counters {
 }
 
 impl FlushControl {
-    pub fn new(in_background: bool) -> Self {
-        Self {
-            in_background,
-            in_caller: OnceLock::new(),
-            inner: RankedMutex::default(),
-            changed: Condvar::new(),
-            waiting: AtomicUsize::new(0),
-            rested: AtomicU64::new(0),
-            shortage: Shortage::default(),
-            counters: Counters::default(),
-        }
-    }
-
     /// Sets what flushes in the caller's thread.
     pub fn set_in_caller(&self, flush: Weak<dyn FlushInCaller>) {
         let _ = self.in_caller.set(flush);
@@ -137,10 +124,6 @@ impl FlushControl {
     pub fn flush_now(&self) -> Result<()> {
         let flush = self.in_caller.get().and_then(Weak::upgrade).ok_or(Error::Closed)?;
         flush.flush_now()
-    }
-
-    pub fn in_background(&self) -> bool {
-        self.in_background
     }
 
     /// Registers the caller as waiting, so that work in progress does not take its time.
@@ -268,7 +251,7 @@ mod tests {
     /// A request after space came back does not get the error of the disk that was full before.
     #[test]
     fn an_attempt_that_began_before_is_no_answer() {
-        let flush = FlushControl::new(true);
+        let flush = FlushControl::default();
         let full = Error::corrupt("data", 0, "in place of a full disk", "", "");
         let failed_since = |asked| flush.inner.lock().failure_after(asked).is_some();
         assert_eq!(flush.ask(), 0);

@@ -19,7 +19,7 @@ impl Cleanser {
     /// The maximum memory for cleansing now: no more data is on its way to the leaves than log areas hold.
     pub fn cleansing_max(&self) -> Need {
         let logged = self.ctx.state.load().version.logs.totals().bytes;
-        self.ctx.shares.work(logged.min(ON_THE_WAY), u64::MAX)
+        self.ctx.memory.shares.work(logged.min(ON_THE_WAY), u64::MAX)
     }
 
     /// Moves all changes in log areas into the leaves, and removes what has expired. The freed space is given back as soon as no writes come.
@@ -75,7 +75,7 @@ impl Cleanser {
         let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
         let (blocks, next) = candidates::next(view, from, budget)?;
         if !blocks.is_empty() {
-            to_leaves(view, &mut builder, blocks, self.ctx.shares.node_len)?;
+            to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
             self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
             drop(base);
             self.collector.tidy_up(writer, GcUrgency::AtRest)?;

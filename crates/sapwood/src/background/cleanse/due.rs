@@ -75,17 +75,17 @@ impl Cleanser {
     ) -> DueBlocks<'_> {
         let leaves = due.iter().map(|due| due.leaves).sum();
         self.ctx.progress.expect(leaves);
-        let reads_ahead = self.ctx.flush.in_background() && !due.is_empty();
+        let reads_ahead = self.ctx.pool.has_threads() && !due.is_empty();
         let prefetch = reads_ahead.then(|| {
             let buffers = buffers.get_or_insert_with(|| self.ctx.memory.work(Need::default()));
-            buffers.needs(self.ctx.shares.read_ahead(WITH_LOG * leaves));
+            buffers.needs(self.ctx.memory.shares.read_ahead(WITH_LOG * leaves));
             self.prefetch_due(due.clone())
         });
         DueBlocks { due, done: 0, most, limit: most, alone: 0, seen: self.seen(), _prefetch: prefetch }
     }
 
     fn prefetch_due(&self, due: Vec<CleansingTask>) -> (OpenBuffer<'_>, Option<Task<()>>) {
-        let limit = self.ctx.shares.prefetch;
+        let limit = self.ctx.memory.shares.prefetch;
         let open = self.ctx.pager.prefetch.open(limit);
         let ctx = Arc::clone(&self.ctx);
         let reader = self.ctx.pool.begin_if_free("reads ahead of the cleansing", move || {
@@ -149,7 +149,7 @@ impl Cleanser {
         let took = began.elapsed();
         self.collector.tidy_up(writer, GcUrgency::AtWork)?;
         let is_in_use = std::mem::replace(&mut due.seen, self.seen()) != due.seen;
-        if self.ctx.flush.in_background() && is_in_use && !due.left().is_empty() {
+        if self.ctx.pool.has_threads() && is_in_use && !due.left().is_empty() {
             self.ctx.rest_beside_readers(rest_after(RESTS, took));
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Cleanser {
         let report = |bytes| self.ctx.progress.wrote(bytes);
         let mut builder =
             VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, writer).reporting(&report);
-        to_leaves(view, &mut builder, blocks, self.ctx.shares.node_len)?;
+        to_leaves(view, &mut builder, blocks, self.ctx.memory.shares.node_len)?;
         self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
         self.ctx.flush.counters.blocks_cleansed.fetch_add(count, Relaxed);
         self.ctx.flush.counters.cleansed_for_scans(&self.ctx.pager.read_costs, &paid);

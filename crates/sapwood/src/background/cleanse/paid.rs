@@ -36,13 +36,13 @@ impl Cleanser {
         let base = Arc::clone(&self.ctx.state.load().version);
         let write = self.ctx.cleansing_portion(base.live_bytes());
         let listed = &mut listed.map(|(_, block)| block);
-        let chosen = candidates::paid(&self.ctx.pager, &base, listed, write, self.ctx.shares.hold)?;
+        let chosen = candidates::paid(&self.ctx.pager, &base, listed, write, self.ctx.memory.shares.hold)?;
         let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
         let (mut paid, mut merged) = (Vec::new(), Vec::new());
         for (keyspace, PaidBlocks { cleansed, merged: of_tree }) in chosen {
             let view = TreeView { pager: &self.ctx.pager, version: &base, keyspace };
             if !cleansed.blocks.is_empty() {
-                to_leaves(view, &mut builder, cleansed.blocks, self.ctx.shares.node_len)?;
+                to_leaves(view, &mut builder, cleansed.blocks, self.ctx.memory.shares.node_len)?;
             }
             to_one_run(view, &mut builder, &of_tree.blocks)?;
             paid.extend(cleansed.paid);

@@ -121,7 +121,7 @@ impl Flusher {
             deferred.claimed.extend(view.block_at(low)?.map(|Block { id, .. }| id));
         }
         // Nothing is held back for leaves, so no memory is needed for that.
-        let work = self.ctx.memory.work(self.ctx.shares.work(0, 10 * frozen.queue.bytes()));
+        let work = self.ctx.memory.work(self.ctx.memory.shares.work(0, 10 * frozen.queue.bytes()));
         let mut sample = Sample::default();
         let mut builder = VersionBuilder::begin(base, &self.ctx.pager, Box::new(writer));
         let (mut changes, mut bytes, mut appended) = (0, 0, 0);
@@ -142,7 +142,7 @@ impl Flusher {
             let limits = Budget {
                 rewrite: u64::MAX,
                 write: u64::MAX,
-                hold: self.ctx.shares.hold,
+                hold: self.ctx.memory.shares.hold,
                 nodes: self.ctx.nodes_max() as usize,
             };
             deferred.chunks = CHUNKS;
@@ -150,7 +150,7 @@ impl Flusher {
                 cursor,
                 sample: &mut sample,
                 fresh: self.tuning.lock().fresh_of(keyspace),
-                leaf_len: self.ctx.shares.node_len.leaf,
+                leaf_len: self.ctx.memory.shares.node_len.leaf,
                 ahead: Some(&mut deferred),
             };
             let Routed { left, changes: count, bytes: len, appended: blocks, is_tail, .. } =

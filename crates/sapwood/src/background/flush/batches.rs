@@ -91,7 +91,8 @@ impl Flusher {
             let limit = self.ctx.flush.shortage.limit();
             let (live, is_careful) = (base.live_bytes(), self.ctx.flush.shortage.is_careful());
             let most = if is_careful { portion(live) } else { flush_portion(live) };
-            let budget = most.min(limit).min(self.ctx.nodes_max() * self.ctx.shares.node_len.leaf as u64);
+            let budget =
+                most.min(limit).min(self.ctx.nodes_max() * self.ctx.memory.shares.node_len.leaf as u64);
             let ahead = match ahead.take() {
                 Some(ahead) if !ahead.still_fits(&base)? => {
                     cursor.back_to(ahead.cursor_before);
@@ -124,7 +125,7 @@ impl Flusher {
                     (&self.ctx.pager, builder.base()),
                     &removed,
                     from,
-                    self.ctx.shares.hold as usize,
+                    self.ctx.memory.shares.hold as usize,
                 )?,
                 _ => Remainder::default(),
             };
@@ -226,7 +227,7 @@ impl Flusher {
                 let base = Arc::clone(&self.ctx.state.load().version);
                 let Some(tree) = base.trees.get(keyspace) else { break };
                 let mut builder = VersionBuilder::begin(Arc::clone(&base), &self.ctx.pager, &mut *writer);
-                has_more = drop_blocks(&mut builder, tree, range, self.ctx.shares.node_len)?;
+                has_more = drop_blocks(&mut builder, tree, range, self.ctx.memory.shares.node_len)?;
                 if !builder.edit_mut().trees.is_empty() {
                     self.ctx.publisher.commit_version(builder, TreesChange::Same)?;
                 }
@@ -255,7 +256,7 @@ impl Flusher {
     ) -> Result<FlushBatch> {
         let nodes = self.ctx.nodes_max();
         let (mut tail_left, mut rewrite) =
-            ((nodes * self.ctx.shares.node_len.leaf as u64).min(limit), budget);
+            ((nodes * self.ctx.memory.shares.node_len.leaf as u64).min(limit), budget);
         let mut last_keyspace = None;
         // A version builder touches each tree only once.
         while portion.next.is_none()
@@ -268,12 +269,13 @@ impl Flusher {
                 continue;
             }
             let fresh = self.tuning.lock().fresh_of(keyspace);
-            let limits = Budget { rewrite, write: limit, hold: self.ctx.shares.hold, nodes: nodes as usize };
-            let leaf_len = self.ctx.shares.node_len.leaf;
+            let limits =
+                Budget { rewrite, write: limit, hold: self.ctx.memory.shares.hold, nodes: nodes as usize };
+            let leaf_len = self.ctx.memory.shares.node_len.leaf;
             let grounds = Grounds { cursor, sample, fresh, leaf_len, ahead: None };
             let routed = route(builder, keyspace, changes, grounds, limits)?;
             // More than estimated, if areas of many tiny pieces become full at the same time.
-            work.needs(self.ctx.shares.work(routed.rewrite.bytes(), routed.promised));
+            work.needs(self.ctx.memory.shares.work(routed.rewrite.bytes(), routed.promised));
             portion.changes += routed.changes;
             portion.bytes += routed.bytes;
             rewrite = rewrite.saturating_sub(routed.promised);
@@ -291,7 +293,7 @@ impl Flusher {
             });
             let mut to_leaves = routed.rewrite.into_iter().map(Either::One).chain(tail).peekable();
             if to_leaves.peek().is_some() {
-                bupdate(builder, keyspace, &mut to_leaves, self.ctx.shares.node_len)?;
+                bupdate(builder, keyspace, &mut to_leaves, self.ctx.memory.shares.node_len)?;
             }
         }
         let rest = || changes.peek().map(|next| (next.keyspace, Bytes::copy_from_slice(next.key)));
