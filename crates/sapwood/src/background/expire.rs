@@ -237,6 +237,6 @@ impl Expirer {
             let changes = removals_of(keyspace, of_block.iter().filter(is_newest));
             cleanse(view, builder, vec![Cleansing { block, area, changes }], &mut removals)?;
         }
-        bupdate(builder, keyspace, &mut removals.into_iter().peekable(), self.ctx.shares.node_len)
+        bupdate(builder, keyspace, &mut removals.into_iter().peekable(), self.ctx.memory.shares.node_len)
     }
 }
