@@ -239,6 +239,7 @@ fn a_walk_rests_without_memory_as_long_as_reads_come() {
         reads(engine);
         assert!(matches!(step(engine, &mut idle), Choice::Wait(_)), "the next look is not yet");
     }
+    reads(engine);
     looks_now(&mut idle);
     assert!(matches!(step(engine, &mut idle), Choice::Wait(_)), "one came since the last look");
     looks_now(&mut idle);
