@@ -17,12 +17,13 @@ test: ## Run all tests of all parts
 test-root: ## Run the tests that need root: real file systems that fail, run full and lose power
 	CARGO=$(CARGO) .ci/test-root
 
-lint: ## Check formatting and clippy's lints
+lint: ## Check formatting and clippy's lints, also without the features that tests have
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package sapwood --lib -- -D warnings
 
 docs: ## Build the documentation, refusing warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features sapwood/async
 
 bench: ## Measure what the README claims (DIR=directory on the disk to measure)
 	$(CARGO) bench --package sapwood --bench first_light -- --dir $(or $(DIR),.)

@@ -94,12 +94,24 @@ impl State {
         self.queues().find_map(|queue| queue.get(keyspace, key, seq))
     }
 
-    pub fn get(&self, pager: &Pager, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+    /// The value of a key, as far as queues and cached records know it: `None` if only the trees do.
+    #[inline]
+    pub fn known(
+        &self,
+        pager: &Pager,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        seq: SeqNo,
+    ) -> Option<Option<Value>> {
         if let Some(change) = self.queued(keyspace, key, seq) {
-            return Ok(change.map(Value));
+            return Some(change.map(Value));
         }
-        if let Some(value) = pager.record(self.number, keyspace, key) {
-            return Ok(Some(Value(value)));
+        pager.record(self.number, keyspace, key).map(|value| Some(Value(value)))
+    }
+
+    pub fn get(&self, pager: &Pager, keyspace: KeyspaceId, key: &[u8], seq: SeqNo) -> Result<Option<Value>> {
+        if let Some(known) = self.known(pager, keyspace, key, seq) {
+            return Ok(known);
         }
         let view = TreeView { pager, version: &self.version, keyspace };
         Ok(lookup::get(view, Some(self.number), key)?.map(Value))

@@ -5,6 +5,8 @@
 //! 1. A user's call that returns `Ok` has done what its documentation says; what is refused has changed nothing.
 //! 2. Readers never wait for writers: a reader holds a state, and no state is ever changed.
 
+#[cfg(feature = "async")]
+pub(crate) mod asynchronous;
 pub(crate) mod batch;
 pub(crate) mod check;
 mod conditions;

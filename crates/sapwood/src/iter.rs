@@ -11,6 +11,8 @@
 
 mod merge;
 mod queued;
+#[cfg(feature = "async")]
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +49,10 @@ pub(crate) trait Host: Send + Sync {
 
     /// What iterators hold has changed.
     fn note_held(&self);
+
+    /// The threads that read for tasks.
+    #[cfg(feature = "async")]
+    fn readers(&self) -> &crate::pool::Pool;
 }
 
 /// An iterator over records in key order, all as of the same moment. Made by

@@ -1,7 +1,7 @@
 //! **Sapwood**: an embedded, ordered key-value store designed for SSDs, whose many channels work in parallel.
 //!
 //! This page is a guide: [a first program](#a-first-program), [reading](#reading), [writing](#writing),
-//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [limits](#limits), [tuning](#tuning), [errors](#errors),
+//! [transactions](#transactions), [durability](#durability), [snapshots](#snapshots), [tasks](#tasks), [limits](#limits), [tuning](#tuning), [errors](#errors),
 //! [watching it](#watching-it), [how it works](#how-it-works).
 //!
 //! # A first program
@@ -198,6 +198,33 @@
 //! Whether records can expire is said when a keyspace is created, and costs 6 bytes a record. The clock is the system's, or one's own
 //! ([`Builder::clock`]); it never goes back.
 //!
+//! # Tasks
+//! With the feature `async`, tasks of any runtime wait without holding a thread: `Keyspace::get_async`, `Keyspace::multi_get_async`,
+//! `Range::into_stream`, `Batch::commit_async`, the same of snapshots and transactions, and [`Pending`] (without the feature too). The gets of
+//! all tasks that wait at the same time are read together, as with [`Keyspace::multi_get`]: many tasks that get one key each keep the
+//! device as busy.
+//!
+//! ```
+//! # fn main() -> sapwood::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a temporary directory");
+//! # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+//! # let ships = db.keyspace("ships")?;
+//! use futures_util::future::try_join_all;
+//!
+//! let visit = async |name: &str| -> sapwood::Result<()> {
+//!     let mut tx = db.transaction()?;
+//!     let visits = tx.get_async(&ships, name).await?.map_or(0, |visits| visits[0]);
+//!     tx.insert(&ships, name, [visits + 1])?;
+//!     tx.commit_async().await // a conflict is an error here: begin again
+//! };
+//! futures_executor::block_on(try_join_all(["beagle", "fram", "cutty sark"].map(visit)))?;
+//! assert_eq!(ships.count(..)?, 3);
+//! # Ok(()) }
+//! ```
+//! Up to four more threads read, and one commits; they are started when they are first needed. With
+//! [`background_threads(0)`](Builder::background_threads) there are none, and the poll does the work. A future may be dropped at any time: see
+//! `Waiting`.
+//!
 //! # Limits
 //! | what | limit |
 //! |---|---|
@@ -285,6 +312,8 @@
 //! per level (MPSearch). Range scans read ahead in parallel. The repository's `docs/concepts.md` has pictures and a
 //! glossary, `docs/operations.md` what to know when running a database.
 
+#[cfg(feature = "async")]
+mod answer;
 mod background;
 mod bounds;
 mod bytecode;
@@ -328,6 +357,8 @@ mod watchdog;
 /// The crate whose devices, volumes and errors appear in this one's interface.
 pub use psync;
 
+#[cfg(feature = "async")]
+pub use db::asynchronous::Waiting;
 pub use db::batch::Batch;
 pub use db::check::Checked;
 pub use db::cursor::Cursor;
@@ -346,6 +377,8 @@ pub use durability::Durability;
 pub use error::{ConflictReason, Error, Refusal, Result};
 pub use expiry::Expiry;
 pub use iter::Range;
+#[cfg(feature = "async")]
+pub use iter::stream::RangeStream;
 pub use stats::{KeyspaceStats, MemoryStats, ReadStats, SpaceStats, Stats, WriteStats};
 pub use value::{Key, Value};
 
@@ -371,4 +404,10 @@ const _: () = {
     is_shared::<Checked>();
     is_shared::<Value>();
     is_shared::<Error>();
+    #[cfg(feature = "async")]
+    {
+        is_shared::<Waiting<Vec<Option<Value>>>>();
+        is_shared::<RangeStream>();
+        is_shared::<RangeStream<TransactionRange>>();
+    }
 };

@@ -116,7 +116,10 @@ ranks! {
     Frames,
     /// Callbacks of commits that are not durable yet.
     DurableWaits,
-    /// The result and the waker of a commit's future.
+    /// Gets of tasks that wait for a group.
+    #[cfg_attr(not(feature = "async"), allow(dead_code, reason = "there are no tasks"))]
+    Gather,
+    /// The result and the waker of a future.
     Polled,
     /// The pool's threads and what waits for them.
     Pool,

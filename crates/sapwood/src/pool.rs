@@ -180,6 +180,12 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Threads that were started.
+    #[cfg(all(test, feature = "async"))]
+    pub fn thread_count(&self) -> usize {
+        self.shared.state.lock().threads.len()
+    }
+
     /// Whether it may have threads at all.
     pub fn has_threads(&self) -> bool {
         self.shared.threads_max > 0
@@ -196,6 +202,27 @@ impl Pool {
             let mut state = self.shared.state.lock();
             state.forget_begun();
             self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
+        }
+        task
+    }
+
+    /// Begins `work` that is polled for: on a thread, or in this one if there is none.
+    #[cfg(feature = "async")]
+    pub fn begin_polled<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Task<T> {
+        let task = Task::new(name, work);
+        let mut state = self.shared.state.lock();
+        if !state.is_closed {
+            state.forget_begun();
+            self.give(&mut state, Arc::clone(&task.job) as Arc<dyn Work>);
+        }
+        let has_threads = !state.threads.is_empty();
+        drop(state);
+        if !has_threads {
+            task.help();
         }
         task
     }

@@ -29,6 +29,7 @@ const LOW: &[&str] = &[
     "lock_order",
     "operation",
     "source",
+    "answer",
     "pool",
     "value",
     "watchdog",

@@ -26,12 +26,12 @@ use std::sync::Arc;
 /// ```
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
     body: Vec<u8>,
     /// Bytes of changes that are not in `body`, since it is too large already.
     left_out: usize,
     count: usize,
-    durability: Durability,
+    pub(super) durability: Durability,
     error: Option<Error>,
 }
 
@@ -256,7 +256,7 @@ impl Batch {
     }
 
     /// Empties the batch. Returns what is to be committed, if there is anything.
-    fn take(&mut self) -> Result<Option<(Vec<u8>, u32)>> {
+    pub(super) fn take(&mut self) -> Result<Option<(Vec<u8>, u32)>> {
         let len = self.byte_len();
         let (body, count) = (std::mem::take(&mut self.body), std::mem::take(&mut self.count));
         self.left_out = 0;

@@ -439,6 +439,8 @@ impl Handle {
         self.engine.space.cut_data();
         let result = self.engine.close();
         self.engine.pool.close();
+        #[cfg(feature = "async")]
+        self.engine.tasks.close();
         *lock = None;
         result
     }
@@ -451,6 +453,11 @@ impl Host for Handle {
 
     fn note_held(&self) {
         self.engine.memory.note_held();
+    }
+
+    #[cfg(feature = "async")]
+    fn readers(&self) -> &crate::pool::Pool {
+        &self.engine.tasks.readers
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Engine {
     pub commits: Arc<CommitPipeline>,
     pub background: Background,
     pub clock: Arc<Clock>,
+    #[cfg(feature = "async")]
+    pub tasks: crate::db::asynchronous::Tasks,
 }
 
 /// From what the parts are built when a database is opened.
@@ -158,6 +160,8 @@ impl Engine {
             clock: Arc::clone(&clock),
         };
         let background = Background::new(ctx, &commits);
+        #[cfg(feature = "async")]
+        let tasks = crate::db::asynchronous::Tasks::new(Arc::clone(&state), pool.has_threads());
         Self {
             health,
             volume,
@@ -174,6 +178,8 @@ impl Engine {
             commits,
             background,
             clock,
+            #[cfg(feature = "async")]
+            tasks,
         }
     }
 

@@ -226,7 +226,8 @@ impl Builder {
         self
     }
 
-    /// The number of threads for background work, 0 to 64: 4 unless told. The database starts no others. With 1, flushes do all
+    /// The number of threads for background work, 0 to 64: 4 unless told. The database starts no others (with the feature `async` up to five more,
+    /// when tasks first wait). With 1, flushes do all
     /// their work on a single thread. With 0, the commit that makes a flush due runs the flush itself, which makes tests
     /// deterministic, and idle time is not used.
     ///

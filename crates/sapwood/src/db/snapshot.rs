@@ -5,6 +5,7 @@
 //! state is loaded first: everything in it was visible before the number was read. Changes added to its active
 //! queue later have higher numbers, and changes in later queues are not part of the state, so neither is seen.
 
+use crate::cache::pager::Pager;
 use crate::current_state::State;
 use crate::db::batch::check_key;
 use crate::db::database::Handle;
@@ -12,7 +13,7 @@ use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::error::{Error, Result};
 use crate::iter::{Host, Range};
-use crate::operation::SeqNo;
+use crate::operation::{KeyspaceId, SeqNo};
 use crate::tree::lookup;
 use crate::tree::view::TreeView;
 use crate::value::{Key, Value};
@@ -40,9 +41,9 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Snapshot {
-    handle: Arc<Handle>,
-    state: Arc<State>,
-    seq: SeqNo,
+    pub(super) handle: Arc<Handle>,
+    pub(super) state: Arc<State>,
+    pub(super) seq: SeqNo,
 }
 
 impl Snapshot {
@@ -121,37 +122,7 @@ impl Snapshot {
         self.check(keyspace)?;
         let keys: Vec<K> = keys.into_iter().collect();
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        order.sort_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
-        let mut values: Vec<Option<Value>> = vec![None; keys.len()];
-        let pager = &self.handle.engine.pager;
-        // Keys found neither in the queues nor in the record cache are searched in the tree: each distinct key
-        // once, for all its positions in `keys`.
-        let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
-        let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
-        for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
-            let key = keys[same[0]].as_ref();
-            let queued = self.state.queued(keyspace.id(), key, self.seq);
-            match queued.or_else(|| pager.record(self.state.number, keyspace.id(), key).map(Some)) {
-                Some(change) => {
-                    let value = change.map(Value);
-                    same.iter().for_each(|index| values[*index] = value.clone());
-                }
-                None => {
-                    sorted.push(key);
-                    askers.push(same[0]);
-                }
-            }
-        }
-        let view = TreeView { pager, version: &self.state.version, keyspace: keyspace.id() };
-        lookup::multi_get(view, Some(self.state.number), &sorted, &mut |index, value| {
-            values[askers[index]] = Some(Value(value))
-        })?;
-        for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
-            for index in &same[1..] {
-                values[*index] = values[same[0]].clone();
-            }
-        }
+        let mut values = multi_get(&self.handle.engine.pager, (&self.state, self.seq), keyspace.id(), &keys)?;
         if !keyspace.values().are_plain() {
             for value in &mut values {
                 *value = value.take().map_or(Ok(None), |stored| keyspace.values().read(stored))?;
@@ -279,6 +250,46 @@ impl Snapshot {
             refused,
         )
     }
+}
+
+/// The stored values of many keys, as a reader of this state up to this operation sees them.
+pub(crate) fn multi_get<K: AsRef<[u8]>>(
+    pager: &Pager,
+    (state, seq): (&State, SeqNo),
+    keyspace: KeyspaceId,
+    keys: &[K],
+) -> Result<Vec<Option<Value>>> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
+    let mut values: Vec<Option<Value>> = vec![None; keys.len()];
+    // Keys found neither in the queues nor in the record cache are searched in the tree: each distinct key
+    // once, for all its positions in `keys`.
+    let mut sorted: Vec<&[u8]> = Vec::with_capacity(keys.len());
+    let mut askers: Vec<usize> = Vec::with_capacity(keys.len());
+    for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
+        let key = keys[same[0]].as_ref();
+        let queued = state.queued(keyspace, key, seq);
+        match queued.or_else(|| pager.record(state.number, keyspace, key).map(Some)) {
+            Some(change) => {
+                let value = change.map(Value);
+                same.iter().for_each(|index| values[*index] = value.clone());
+            }
+            None => {
+                sorted.push(key);
+                askers.push(same[0]);
+            }
+        }
+    }
+    let view = TreeView { pager, version: &state.version, keyspace };
+    lookup::multi_get(view, Some(state.number), &sorted, &mut |index, value| {
+        values[askers[index]] = Some(Value(value))
+    })?;
+    for same in order.chunk_by(|a, b| keys[*a].as_ref() == keys[*b].as_ref()) {
+        for index in &same[1..] {
+            values[*index] = values[same[0]].clone();
+        }
+    }
+    Ok(values)
 }
 
 impl std::fmt::Debug for Snapshot {

@@ -6,6 +6,8 @@
 //! 2. Whatever it read of the snapshot is in its read set before the caller has it.
 //! 3. Nothing of it is seen before it is committed, nor if it is not.
 
+#[cfg(feature = "async")]
+mod asynchronous;
 pub(crate) mod range;
 pub(crate) mod retry;
 #[cfg(test)]

@@ -73,6 +73,27 @@ impl TransactionRange {
         Self { snapshot, written, low, high, front, back, reads: Arc::clone(reads), id, is_over, values }
     }
 
+    /// The rest of the range as a stream, in ascending order. Needs the feature `async`.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "fram", "1892")?;
+    /// let all: Vec<_> = futures_executor::block_on(tx.iter(&ships).into_stream().try_collect())?;
+    /// assert_eq!(all.len(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "async")]
+    pub fn into_stream(self) -> crate::RangeStream<Self> {
+        let host = Arc::clone(self.snapshot.host());
+        crate::RangeStream::new(self, host)
+    }
+
     fn step(&mut self, end: End) -> Result<Option<(Key, Value)>> {
         loop {
             let (own, other) = match end {
