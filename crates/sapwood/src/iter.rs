@@ -22,7 +22,7 @@ use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::expiry::StoredValues;
 use crate::operation::{KeyspaceId, SeqNo};
-use crate::tree::range::Direction;
+use crate::tree::range::{Direction, Leaves};
 use crate::value::{Key, Value};
 use bytes::Bytes;
 use merge::{Merge, MergeSpec};
@@ -151,25 +151,34 @@ impl Range {
         Keys(self)
     }
 
+    fn end(&mut self, direction: Direction) -> &mut Option<Box<Merge>> {
+        if direction == Direction::Up { &mut self.front } else { &mut self.back }
+    }
+
+    /// Makes the merge of one end, unless it is there, or there is nothing to merge.
+    fn open_end(&mut self, direction: Direction) {
+        if self.end(direction).is_none() {
+            let (state, bounds) = (Arc::clone(&self.state), (self.low.clone(), self.high.clone()));
+            let course = MergeSpec { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
+            *self.end(direction) = Merge::new(&self.current, course).map(Box::new);
+        }
+    }
+
+    /// Reads together what these ranges, of one keyspace and moment, need first if they are used from their beginning.
+    pub(crate) fn begin_together(ranges: &mut [Self]) {
+        let mut begun = ranges.iter_mut().filter(|range| !range.over && range.refused.is_none());
+        begun.by_ref().for_each(|range| range.open_end(Direction::Up));
+        let merges = ranges.iter_mut().filter_map(|range| range.front.as_deref_mut());
+        Leaves::begin_together(merges.map(Merge::leaves));
+    }
+
     fn step(&mut self, direction: Direction) -> Result<Option<(Bytes, Bytes)>> {
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
-        let end = match direction {
-            Direction::Up => &mut self.front,
-            Direction::Down => &mut self.back,
-        };
-        let merge = match end {
-            Some(merge) => merge,
-            None => {
-                let (state, bounds) = (Arc::clone(&self.state), (self.low.clone(), self.high.clone()));
-                let course = MergeSpec { state, seq: self.seq, keyspace: self.keyspace, bounds, direction };
-                match Merge::new(&self.current, course) {
-                    Some(merge) => end.insert(Box::new(merge)),
-                    None => return Ok(None),
-                }
-            }
-        };
+        self.open_end(direction);
+        let end = if direction == Direction::Up { &mut self.front } else { &mut self.back };
+        let Some(merge) = end else { return Ok(None) };
         let Some((key, value)) = merge.next(&self.current)? else { return Ok(None) };
         let has_changed = merge.note_held();
         let met = match direction {

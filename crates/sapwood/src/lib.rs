@@ -34,7 +34,7 @@
 //! for writing, or any number have it open [read-only](Builder::read_only).
 //!
 //! # Reading
-//! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] costs one parallel read for each level of the
+//! Ask for many keys at once wherever you can: [`Keyspace::multi_get`] (and [`multi_range`](Keyspace::multi_range)) costs one parallel read for each level of the
 //! tree, whatever the number of keys. [`Keyspace::range`] reads ahead in parallel. A [`Cursor`] moves in both directions, and
 //! [`Keyspace::count`] counts the records of a range, [`Keyspace::range_estimate`] without reading them.
 //!

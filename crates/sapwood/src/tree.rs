@@ -14,6 +14,7 @@ pub(crate) mod merge;
 pub(crate) mod merge_runs;
 pub(crate) mod overlay;
 pub(crate) mod pack;
+pub(crate) mod paths;
 pub(crate) mod range;
 pub(crate) mod range_size;
 pub(crate) mod remove_blocks;

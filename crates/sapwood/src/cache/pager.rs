@@ -337,6 +337,11 @@ pub(crate) struct Coming {
 }
 
 impl Coming {
+    /// The nodes, in the order in which they were asked for.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.wanted.iter().map(|(id, _)| *id)
+    }
+
     /// Bytes of memory in flight.
     pub fn aloft(&self) -> usize {
         self.begun.as_ref().map_or(0, ReadsInFlight::bytes)

@@ -238,7 +238,12 @@ impl Snapshot {
         self.iter(keyspace).next_back().transpose()
     }
 
-    fn between(&self, keyspace: &Keyspace, low: Bound<Bytes>, high: Bound<Bytes>) -> Range {
+    /// Its view of a keyspace's tree.
+    pub(super) fn view_of(&self, keyspace: &Keyspace) -> TreeView<'_> {
+        TreeView { pager: &self.handle.engine.pager, version: &self.state.version, keyspace: keyspace.id() }
+    }
+
+    pub(super) fn between(&self, keyspace: &Keyspace, low: Bound<Bytes>, high: Bound<Bytes>) -> Range {
         let refused = self.check(keyspace).err();
         Range::new(
             Arc::clone(&self.handle) as Arc<dyn Host>,

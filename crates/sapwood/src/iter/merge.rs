@@ -228,6 +228,11 @@ impl Merge {
         })
     }
 
+    /// Its walk through the tree.
+    pub fn leaves(&mut self) -> &mut Leaves {
+        &mut self.leaves
+    }
+
     /// Bytes that it held when it was last noted.
     pub fn held(&self) -> usize {
         self.held.bytes()

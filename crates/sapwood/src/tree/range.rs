@@ -17,7 +17,7 @@ mod read_ahead;
 
 pub(crate) use path::Direction;
 
-use crate::cache::pager::Pager;
+use crate::cache::pager::{Pager, ReadMode};
 use crate::error::Result;
 use crate::operation::KeyspaceId;
 use crate::storage::frames::memory_of;
@@ -96,6 +96,34 @@ impl Leaves {
             overlay: Overlay::default(),
             held: 0,
             given: LastKey::Nothing,
+        }
+    }
+
+    /// Reads together what these walks, of one tree of one version, need first. What cannot be read, or does not fit the memory for
+    /// reads, is left to the walk that needs it.
+    pub fn begin_together<'w>(walks: impl Iterator<Item = &'w mut Self>) {
+        let mut walks: Vec<_> = walks.filter(|walk| !walk.is_over).collect();
+        let (mut wanted, mut most) = (Vec::new(), 0);
+        for Self { course, groups, .. } in &mut walks {
+            if wanted.is_empty() {
+                most = course.pager.reader.buffers_max();
+            }
+            let missing = groups.first(course).map_or_else(Vec::new, |first| first.missing());
+            let bytes: u64 = missing.iter().map(|(id, _)| course.view().len_of(*id)).sum();
+            if bytes > most {
+                break;
+            }
+            most -= bytes;
+            wanted.push(missing);
+        }
+        let Some(Self { course, .. }) = walks.first() else { return };
+        let Ok(read) = course.view().mixed(wanted.iter().flatten().copied(), ReadMode::Runs) else { return };
+        let mut read = read.into_iter();
+        for (Self { course, groups, .. }, missing) in walks.iter_mut().zip(wanted) {
+            let nodes = read.by_ref().take(missing.len()).collect();
+            if let Some(first) = groups.first(course) {
+                first.take_in(course, nodes);
+            }
         }
     }
 

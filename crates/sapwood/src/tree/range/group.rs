@@ -100,6 +100,30 @@ impl Group {
         Ok(Self { is_short, leaves: Vec::new(), coming: Some((coming, leaves.len())), pieces })
     }
 
+    /// The nodes that are still to be read, and their levels.
+    pub fn missing(&self) -> Vec<(NodeId, u8)> {
+        let Some((coming, leaves)) = &self.coming else { return Vec::new() };
+        coming.ids().enumerate().map(|(index, id)| (id, if index < *leaves { 0 } else { PIECE })).collect()
+    }
+
+    /// Takes in the nodes that were missing.
+    pub fn take_in(&mut self, course: &ScanSpec, mut nodes: Vec<Node>) {
+        let Some((_, leaves)) = self.coming.take() else { return };
+        let read = nodes.split_off(leaves.min(nodes.len()));
+        self.leaves = nodes;
+        self.take_in_pieces(course, read);
+    }
+
+    fn take_in_pieces(&mut self, course: &ScanSpec, read: Vec<Node>) {
+        for ((_, _, piece), read) in self.pieces.0.iter_mut().filter(|(_, _, node)| node.is_none()).zip(read)
+        {
+            if self.is_short {
+                keep(course, &read);
+            }
+            *piece = Some(read);
+        }
+    }
+
     /// Has the device begin to read the missing nodes, into spare buffers if there are any. `mine`: bytes
     /// that the walk has in flight already. Returns whether the reads are in flight, or nothing has to be
     /// read.
@@ -115,18 +139,13 @@ impl Group {
     }
 
     /// Waits for the reads, or reads now what was not begun. Buffers of begun reads become spare.
-    pub fn bring(self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
-        let Self { is_short, mut leaves, coming, mut pieces } = self;
-        if let Some((coming, count)) = coming {
+    pub fn bring(mut self, course: &ScanSpec, spare: &mut Vec<AlignedBuffer>) -> Result<Arrived> {
+        if let Some((coming, count)) = self.coming.take() {
             let read;
-            (leaves, read) = course.view().bring(coming, spare, count)?;
-            for ((_, _, piece), read) in pieces.0.iter_mut().filter(|(_, _, node)| node.is_none()).zip(read) {
-                if is_short {
-                    keep(course, &read);
-                }
-                *piece = Some(read);
-            }
+            (self.leaves, read) = course.view().bring(coming, spare, count)?;
+            self.take_in_pieces(course, read);
         }
+        let Self { is_short, leaves, pieces, .. } = self;
         let pieces = pieces.0.into_iter().filter_map(|(place, _, node)| Some((place, node?)));
         Ok(Arrived { is_short, leaves, pieces: pieces.collect() })
     }

@@ -94,6 +94,15 @@ impl Groups {
         Ok(Some(arrived))
     }
 
+    /// The first group, which is not read yet, of a walk that has not begun.
+    pub fn first(&mut self, course: &ScanSpec) -> Option<&mut Group> {
+        if self.entered == 0 && self.ahead.is_empty() {
+            let first = self.grouping.needed(course);
+            self.ahead.push_back(first);
+        }
+        self.ahead.front_mut()?.as_mut().ok()?.as_mut()
+    }
+
     /// Ends the walk: no further groups are needed.
     pub fn finish(&mut self) {
         self.grouping.finish();
