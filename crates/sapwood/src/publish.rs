@@ -9,6 +9,7 @@ use crate::current_state::{CurrentState, State};
 use crate::error::{Error, Result};
 use crate::health::{Health, Panicked};
 use crate::lock_order::{RankedMutex, rank};
+use crate::operation::KeyspaceId;
 use crate::pool::Pool;
 use crate::reserve::Reserve;
 use crate::storage::segment::Segment;
@@ -217,7 +218,7 @@ impl Publisher {
         let mut number = 0;
         let mut show = || {
             self.state.replace(|state| {
-                number = state.number + u64::from(trees != TreesChange::Same);
+                number = state.number + numbers_for(trees);
                 State {
                     number,
                     ingested: state.ingested + u64::from(trees == TreesChange::Grown),
@@ -232,7 +233,14 @@ impl Publisher {
             _ => show(),
         }
         if trees != TreesChange::Same {
-            self.state.pager.cache.records().serve(number);
+            let records = self.state.pager.cache.records();
+            let expiring = trees_that_expire(edit, &version);
+            if trees == TreesChange::Grown && !expiring.is_empty() {
+                // Ingested keys may be those of expired records. No state is served meanwhile, so that none comes back.
+                records.serve(number - 1);
+                records.remove_all(|keyspace, _| expiring.contains(&keyspace));
+            }
+            records.serve(number);
         }
         if let Err(error) = manifest.go_on_with_next(&version) {
             // After a refusal the old manifest remains in use. After any other error it is unknown what is on
@@ -244,6 +252,21 @@ impl Publisher {
         }
         Ok(())
     }
+}
+
+/// By how much the number of states goes on: an ingestion leaves one out, which no state has.
+fn numbers_for(trees: TreesChange) -> u64 {
+    match trees {
+        TreesChange::Same => 0,
+        TreesChange::Flushed => 1,
+        TreesChange::Grown => 2,
+    }
+}
+
+/// The trees of an edit whose records may expire.
+fn trees_that_expire(edit: &Edit, version: &Version) -> Vec<KeyspaceId> {
+    let may_expire = |id: &KeyspaceId| version.trees.get(id).is_some_and(|tree| tree.life.is_some());
+    edit.trees.iter().map(|(id, _)| *id).filter(may_expire).collect()
 }
 
 /// Builds the version that results from applying the edit to `base`. `begun`: segments that the edit begins.

@@ -15,7 +15,7 @@
 //! queues. A tree's answer for a key changes only when a frozen queue with that key is flushed, or records
 //! are ingested. States are numbered: a new number begins when a queue is frozen, when it has been flushed,
 //! and with an ingestion, whose keys are in no cache (but for one whose removal the active queue has: that queue
-//! answers it, and its flush renews it). The cache serves the readers of one number at a time,
+//! answers it, and its flush renews it; and for expired ones, which are dropped while no state is served). The cache serves the readers of one number at a time,
 //! and checks the number under the lock of the key's chunk:
 //!
 //! ```text

@@ -372,6 +372,35 @@ fn the_space_of_what_has_expired_comes_back() {
     assert_eq!(keyspace.iter().count(), 0);
 }
 
+/// An expired record may still be stored, and cached, when its key is ingested.
+#[test]
+fn what_is_ingested_in_place_of_what_has_expired_is_found() {
+    let time = Time::new();
+    let clock = time.clone();
+    let builder = Database::builder().memory(32 << 20).background_threads(0).clock(move || at(clock.now()));
+    let db = builder.open_on(Arc::new(Simulated::new(1))).expect("opens");
+    let keyspace = db.keyspace_with("main", expiring()).expect("a keyspace");
+    for number in 0..20_000u32 {
+        keyspace.insert_expiring(number.to_be_bytes(), [1; 100], after(1000)).expect("inserts");
+    }
+    db.flush().expect("flushes");
+    let get = |number: u32| keyspace.get(number.to_be_bytes()).expect("reads").map(|value| value[0]);
+    for _ in 0..3 {
+        assert!((0..20_000).step_by(7).all(|number| get(number) == Some(1)));
+    }
+    assert!(db.stats().reads.record_hits > 1000, "records are cached");
+    time.pass(1000);
+    assert!((0..20_000).step_by(7).all(|number| get(number).is_none()));
+    keyspace.insert(3u32.to_be_bytes(), [2]).expect("inserts");
+    keyspace.ingest((4..30_000u32).map(|number| (number.to_be_bytes(), [3; 50]))).expect("ingests");
+    assert!((4..30_000).all(|number| get(number) == Some(3)));
+    assert_eq!(keyspace.iter().count(), 29_997);
+    db.compact().expect("compacts");
+    assert!((4..30_000).all(|number| get(number) == Some(3)));
+    assert_eq!((get(3), keyspace.iter().count()), (Some(2), 29_997));
+    db.check().expect("sound");
+}
+
 /// A database much shorter than a segment, in which something expires all the time.
 #[test]
 fn what_expires_bit_by_bit_goes_bit_by_bit() {
