@@ -240,3 +240,56 @@ impl Expirer {
         bupdate(builder, keyspace, &mut removals.into_iter().peekable(), self.ctx.memory.shares.node_len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, KeyspaceOptions};
+    use psync::{Fault, Filter, OperationKind, Repeat, Simulated, Volume};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// A segment that cannot be read is left alone, and all else goes; a full disk keeps nothing from being collected.
+    #[test]
+    fn what_cannot_be_removed_now_keeps_nothing_else() {
+        for fault in [None, Some(Fault::Error), Some(Fault::NoSpace)] {
+            let (volume, seconds) = (Simulated::new(1), Arc::new(AtomicU64::new(1000)));
+            let clock = Arc::clone(&seconds);
+            let builder = Database::builder().memory(4 << 20).segment_span(1 << 20).background_threads(0);
+            let builder = builder.clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)));
+            let db = builder.open_on(Arc::new(volume.clone()) as Arc<dyn Volume>).unwrap();
+            let life = KeyspaceOptions::new().time_to_live(Duration::from_secs(10));
+            let keyspace = db.keyspace_with("main", life).unwrap();
+            keyspace.ingest((0..60_000u32).map(|number| (number.to_be_bytes(), [7; 100]))).unwrap();
+            let engine = &db.handle.engine;
+            let full = engine.state.load().version.live_bytes();
+            seconds.store(1010, Relaxed);
+            match fault {
+                None => {}
+                Some(Fault::NoSpace) => {
+                    let writes = Filter::kinds([OperationKind::Write]).file("data");
+                    volume.fail_nth(writes, 1, Fault::NoSpace, Repeat::Once);
+                }
+                Some(fault) => {
+                    let reads = Filter::kinds([OperationKind::Read]).file("data");
+                    volume.fail_nth(reads, 1, fault, Repeat::Once);
+                }
+            }
+            let collector = &engine.background.cleanser.collector;
+            let tidied = engine.writer().lock(Default::default()).and_then(|mut guard| {
+                collector.tidy_up(guard.get()?, GcUrgency::AtRest)?;
+                collector.tidy_up(guard.get()?, GcUrgency::AtRest)
+            });
+            tidied.unwrap();
+            engine.health.check_writable().unwrap();
+            let left = engine.state.load().version.live_bytes();
+            let most = if fault == Some(Fault::Error) { full / 4 } else { full / 100 };
+            assert!(left <= most, "{fault:?}: {left} of {full} bytes");
+            assert_eq!(left > full / 100, fault == Some(Fault::Error), "{fault:?}");
+            assert_eq!(keyspace.iter().count(), 0);
+            db.check().unwrap();
+            keyspace.insert("key", "value").unwrap();
+            db.compact().unwrap();
+            assert_eq!(keyspace.iter().count(), 1);
+        }
+    }
+}
