@@ -157,12 +157,6 @@ impl StoredValues {
         Ok((stamp == 0 || stamp > clock.now()).then_some(value))
     }
 
-    /// The value in a stored value that was [read](Self::read_ref).
-    #[inline]
-    pub fn value_of<'v>(&self, stored: &'v [u8]) -> &'v [u8] {
-        if self.are_plain() { stored } else { stored.get(STAMP..).unwrap_or_default() }
-    }
-
     /// When the record of this stored value expires; `None` if it has.
     pub fn expiry(&self, stored: &[u8]) -> Result<Option<Expiry>> {
         let Some(clock) = &self.clock else { return Ok(Some(Expiry::Never)) };

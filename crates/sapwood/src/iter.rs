@@ -234,24 +234,35 @@ impl Range {
 
     #[inline]
     fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+        let (end, other) = match direction {
+            Direction::Up => (&mut self.front, &self.back),
+            Direction::Down => (&mut self.back, &self.front),
+        };
+        // The common case, short enough to be inlined into the caller's loop.
+        if let (Some(merge), None, true) = (end, other, self.values.are_plain())
+            && let Some((key, value)) = merge.next_free()
+        {
+            return Some(Ok((Value(key), Value(value))));
+        }
+        self.advance_far(direction)
+    }
+
+    /// The next record that needs no comparison and has not expired, in a keyspace whose records may.
+    #[inline(never)]
+    fn next_alive(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
         loop {
             let (end, other) = match direction {
                 Direction::Up => (&mut self.front, &self.back),
                 Direction::Down => (&mut self.back, &self.front),
             };
-            // The common case, short enough to be inlined into the caller's loop.
-            let (Some(merge), None) = (end, other) else { break };
-            let Some((key, stored)) = merge.next_free() else { break };
-            if self.values.are_plain() {
-                return Some(Ok((Value(key), Value(stored))));
-            }
+            let (Some(merge), None) = (end, other) else { return None };
+            let (key, stored) = merge.next_free()?;
             match self.values.read(Value(stored)) {
                 Ok(Some(value)) => return Some(Ok((Value(key), value))),
                 Ok(None) => {}
                 Err(error) => return Some(Err(self.end_with(error))),
             }
         }
-        self.advance_far(direction)
     }
 
     /// The iterator ends with this error.
@@ -307,31 +318,15 @@ impl Range {
 
     #[inline]
     fn lend(&mut self, direction: Direction) -> Option<Result<(&[u8], &[u8])>> {
-        loop {
-            let (end, other) = match direction {
-                Direction::Up => (&mut self.front, &self.back),
-                Direction::Down => (&mut self.back, &self.front),
-            };
-            let (Some(merge), None) = (end, other) else { break };
-            if !merge.step_free() {
-                break;
-            }
-            let read = match self.values.are_plain() {
-                true => Ok(true),
-                false => {
-                    let (_, stored) = merge.record()?;
-                    self.values.read_ref(stored).map(|value| value.is_some())
-                }
-            };
-            match read {
-                Ok(true) => {
-                    let end = if direction == Direction::Up { &self.front } else { &self.back };
-                    let (key, stored) = end.as_ref()?.record()?;
-                    return Some(Ok((key, self.values.value_of(stored))));
-                }
-                Ok(false) => {}
-                Err(error) => return Some(Err(self.end_with(error))),
-            }
+        let (end, other) = match direction {
+            Direction::Up => (&mut self.front, &self.back),
+            Direction::Down => (&mut self.back, &self.front),
+        };
+        if let (Some(merge), None, true) = (end, other, self.values.are_plain())
+            && merge.step_free()
+        {
+            let end = if direction == Direction::Up { &self.front } else { &self.back };
+            return end.as_ref()?.record().map(Ok);
         }
         match self.advance_far(direction)? {
             Ok((Value(key), Value(value))) => {
@@ -348,6 +343,11 @@ impl Range {
     fn advance_far(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
         if self.over {
             return None;
+        }
+        if !self.values.are_plain()
+            && let Some(alive) = self.next_alive(direction)
+        {
+            return Some(alive);
         }
         let end = loop {
             let stepped = match self.step(direction) {
