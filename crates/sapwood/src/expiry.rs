@@ -16,6 +16,7 @@
 use crate::clock::Clock;
 use crate::error::{DATA, Error, Result};
 use crate::value::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -99,8 +100,13 @@ impl Expiry {
     }
 }
 
+/// What is stored for a value: itself, or behind its stamp if it has one.
+pub(crate) fn stored(stamp: Option<Stamp>, value: &[u8]) -> Cow<'_, [u8]> {
+    stamp.map_or(Cow::Borrowed(value), |stamp| Cow::Owned([&stamp_bytes(stamp), value].concat()))
+}
+
 /// The bytes of a stamp.
-pub(crate) fn stamp_bytes(stamp: Stamp) -> [u8; STAMP] {
+fn stamp_bytes(stamp: Stamp) -> [u8; STAMP] {
     let [a, b, c, d, e, f, ..] = stamp.to_le_bytes();
     [a, b, c, d, e, f]
 }
@@ -147,6 +153,11 @@ impl StoredValues {
     pub fn read(&self, Value(stored): Value) -> Result<Option<Value>> {
         let Some(value) = self.read_ref(&stored)? else { return Ok(None) };
         Ok(Some(Value(stored.slice(stored.len() - value.len()..))))
+    }
+
+    /// The same of what was found, if anything was.
+    pub fn read_found(&self, stored: Option<Value>) -> Result<Option<Value>> {
+        stored.map_or(Ok(None), |stored| self.read(stored))
     }
 
     /// Like [`read`](Self::read), borrowed.

@@ -96,19 +96,13 @@ const REMOVE_RANGE: u8 = 3;
 const RANGE_END_MAX: usize = crate::KEY_LEN_MAX + 1;
 
 pub(crate) fn put_insert(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
-    put_insert_of(body, keyspace, key, [&[], value]);
-}
-
-/// The same, of a value in two parts.
-pub(crate) fn put_insert_of(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8], value: [&[u8]; 2]) {
-    let len = value[0].len() + value[1].len();
-    body.reserve(key.len() + len + 12);
+    body.reserve(key.len() + value.len() + 12);
     body.push(INSERT);
     put_varint(body, u64::from(keyspace.0));
     put_varint(body, key.len() as u64);
     body.extend_from_slice(key);
-    put_varint(body, len as u64);
-    value.into_iter().for_each(|part| body.extend_from_slice(part));
+    put_varint(body, value.len() as u64);
+    body.extend_from_slice(value);
 }
 
 pub(crate) fn put_remove(body: &mut Vec<u8>, keyspace: KeyspaceId, key: &[u8]) {

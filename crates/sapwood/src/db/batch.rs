@@ -6,8 +6,8 @@ use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{STAMP, Stamp, stamp_bytes};
-use crate::operation::{put_insert, put_insert_of, put_remove};
+use crate::expiry::{STAMP, Stamp, stored};
+use crate::operation::{put_insert, put_remove};
 use std::sync::Arc;
 
 /// Collects changes for one atomic commit. Made by [`Database::batch`](crate::Database::batch). A batch has no
@@ -99,14 +99,9 @@ impl Batch {
         stamp: Option<Stamp>,
         value: &[u8],
     ) {
-        let checked = self.check(keyspace, key).and_then(|()| check_value(keyspace, value));
-        let id = keyspace.id();
-        match (checked, stamp) {
-            (Ok(()), None) => self.put(|body| put_insert(body, id, key, value)),
-            (Ok(()), Some(stamp)) => {
-                self.put(|body| put_insert_of(body, id, key, [&stamp_bytes(stamp), value]));
-            }
-            (Err(error), _) => self.fail(error),
+        match self.check(keyspace, key).and_then(|()| check_value(keyspace, value)) {
+            Ok(()) => self.put(|body| put_insert(body, keyspace.id(), key, &stored(stamp, value))),
+            Err(error) => self.fail(error),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::db::range_removals::range_between;
 use crate::db::snapshot::Snapshot;
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{StoredValues, stamp_bytes};
+use crate::expiry::{StoredValues, stored};
 use crate::iter::Range;
 use crate::operation::{KeyRange, KeyspaceId};
 use crate::value::{Key, Value};
@@ -183,11 +183,8 @@ impl Keyspace {
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
         let stamp = self.default_stamp();
-        let stored = |value: &[u8]| match stamp {
-            None => Bytes::copy_from_slice(value),
-            Some(stamp) => [&stamp_bytes(stamp), value].concat().into(),
-        };
-        let record = |(key, value): (K, V)| (Bytes::copy_from_slice(key.as_ref()), stored(value.as_ref()));
+        let copy = Bytes::copy_from_slice;
+        let record = |(key, value): (K, V)| (copy(key.as_ref()), copy(&stored(stamp, value.as_ref())));
         let records = records.into_iter().map(record);
         let last = || Ok(self.last()?.map(|(key, _)| Bytes::copy_from_slice(&key)));
         self.handle.engine.ingest(self.id, last, records).map_err(|error| self.named(error))
@@ -211,8 +208,7 @@ impl Keyspace {
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the device returned other data than was written; I/O
     /// errors; [`Error::KeyEmpty`](crate::Error::KeyEmpty) and [`Error::KeyTooLong`](crate::Error::KeyTooLong).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let stored = self.get_stored(key.as_ref())?;
-        stored.map_or(Ok(None), |stored| self.values.read(stored))
+        self.values.read_found(self.get_stored(key.as_ref())?)
     }
 
     /// The value as it is stored.

@@ -88,8 +88,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let stored = self.get_stored(keyspace, key.as_ref())?;
-        stored.map_or(Ok(None), |stored| keyspace.values().read(stored))
+        keyspace.values().read_found(self.get_stored(keyspace, key.as_ref())?)
     }
 
     /// The value as it is stored.
@@ -125,7 +124,7 @@ impl Snapshot {
         let mut values = multi_get(&self.handle.engine.pager, (&self.state, self.seq), keyspace.id(), &keys)?;
         if !keyspace.values().are_plain() {
             for value in &mut values {
-                *value = value.take().map_or(Ok(None), |stored| keyspace.values().read(stored))?;
+                *value = keyspace.values().read_found(value.take())?;
             }
         }
         Ok(values)

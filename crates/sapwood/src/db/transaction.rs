@@ -27,7 +27,7 @@ use crate::db::transaction::range::TransactionRange;
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::expiry::{Stamp, stamp_bytes};
+use crate::expiry::{Stamp, stored};
 use crate::lock_order::{RankedMutex, rank};
 use crate::operation::{KeyRange, SeqNo};
 use crate::value::{Key, Value};
@@ -132,8 +132,7 @@ impl Transaction {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        let stored = self.get_stored(keyspace, key.as_ref())?;
-        stored.map_or(Ok(None), |stored| keyspace.values().read(stored))
+        keyspace.values().read_found(self.get_stored(keyspace, key.as_ref())?)
     }
 
     /// The value as it is stored.
@@ -197,8 +196,7 @@ impl Transaction {
         let mut others = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
-                Some(Some(written)) => values[index] = keyspace.values().read(Value(written.clone()))?,
-                Some(None) => {}
+                Some(written) => values[index] = keyspace.values().read_found(written.clone().map(Value))?,
                 None => others.push((index, key.as_ref())),
             }
         }
@@ -425,10 +423,7 @@ impl Transaction {
         value: &[u8],
     ) -> Result<()> {
         check_value(keyspace, value)?;
-        match stamp {
-            None => self.write(keyspace, key, Some(value)),
-            Some(stamp) => self.write(keyspace, key, Some(&[&stamp_bytes(stamp), value].concat())),
-        }
+        self.write(keyspace, key, Some(&stored(stamp, value)))
     }
 
     fn write(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {

@@ -85,9 +85,9 @@ impl Waiting<Option<Value>> {
         keyspace: &Keyspace,
         begin: impl FnOnce() -> Stage<Option<Value>> + Send + Sync + 'static,
     ) -> Self {
-        let read = |host: &Host, stored: Option<Value>| match (host, stored) {
-            (Host::Keyspace(keyspace), Some(stored)) => keyspace.values().read(stored),
-            (_, stored) => Ok(stored),
+        let read = |host: &Host, stored: Option<Value>| match host {
+            Host::Keyspace(keyspace) => keyspace.values().read_found(stored),
+            Host::Database(_) => Ok(stored),
         };
         Self { stage: Stage::New(Box::new(begin)), read, host: Host::Keyspace(keyspace.clone()) }
     }
