@@ -16,6 +16,7 @@
 use crate::clock::Clock;
 use crate::error::{DATA, Error, Result};
 use crate::value::Value;
+use bytes::Buf;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -150,14 +151,24 @@ impl StoredValues {
     }
 
     /// What a user sees of a stored value; `None` if it has expired.
-    pub fn read(&self, Value(stored): Value) -> Result<Option<Value>> {
-        let Some(value) = self.read_ref(&stored)? else { return Ok(None) };
-        Ok(Some(Value(stored.slice(stored.len() - value.len()..))))
+    #[inline]
+    pub fn read(&self, stored: Value) -> Result<Option<Value>> {
+        self.read_found(Some(stored))
     }
 
     /// The same of what was found, if anything was.
+    #[inline]
     pub fn read_found(&self, stored: Option<Value>) -> Result<Option<Value>> {
-        stored.map_or(Ok(None), |stored| self.read(stored))
+        if self.are_plain() { Ok(stored) } else { self.unstamped(stored) }
+    }
+
+    /// The value behind the stamp. It takes over the reference of the stored one: the first clone of bytes from a vector allocates.
+    #[inline(never)]
+    fn unstamped(&self, stored: Option<Value>) -> Result<Option<Value>> {
+        let Some(Value(mut stored)) = stored else { return Ok(None) };
+        let Some(value) = self.read_ref(&stored)? else { return Ok(None) };
+        stored.advance(stored.len() - value.len());
+        Ok(Some(Value(stored)))
     }
 
     /// Like [`read`](Self::read), borrowed.

@@ -56,12 +56,12 @@ impl Keyspace {
         &self.name
     }
 
-    /// The error with the name that this handle has, if it is that the keyspace was dropped.
     /// How its values are stored.
     pub(crate) fn values(&self) -> &StoredValues {
         &self.values
     }
 
+    /// The error with the name that this handle has, if it is that the keyspace was dropped.
     pub(super) fn named(&self, error: Error) -> Error {
         match error {
             Error::KeyspaceDropped { .. } => Error::KeyspaceDropped { name: self.name.to_string() },
@@ -212,6 +212,7 @@ impl Keyspace {
     }
 
     /// The value as it is stored.
+    #[inline]
     pub(super) fn get_stored(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.handle.engine.health.check_process()?;

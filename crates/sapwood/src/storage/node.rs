@@ -493,7 +493,8 @@ impl Node {
     }
 
     /// Key and payload of an entry, sharing the node's memory.
-    #[inline]
+    // Always: a call for each record of a scan would cost some 20 instructions more.
+    #[inline(always)]
     pub fn entry(&self, index: usize) -> (Bytes, Bytes) {
         let (key, payload, end) = self.parts(index);
         (self.bytes.slice(key..payload), self.bytes.slice(payload..end))
