@@ -21,9 +21,10 @@ lint: ## Check formatting and clippy's lints, also without the features that tes
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --package sapwood --lib -- -D warnings
+	$(CARGO) clippy --package sapwood-typed --lib --no-default-features -- -D warnings
 
 docs: ## Build the documentation, refusing warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features sapwood/async
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features sapwood/async,sapwood-typed/async,sapwood-typed/jiff,sapwood-typed/uuid
 
 bench: ## Measure what the README claims (DIR=directory on the disk to measure)
 	$(CARGO) bench --package sapwood --bench first_light -- --dir $(or $(DIR),.)
@@ -43,5 +44,5 @@ peers: ## Build, check and test the adapters to these other stores (minutes; no 
 	cd crates/peers && $(CARGO) fmt --check && $(CARGO) clippy --all-targets -- -D warnings && $(CARGO) test
 
 fuzz: ## Fuzz every decoder, SECONDS each (needs the nightly toolchain and cargo-fuzz)
-	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr; do \
+	for target in node manifest current wal mdb tsv csv jsonl trace_plain trace_msr typed_key typed_schema; do \
 		$(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) -rss_limit_mb=2048 || exit 1; done

@@ -260,6 +260,45 @@ pub enum Error {
         /// The allowed range.
         range: String,
     },
+    /// A typed keyspace (crate `sapwood-typed`) was written with other types, or another version of them. Nothing was read or
+    /// changed.
+    #[error(
+        "keyspace {keyspace:?} has {found}, and was opened as {expected}: open it with what wrote it, or say how to migrate it \
+         (`Schema::migrate_from` of sapwood-typed)"
+    )]
+    Schema {
+        /// The keyspace.
+        keyspace: String,
+        /// Version and types that are stored with it.
+        found: String,
+        /// Version and types with which it was opened.
+        expected: String,
+    },
+    /// A key or value of a typed keyspace (crate `sapwood-typed`) is not what such a keyspace holds. Something else has written it,
+    /// or the type has changed under the same name and version.
+    #[error(
+        "keyspace {keyspace:?}, key {key:?}: there is no {expected}: {reason}; read it as bytes, and correct or remove it"
+    )]
+    Decode {
+        /// The keyspace.
+        keyspace: String,
+        /// The record's key, as it is stored.
+        key: Key,
+        /// What should be there: key or value, and its type.
+        expected: String,
+        /// What is wrong with the bytes.
+        reason: String,
+    },
+    /// A value cannot be stored in a typed keyspace (crate `sapwood-typed`): its `Serialize` refused. Nothing has happened.
+    #[error("keyspace {keyspace:?}: a value cannot be stored as {expected}: {reason}")]
+    Encode {
+        /// The keyspace.
+        keyspace: String,
+        /// The type.
+        expected: String,
+        /// Why not.
+        reason: String,
+    },
     /// An object that belongs to another database was used with this one.
     #[error("the {what} belongs to another database")]
     Foreign {
@@ -405,7 +444,9 @@ impl Error {
         match self {
             Error::DiskFull(_) => ErrorKind::StorageFull,
             Error::Exhausted(_) => ErrorKind::OutOfMemory,
-            Error::Corrupt { .. } | Error::Damaged { .. } => ErrorKind::InvalidData,
+            Error::Corrupt { .. } | Error::Damaged { .. } | Error::Schema { .. } | Error::Decode { .. } => {
+                ErrorKind::InvalidData
+            }
             Error::NoKeyspace { .. }
             | Error::Missing { .. }
             | Error::KeyspaceDropped { .. }
@@ -421,6 +462,7 @@ impl Error {
             | Error::NotSorted { .. }
             | Error::BadName { .. }
             | Error::NoExpiry { .. }
+            | Error::Encode { .. }
             | Error::BadOption { .. }
             | Error::NoSavepoint
             | Error::Foreign { .. } => ErrorKind::InvalidInput,

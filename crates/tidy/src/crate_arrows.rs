@@ -8,6 +8,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mpsearch", &[]),
     ("sapwood", &["psync", "mpsearch"]),
     ("sapwood-cli", &["sapwood", "psync"]),
+    ("sapwood-typed", &["sapwood", "sapwood-typed-derive"]),
+    ("sapwood-typed-derive", &[]),
     ("flash", &["psync"]),
     ("trees", &["psync", "mpsearch", "flash"]),
     ("arena", &[]),

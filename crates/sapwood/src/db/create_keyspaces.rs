@@ -44,10 +44,13 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 /// Publishes an edit that makes the manifest longer by `listed` bytes for good: opening copies it, so the reserve must be long
 /// enough before.
 pub(super) fn publish_listed(engine: &Engine, edit: Edit, listed: u64) -> Result<()> {
-    if !engine.space.reserve.covers(listed) {
-        engine.commits.provide_reserve(listed)?;
-    }
+    provide_listed(engine, listed)?;
     engine.publisher.publish(edit, PublishContext::default())
+}
+
+/// Makes the reserve long enough for so many bytes more in the list of keyspaces.
+pub(super) fn provide_listed(engine: &Engine, listed: u64) -> Result<()> {
+    if engine.space.reserve.covers(listed) { Ok(()) } else { engine.commits.provide_reserve(listed) }
 }
 
 fn id_behind(last: u32) -> Result<KeyspaceId> {

@@ -6,7 +6,7 @@
 //! Commits in flight may still bring changes of a dropped keyspace to the log and the queue: a flush passes over them, and so
 //! does opening. Ids are never used again.
 
-use crate::db::create_keyspaces::{Creation, check_name, publish_listed};
+use crate::db::create_keyspaces::{Creation, check_name, provide_listed, publish_listed};
 use crate::db::database::Database;
 use crate::db::engine::Engine;
 use crate::db::keyspace::Keyspace;
@@ -46,6 +46,31 @@ impl Creation {
         self.publish_name(engine, TreeName { id, name: Arc::clone(&to), metadata })?;
         self.forget(from);
         self.remember(to, id);
+        Ok(())
+    }
+
+    /// Gives a keyspace the name of another one, which is dropped.
+    fn replace_keyspace(&self, engine: &Engine, from: &str, to: &str) -> Result<()> {
+        engine.health.check_writable()?;
+        check_name(to)?;
+        let _turn = self.turn.lock();
+        let (id, _) = self.find_existing(engine, from).ok_or_else(|| self.no_keyspace(engine, from))?;
+        if from == to {
+            return Ok(());
+        }
+        let replaced = self.find_existing(engine, to).map(|(id, _)| id);
+        let metadata = engine.state.load().version.trees.get(&id).and_then(|tree| tree.metadata.clone());
+        let name = TreeName { id, name: to.into(), metadata };
+        provide_listed(engine, name.listed_len())?;
+        let edit = Edit { dropped: replaced.into_iter().collect(), names: vec![name], ..Edit::default() };
+        // As in `drop_keyspace`.
+        let _shown = replaced.map(|id| engine.commits.show_ingested(id));
+        engine
+            .publisher
+            .publish(edit, PublishContext { trees: TreesChange::Grown, ..PublishContext::default() })?;
+        self.forget(from);
+        self.forget(to);
+        self.remember(to.into(), id);
         Ok(())
     }
 
@@ -146,6 +171,31 @@ impl Database {
     pub fn rename_keyspace(&self, from: &str, to: &str) -> Result<()> {
         self.handle.engine.health.check_process()?;
         self.handle.creation.rename_keyspace(&self.handle.engine, from, to)
+    }
+
+    /// Gives keyspace `from` the name `to`, durably, and drops the keyspace that had it, if there was one: both at once, so
+    /// that at any moment, also after a crash, `to` is wholly the one or the other. What [`drop_keyspace`](Self::drop_keyspace) says of the
+    /// dropped one's handles holds here, and what [`rename_keyspace`](Self::rename_keyspace) says of those of `from`.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let built_anew = db.keyspace("ships.new")?;
+    /// built_anew.ingest(ships.iter().flatten().map(|(name, year)| (name, [&year[..], b", afloat"].concat())))?;
+    /// db.replace_keyspace("ships.new", "ships")?;
+    /// assert!(db.keyspace("ships")?.get("fram")?.is_some_and(|year| year == "1892, afloat"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoKeyspace`] if there is none named `from`; [`Error::BadName`] if `to` is no name; and as
+    /// [`Database::drop_keyspace`].
+    pub fn replace_keyspace(&self, from: &str, to: &str) -> Result<()> {
+        self.handle.engine.health.check_process()?;
+        self.handle.creation.replace_keyspace(&self.handle.engine, from, to)
     }
 }
 

@@ -92,4 +92,21 @@ impl KeyspaceOptions {
         self.expiry = Some(DefaultLife::of(Some(life)));
         self
     }
+
+    /// Whether records may expire: [`expiring`](Self::expiring) or [`time_to_live`](Self::time_to_live) was said.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// use sapwood::KeyspaceOptions;
+    ///
+    /// db.keyspace_with("berths", KeyspaceOptions::new().expiring())?;
+    /// assert!(db.keyspace("berths")?.options()?.is_expiring());
+    /// assert!(!db.keyspace("ships")?.options()?.is_expiring());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_expiring(&self) -> bool {
+        self.expiry.is_some()
+    }
 }

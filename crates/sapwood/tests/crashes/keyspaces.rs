@@ -14,7 +14,7 @@ type Contents = BTreeMap<String, (Vec<u8>, BTreeMap<u32, u8>)>;
 /// Does one thing to the database, and to the model.
 fn step(rng: &mut StdRng, db: &Database, model: &mut Contents) -> Result<()> {
     let name = format!("ks{}", rng.random_range(0..4));
-    match rng.random_range(0..12) {
+    match rng.random_range(0..13) {
         0 => {
             let was_there = model.remove(&name).is_some();
             assert_eq!(db.drop_keyspace(&name)?, was_there);
@@ -45,7 +45,16 @@ fn step(rng: &mut StdRng, db: &Database, model: &mut Contents) -> Result<()> {
             }
         }
         4 => db.flush()?,
-        5 if rng.random_bool(0.2) => db.compact()?,
+        5 => {
+            let to = format!("ks{}", rng.random_range(0..6));
+            if let Some(contents) = model.remove(&name) {
+                model.insert(to.clone(), contents);
+                db.replace_keyspace(&name, &to)?;
+            } else {
+                db.replace_keyspace(&name, &to).expect_err("refused");
+            }
+        }
+        6 if rng.random_bool(0.2) => db.compact()?,
         _ => {
             // In two calls, the second of which is what may have happened or not.
             let before = model.entry(name.clone()).or_default();

@@ -1,0 +1,107 @@
+//! Opening typed keyspaces.
+//!
+//! Invariant: a keyspace is opened only with the schema that it has; it gets one only if it has none and is empty or adopted, or by a
+//! migration.
+
+use crate::key::TypedKey;
+use crate::keyspace::TypedKeyspace;
+use crate::migration;
+use crate::schema::{Schema, Stored};
+use crate::value::TypedValue;
+use parking_lot::ReentrantMutex;
+use sapwood::{Database, Error, Keyspace, Result};
+
+/// Held while a keyspace's schema is looked at and set, of all databases. The same thread may come again: a migration may open others.
+static OPENING: ReentrantMutex<()> = ReentrantMutex::new(());
+
+/// Typed keyspaces of a [`Database`].
+pub trait DatabaseExt {
+    /// Opens a keyspace with types, of version 1; it is created, durably, if it does not exist.
+    ///
+    /// ```
+    /// use sapwood::Error;
+    /// use sapwood_typed::DatabaseExt;
+    ///
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.typed::<(u32, String), u16>("ships")?;
+    /// ships.insert((7, "fram"), 1892)?;
+    /// match db.typed::<(String, u32), u16>("ships") {
+    ///     Err(error @ Error::Schema { .. }) => println!("{error}"), // says what it has, and what was asked for
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Schema`] if it has other types or another version, or records and no schema; and as
+    /// [`Database::keyspace`].
+    fn typed<K: TypedKey, V: TypedValue>(&self, name: &str) -> Result<TypedKeyspace<K, V>>;
+
+    /// Opens a keyspace with this schema; it is created, durably, if it does not exist, and migrated if the schema says how.
+    ///
+    /// ```
+    /// use sapwood_typed::{DatabaseExt, Schema};
+    ///
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// let ships = db.typed_with("ships", Schema::<String, u16>::new().version(2))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`typed`](Self::typed), and as [`Database::keyspace_with`]; while migrating [`Error::Decode`], those of the function that changes
+    /// the records, and [`Error::Encode`] if two of them get the same key.
+    fn typed_with<K: TypedKey, V: TypedValue>(
+        &self,
+        name: &str,
+        schema: Schema<K, V>,
+    ) -> Result<TypedKeyspace<K, V>>;
+}
+
+impl DatabaseExt for Database {
+    fn typed<K: TypedKey, V: TypedValue>(&self, name: &str) -> Result<TypedKeyspace<K, V>> {
+        self.typed_with(name, Schema::new())
+    }
+
+    fn typed_with<K: TypedKey, V: TypedValue>(
+        &self,
+        name: &str,
+        mut schema: Schema<K, V>,
+    ) -> Result<TypedKeyspace<K, V>> {
+        // Keys whose parts cannot follow each other are refused by the compiler here.
+        const { _ = K::IS_PREFIX_FREE }
+        let _turn = OPENING.lock();
+        migration::take_back(self, name)?;
+        let mut keyspace = self.keyspace_with(name, schema.options.clone())?;
+        let expected = schema.stored();
+        let metadata = keyspace.metadata()?;
+        let mismatch =
+            |found: String| Error::Schema { keyspace: name.into(), found, expected: expected.to_string() };
+        match Stored::decode(&metadata).map_err(mismatch)? {
+            (Some(found), _) if found == expected => {}
+            (Some(found), rest) => {
+                let from = schema.migrations.iter_mut().find(|migration| *migration.older() == found);
+                let Some(migration) = from else { return Err(mismatch(found.to_string())) };
+                keyspace = migration::run(self, &keyspace, &mut **migration, &expected.encode(rest))?;
+            }
+            (None, rest) => {
+                if !schema.adopts && !keyspace.is_empty()? {
+                    return Err(mismatch("records and no schema".into()));
+                }
+                set(&keyspace, &expected, rest)?;
+            }
+        }
+        Ok(TypedKeyspace::new(self.clone(), keyspace))
+    }
+}
+
+/// Gives a keyspace its schema. A database that is read only goes without.
+fn set(keyspace: &Keyspace, schema: &Stored, rest: &[u8]) -> Result<()> {
+    match keyspace.set_metadata(schema.encode(rest)) {
+        Err(Error::ReadOnly) => Ok(()),
+        set => set,
+    }
+}

@@ -1,0 +1,128 @@
+//! Bringing a keyspace from one schema to another, by a copy.
+//!
+//! ```text
+//! ships: old ──copy──▶ ships (migrating): new ──sync──▶ it gets its schema ──one edit──▶ ships: new, and the old one is dropped
+//! ```
+//! Invariant: the copy comes in the old keyspace's place at once, and only when it is whole and durable. Another copy is what a crash has
+//! left, and is begun anew.
+
+use crate::key::{self, TypedKey};
+use crate::record;
+use crate::schema::Stored;
+use crate::value::TypedValue;
+use sapwood::{Batch, Database, Durability, Error, Expiry, Keyspace, Result, Value};
+use std::marker::PhantomData;
+
+/// Bytes of records that are committed together: small beside the memory of any database (4 MiB at least), and large beside what a commit
+/// costs.
+const BATCH: usize = 256 << 10;
+
+/// What a record of an older schema becomes.
+type Changed = Option<(Vec<u8>, Vec<u8>)>;
+
+/// A way from an older schema to records of `K` and `V`.
+pub(crate) trait Migrate<K, V> {
+    /// The schema from which it leads.
+    fn older(&self) -> &Stored;
+
+    /// Changes a record.
+    fn change(&mut self, old: &Keyspace, record: (Value, Value)) -> Result<Changed>;
+}
+
+pub(crate) struct Migration<K1, V1, F> {
+    older: Stored,
+    change: F,
+    of: PhantomData<fn(K1, V1)>,
+}
+
+impl<K1, V1, F> Migration<K1, V1, F> {
+    pub fn new(older: Stored, change: F) -> Self {
+        Self { older, change, of: PhantomData }
+    }
+}
+
+impl<K1, V1, K, V, F> Migrate<K, V> for Migration<K1, V1, F>
+where
+    K1: TypedKey,
+    V1: TypedValue,
+    K: TypedKey,
+    V: TypedValue,
+    F: FnMut(K1, V1) -> Result<Option<(K, V)>>,
+{
+    fn older(&self) -> &Stored {
+        &self.older
+    }
+
+    fn change(&mut self, old: &Keyspace, record: (Value, Value)) -> Result<Changed> {
+        let (key, value) = record::record_of(old, record)?;
+        let Some((key, value)) = (self.change)(key, value)? else { return Ok(None) };
+        Ok(Some((key::encode_key::<K>(&key), record::bytes_of(old, &value)?)))
+    }
+}
+
+/// The name of the copy.
+fn copy_name(name: &str) -> String {
+    format!("{name} (migrating)")
+}
+
+/// Takes back what a crash has left of a migration.
+pub(crate) fn take_back(db: &Database, name: &str) -> Result<()> {
+    let copy_name = copy_name(name);
+    if !db.contains_keyspace(&copy_name) {
+        return Ok(());
+    }
+    match db.drop_keyspace(&copy_name) {
+        // The keyspace can be read as it is.
+        Err(Error::ReadOnly) => Ok(()),
+        dropped => dropped.map(|_| ()),
+    }
+}
+
+/// Migrates a keyspace. Returns what has come in its place.
+pub(crate) fn run<K, V>(
+    db: &Database,
+    old: &Keyspace,
+    migration: &mut dyn Migrate<K, V>,
+    metadata: &[u8],
+) -> Result<Keyspace> {
+    let (name, copy_name) = (old.name(), copy_name(old.name()));
+    let options = old.options()?;
+    let expires = options.is_expiring();
+    let copy = db.keyspace_with(&copy_name, options)?;
+    let mut batch = db.batch();
+    batch.durability(Durability::Buffered);
+    let mut count = 0;
+    for item in old.iter() {
+        let (key, value) = item?;
+        let expiry = if expires { old.expiry(&key)? } else { Some(Expiry::Never) };
+        // It has expired.
+        let Some(expiry) = expiry else { continue };
+        let Some((key, value)) = migration.change(old, (key, value))? else { continue };
+        if !batch.is_empty() && batch.byte_len() + key.len() + value.len() > BATCH {
+            batch.commit()?;
+        }
+        insert(&mut batch, &copy, (&key, &value), expires.then_some(expiry));
+        count += 1;
+    }
+    batch.commit()?;
+    db.sync()?;
+    // Some may expire while they are counted.
+    if !expires && copy.count(..)? != count {
+        db.drop_keyspace(&copy_name)?;
+        return Err(Error::Encode {
+            keyspace: name.into(),
+            expected: "records of the new schema".into(),
+            reason: "two records would have the same key".into(),
+        });
+    }
+    copy.set_metadata(metadata)?;
+    db.replace_keyspace(&copy_name, name)?;
+    db.keyspace(name)
+}
+
+fn insert(batch: &mut Batch, copy: &Keyspace, (key, value): (&[u8], &[u8]), expiry: Option<Expiry>) {
+    match expiry {
+        Some(expiry) => batch.insert_expiring(copy, key, value, expiry),
+        None => batch.insert(copy, key, value),
+    };
+}

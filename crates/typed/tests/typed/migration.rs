@@ -1,0 +1,163 @@
+//! Migrations: what they make, what stops them, and power losses at each of their writes.
+
+use crate::schemas::open;
+use psync::{Fault, Filter, Repeat, Simulated};
+use sapwood::{Database, Error, Expiry, KeyspaceOptions, Result, psync};
+use sapwood_typed::{DatabaseExt, Schema, TypedKeyspace};
+use std::sync::Arc;
+use std::time::Duration;
+
+type Old = Schema<String, u16>;
+type New = Schema<(u16, String), ()>;
+
+fn old(db: &Database, count: u16) -> TypedKeyspace<String, u16> {
+    let ships = db.typed::<String, u16>("ships").unwrap();
+    ships.set_metadata("mine").unwrap();
+    let mut batch = db.batch();
+    for number in 0..count {
+        sapwood_typed::BatchExt::typed(&mut batch, &ships)
+            .insert(format!("ship {number:05}"), 1700 + number % 300)
+            .unwrap();
+    }
+    batch.commit().unwrap();
+    ships
+}
+
+/// Those built before 1720 go.
+fn by_year() -> New {
+    New::new()
+        .version(2)
+        .migrate_from(Old::new(), |name, year| Ok((year >= 1720).then_some(((year, name), ()))))
+}
+
+#[test]
+fn each_record_becomes_what_is_said_and_handles_of_the_old_ones_say_so() {
+    let db = Arc::new(Simulated::new(1));
+    let db = open(&db);
+    let before = old(&db, 3000);
+    let ships = db.typed_with("ships", by_year()).unwrap();
+    assert_eq!(ships.count(..).unwrap(), 2800);
+    assert_eq!(ships.first().unwrap().unwrap().0, (1720, "ship 00020".to_owned()));
+    assert_eq!((ships.metadata().unwrap(), ships.version().unwrap()), (b"mine".to_vec(), 2));
+    assert!(matches!(before.get("ship 00000"), Err(Error::KeyspaceDropped { name }) if name == "ships"));
+    assert_eq!(db.keyspaces(), ["ships"]);
+    // It has nothing left to do.
+    let unreachable = New::new().version(2).migrate_from(Old::new(), |_, _| unreachable!());
+    assert_eq!(db.typed_with("ships", unreachable).unwrap().count(..).unwrap(), 2800);
+    assert!(matches!(db.typed::<String, u16>("ships"), Err(Error::Schema { .. })));
+}
+
+#[test]
+fn of_several_ways_the_one_that_fits_is_taken() {
+    let newest = || {
+        Schema::<String, u64>::new()
+            .version(3)
+            .migrate_from(Old::new(), |name, year| Ok(Some((name, u64::from(year)))))
+            .migrate_from(New::new().version(2), |(year, name), ()| {
+                Ok(Some((name, u64::from(year) + 10_000)))
+            })
+    };
+    let db = open(&Arc::new(Simulated::new(1)));
+    old(&db, 40);
+    assert_eq!(db.typed_with("ships", newest()).unwrap().get("ship 00030").unwrap(), Some(1730));
+    let db = open(&Arc::new(Simulated::new(2)));
+    old(&db, 40);
+    db.typed_with("ships", by_year()).unwrap();
+    assert_eq!(db.typed_with("ships", newest()).unwrap().get("ship 00030").unwrap(), Some(11_730));
+}
+
+#[test]
+fn what_stops_it_leaves_all_as_it_was() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    old(&db, 1000);
+    let is_old = |db: &Database| {
+        let ships = db.typed::<String, u16>("ships").unwrap();
+        assert_eq!((ships.count(..).unwrap(), ships.version().unwrap()), (1000, 1));
+    };
+    let same_keys =
+        Schema::<u16, ()>::new().version(2).migrate_from(Old::new(), |_, year| Ok(Some((year, ()))));
+    match db.typed_with("ships", same_keys) {
+        Err(Error::Encode { reason, .. }) => assert_eq!(reason, "two records would have the same key"),
+        other => panic!("{other:?}"),
+    }
+    is_old(&db);
+    let refuses = New::new().version(2).migrate_from(Old::new(), |name, _| {
+        if name == "ship 00777" { Err(Error::BadName { name, reason: "unlucky" }) } else { Ok(None) }
+    });
+    assert!(matches!(db.typed_with("ships", refuses), Err(Error::BadName { .. })));
+    is_old(&db);
+    db.keyspace("ships").unwrap().insert("ship 00500\0", [0x80]).unwrap();
+    assert!(matches!(db.typed_with("ships", by_year()), Err(Error::Decode { .. })));
+    db.keyspace("ships").unwrap().insert("ship 00500\0", [1]).unwrap();
+    is_old(&db);
+    db.typed_with("ships", by_year()).unwrap();
+}
+
+#[test]
+fn records_keep_their_time_to_expire() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    let options = || KeyspaceOptions::new().time_to_live(Duration::from_secs(3600));
+    let ships = db.typed_with("ships", Old::new().options(options())).unwrap();
+    ships.insert("a", 1800).unwrap();
+    ships.insert_expiring("b", 1801, Expiry::Never).unwrap();
+    ships.insert_expiring("c", 1802, Expiry::After(Duration::from_millis(1))).unwrap();
+    let expiry = ships.expiry("a").unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    let ships = db.typed_with("ships", by_year().options(options())).unwrap();
+    assert_eq!(ships.expiry((1800, "a")).unwrap(), expiry);
+    assert_eq!(ships.expiry((1801, "b")).unwrap(), Some(Expiry::Never));
+    assert_eq!(ships.count(..).unwrap(), 2);
+    assert_eq!(ships.keyspace().options().unwrap(), options());
+}
+
+/// A migration may open other keyspaces.
+#[test]
+fn other_keyspaces_can_be_opened_meanwhile() {
+    let db = open(&Arc::new(Simulated::new(1)));
+    old(&db, 10);
+    let ports = db.clone();
+    let schema = New::new().version(2).migrate_from(Old::new(), move |name, year| {
+        ports.typed::<String, ()>("ports")?.insert(&name, ())?;
+        Ok(Some(((year, name), ())))
+    });
+    db.typed_with("ships", schema).unwrap();
+    assert_eq!(db.typed::<String, ()>("ports").unwrap().count(..).unwrap(), 10);
+}
+
+/// The power fails at one operation of a migration after the other: the keyspace is wholly of one schema, and the next opening brings it to
+/// the new one.
+#[test]
+fn after_a_power_loss_it_is_wholly_of_one_schema() {
+    let (mut point, mut news, mut olds, mut left) = (1, 0, 0, 0);
+    loop {
+        let volume = Arc::new(Simulated::new(point));
+        let db = open(&volume);
+        old(&db, 2000);
+        db.flush().unwrap();
+        volume.fail_nth(Filter::changes(), point, Fault::PowerOff, Repeat::Once);
+        let migrated = db.typed_with("ships", by_year());
+        let is_done = migrated.is_ok();
+        drop((migrated, db));
+        let db = open(&Arc::new(volume.power_loss(point)));
+        left += usize::from(db.contains_keyspace("ships (migrating)"));
+        let count = |migrated: &Result<TypedKeyspace<(u16, String), ()>>| {
+            migrated.as_ref().map(|ships| ships.count(..).unwrap()).ok()
+        };
+        match db.typed::<String, u16>("ships") {
+            Ok(ships) => {
+                assert_eq!((ships.count(..).unwrap(), ships.metadata().unwrap()), (2000, b"mine".to_vec()));
+                assert!(!is_done, "point {point}");
+                olds += 1;
+            }
+            Err(Error::Schema { .. }) => news += 1,
+            other => panic!("point {point}: {other:?}"),
+        }
+        assert_eq!(db.keyspaces(), ["ships"], "point {point}");
+        assert_eq!(count(&db.typed_with("ships", by_year())), Some(1860), "point {point}");
+        if is_done {
+            break;
+        }
+        point += 1;
+    }
+    assert!(olds > 5 && news > 0 && left > 0, "{olds} old, {news} new, {left} copies left");
+}
