@@ -315,7 +315,17 @@ impl Merge {
                     Step::Record(key, value) => Some((key, value)),
                     Step::End => None,
                     Step::Passed(count, key) => {
-                        if self.passed(current, &mut run, count, &key) {
+                        // The walk must not go on behind what the queues have up to there.
+                        if self.is_queued_up_to(&key) {
+                            run.len += count;
+                            match self.pop_queued() {
+                                Some((key, Some(value))) => {
+                                    break Some((key.clone(), value, LastKey::Key(key)));
+                                }
+                                Some((key, None)) if self.passed(current, &mut run, 1, &key) => break None,
+                                _ => {}
+                            }
+                        } else if self.passed(current, &mut run, count, &key) {
                             break None;
                         }
                         continue;
@@ -395,6 +405,14 @@ impl Merge {
             }
         }
         false
+    }
+
+    /// Whether the queues' next key comes before this one, or is the same.
+    fn is_queued_up_to(&self, key: &Bytes) -> bool {
+        self.queued.as_ref().is_some_and(|queued| match self.course.direction {
+            Direction::Up => queued <= key,
+            Direction::Down => queued >= key,
+        })
     }
 
     /// Keeps the last key while the tree's walk goes on.

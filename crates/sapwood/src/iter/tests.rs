@@ -240,3 +240,47 @@ fn a_clone_goes_on_where_the_iterator_stands() {
     let refused = foreign.snapshot().iter(&keyspace);
     assert!(matches!(refused.clone().next(), Some(Err(crate::Error::Foreign { .. }))));
 }
+
+/// Where log areas remove many records in a row, the walk through the tree is ahead of what the queues have. A range that was
+/// noted as empty there took the queues' records with it.
+#[test]
+fn records_that_come_back_among_removed_ones_are_seen() {
+    let db = Database::builder().memory(4 << 20).background_threads(0).open_on(Arc::new(Simulated::new(1)));
+    let db = db.unwrap();
+    let keyspace = db.keyspace("main").unwrap();
+    let change = |numbers: &mut dyn Iterator<Item = u32>, is_there: bool| {
+        let mut batch = db.batch();
+        numbers.for_each(|number| match is_there {
+            true => _ = batch.insert(&keyspace, key(number), [7; 100]),
+            false => _ = batch.remove(&keyspace, key(number)),
+        });
+        batch.commit().unwrap();
+    };
+    change(&mut (0..3000), true);
+    db.flush().unwrap();
+    // A few at a time, so that they go to log areas.
+    for first in 0..8 {
+        change(&mut (1000 + first..1400).step_by(8), false);
+        db.flush().unwrap();
+    }
+    let logged: u64 =
+        db.handle.engine.state.load().version.logs.iter().map(|(_, area)| area.removals()).sum();
+    assert!(logged > 300, "{logged} removals are in log areas");
+    let expected = |number: &u32| !(1000..1400).contains(number);
+    let check = |back: &[u32]| {
+        let there: Vec<_> = (0..3000).filter(|number| expected(number) || back.contains(number)).collect();
+        for _ in 0..2 {
+            let up: Vec<_> = keyspace.iter().map(|item| item.unwrap().0.to_vec()).collect();
+            let down: Vec<_> = keyspace.iter().rev().map(|item| item.unwrap().0.to_vec()).collect();
+            assert!(up.iter().eq(down.iter().rev()));
+            assert_eq!(up, there.iter().map(|number| key(*number).to_vec()).collect::<Vec<_>>());
+        }
+    };
+    check(&[]);
+    let mut back = Vec::new();
+    for some in [&[1010, 1190, 1395][..], &[1011, 1100], &[1000, 1399]] {
+        change(&mut some.iter().copied(), true);
+        back.extend(some);
+        check(&back);
+    }
+}
