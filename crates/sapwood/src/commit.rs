@@ -315,7 +315,11 @@ impl CommitPipeline {
             return self.show_group(log, queue, group);
         };
         let logged = log.next_seq - 1;
-        log.syncing = Some(Syncing::of(group.clone()));
+        let syncing = Syncing::of(group.clone());
+        #[cfg(test)]
+        let syncing =
+            if self.history.ignores_syncing.load(Relaxed) { syncing.without_reads() } else { syncing };
+        log.syncing = Some(syncing);
         drop(panicked);
         drop(guard);
         let at_device = AtDevice(self);

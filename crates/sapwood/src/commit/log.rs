@@ -132,6 +132,12 @@ impl Syncing {
         syncing
     }
 
+    /// The same, as if no transactions were among them.
+    #[cfg(test)]
+    pub fn without_reads(self) -> Self {
+        Self { transactions: Vec::new(), ..self }
+    }
+
     fn hash(&self, operation: &OperationRef<'_>) -> u64 {
         self.hasher.hash_one((operation.keyspace.0, operation.key))
     }

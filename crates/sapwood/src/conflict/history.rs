@@ -113,6 +113,9 @@ pub(crate) struct History {
     /// Handed to the read sets of transactions.
     #[cfg(test)]
     pub ignores_ranges: std::sync::atomic::AtomicBool,
+    /// Of the commits that are being synced: what the transactions among them have read counts for nothing.
+    #[cfg(test)]
+    pub ignores_syncing: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -175,6 +178,8 @@ impl History {
             memory: AtomicUsize::new(0),
             #[cfg(test)]
             ignores_ranges: std::sync::atomic::AtomicBool::new(false),
+            #[cfg(test)]
+            ignores_syncing: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
