@@ -16,6 +16,7 @@ pub(crate) mod database;
 mod drop_keyspace;
 pub(crate) mod engine;
 mod expiring;
+mod extend;
 pub(crate) mod ingest;
 pub(crate) mod key_bounds;
 pub(crate) mod keyspace;

@@ -200,7 +200,7 @@
 //!
 //! # Tasks
 //! With the feature `async`, tasks of any runtime wait without holding a thread: `Keyspace::get_async`, `Keyspace::multi_get_async`,
-//! `Range::into_stream`, `Batch::commit_async`, the same of snapshots and transactions, and [`Pending`] (without the feature too). The gets of
+//! `Range::into_stream`, `Batch::commit_async`, `Database::transact_async`, the same of snapshots and transactions, and [`Pending`] (without the feature too). The gets of
 //! all tasks that wait at the same time are read together, as with [`Keyspace::multi_get`]: many tasks that get one key each keep the
 //! device as busy.
 //!
@@ -211,11 +211,12 @@
 //! # let ships = db.keyspace("ships")?;
 //! use futures_util::future::try_join_all;
 //!
-//! let visit = async |name: &str| -> sapwood::Result<()> {
-//!     let mut tx = db.transaction()?;
-//!     let visits = tx.get_async(&ships, name).await?.map_or(0, |visits| visits[0]);
-//!     tx.insert(&ships, name, [visits + 1])?;
-//!     tx.commit_async().await // a conflict is an error here: begin again
+//! let visit = |name| {
+//!     let ships = ships.clone();
+//!     db.transact_async(async move |tx| { // repeated on conflict
+//!         let visits = tx.get_async(&ships, name).await?.map_or(0, |visits| visits[0]);
+//!         tx.insert(&ships, name, [visits + 1])
+//!     })
 //! };
 //! futures_executor::block_on(try_join_all(["beagle", "fram", "cutty sark"].map(visit)))?;
 //! assert_eq!(ships.count(..)?, 3);

@@ -119,6 +119,9 @@ ranks! {
     /// Gets of tasks that wait for a group.
     #[cfg_attr(not(feature = "async"), allow(dead_code, reason = "there are no tasks"))]
     Gather,
+    /// Transactions of tasks that wait to be repeated.
+    #[cfg_attr(not(feature = "async"), allow(dead_code, reason = "there are no tasks"))]
+    RetryQueue,
     /// The result and the waker of a future.
     Polled,
     /// The pool's threads and what waits for them.

@@ -4,6 +4,7 @@
 //! get ──▶ in memory: ready ─┬─ not ─▶ waiting reads ──▶ group: one multi_get, one psync for each level ──▶ its tasks are woken
 //!                           └─ the key of another task may be in the same node: it is read once
 //! multi_get, range, commit ──▶ work on a thread of the pools here ──▶ the task is woken
+//! transact ──▶ transaction ──▶ commit ─┬─ conflict ─▶ the next one; after some, when those before it in the queue are done
 //! ```
 //! Threads are started when they are first needed ([`READERS`], [`WRITERS`]), and none if the database has no background
 //! threads: then the poll does the work.
@@ -16,6 +17,7 @@
 
 pub(crate) mod gather;
 pub(crate) mod methods;
+pub(crate) mod retry_queue;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiting;
@@ -25,6 +27,7 @@ pub use waiting::Waiting;
 use crate::current_state::CurrentState;
 use crate::pool::Pool;
 use gather::Gatherer;
+use retry_queue::RetryQueue;
 use std::sync::Arc;
 
 /// Threads that read for tasks (count): so many groups are in flight. With one, its tasks would find the device idle while they are
@@ -38,6 +41,7 @@ pub(crate) struct Tasks {
     pub gatherer: Arc<Gatherer>,
     pub readers: Arc<Pool>,
     pub writers: Pool,
+    pub retries: Arc<RetryQueue>,
 }
 
 impl Tasks {
@@ -48,6 +52,7 @@ impl Tasks {
             gatherer: Gatherer::new(state, Arc::clone(&readers), READERS),
             readers,
             writers: Pool::new(threads(WRITERS)),
+            retries: Arc::default(),
         }
     }
 

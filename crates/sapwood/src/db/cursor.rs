@@ -1,20 +1,25 @@
 //! A place among the records of a keyspace that can be moved in both directions, and the number of records of a range.
 //!
-//! Invariant: all that a cursor shows is as of one moment, that of its snapshot.
+//! Invariant: all that a cursor shows is as of one moment, that of its snapshot; in a transaction with what this had written
+//! when the cursor was made, and what it shows is in the transaction's read set before the caller has it.
 
 use crate::db::key_bounds::KeyBounds;
 use crate::db::keyspace::Keyspace;
 use crate::db::snapshot::Snapshot;
+use crate::db::transaction::Transaction;
+use crate::db::transaction::range::{TransactionRange, TransactionView};
 use crate::error::Result;
 use crate::iter::Range;
 use crate::tree::range::Direction;
 use crate::value::{Key, Value};
+use bytes::Bytes;
 use std::ops::Bound;
 
-/// A place among the records of a keyspace: before the first, at one, or behind the last. Made by [`Keyspace::cursor`] and
-/// [`Snapshot::cursor`]; begins before the first.
+/// A place among the records of a keyspace: before the first, at one, or behind the last. Made by [`Keyspace::cursor`],
+/// [`Snapshot::cursor`] and [`Transaction::cursor`]; begins before the first.
 ///
-/// It sees the keyspace as of the moment at which it was made, and keeps alive what a [`Snapshot`] does. Steps in one direction read
+/// It sees the keyspace as of the moment at which it was made, a transaction's with what that had written, and keeps alive what a
+/// [`Snapshot`] does. Steps in one direction read
 /// ahead, as [`Keyspace::range`] does; a step in the other direction, and a seek, begin with a search. For a walk in one
 /// direction a range is shorter to write and as fast.
 ///
@@ -34,11 +39,43 @@ use std::ops::Bound;
 /// # Ok(()) }
 /// ```
 pub struct Cursor {
-    snapshot: Snapshot,
+    view: View,
     keyspace: Keyspace,
     place: Place,
     /// What comes behind the place in this direction.
-    walk: Option<(Direction, Range)>,
+    walk: Option<(Direction, Walk)>,
+}
+
+/// What a cursor sees.
+enum View {
+    Snapshot(Snapshot),
+    Transaction(TransactionView),
+}
+
+#[expect(clippy::large_enum_variant, reason = "a cursor has one, and each seek makes another")]
+enum Walk {
+    Snapshot(Range),
+    Transaction(TransactionRange),
+}
+
+impl View {
+    fn walk(&self, keyspace: &Keyspace, (low, high): (Bound<Bytes>, Bound<Bytes>)) -> Walk {
+        match self {
+            Self::Snapshot(snapshot) => Walk::Snapshot(snapshot.between(keyspace, low, high)),
+            Self::Transaction(view) => Walk::Transaction(view.between(keyspace, (low, high))),
+        }
+    }
+}
+
+impl Walk {
+    fn advance(&mut self, direction: Direction) -> Option<Result<(Key, Value)>> {
+        match (self, direction) {
+            (Self::Snapshot(range), Direction::Up) => range.next(),
+            (Self::Snapshot(range), Direction::Down) => range.next_back(),
+            (Self::Transaction(range), Direction::Up) => range.next(),
+            (Self::Transaction(range), Direction::Down) => range.next_back(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -49,6 +86,10 @@ enum Place {
 }
 
 impl Cursor {
+    fn new(view: View, keyspace: &Keyspace) -> Self {
+        Self { view, keyspace: keyspace.clone(), place: Place::BeforeFirst, walk: None }
+    }
+
     /// Goes to the first record whose key is not less than `key`, or behind the last.
     ///
     /// ```
@@ -203,17 +244,19 @@ impl Cursor {
 
     /// Goes to the first record within bounds that comes in this direction.
     fn walk(&mut self, direction: Direction, bounds: impl KeyBounds) -> Result<Option<(&[u8], &[u8])>> {
-        self.walk = Some((direction, self.snapshot.range(&self.keyspace, bounds)));
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::copy_from_slice);
+        let bounds = (own(bounds.start()), own(bounds.end()));
+        self.walk = Some((direction, self.view.walk(&self.keyspace, bounds)));
         self.advance()
     }
 
     fn advance(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        let Some((direction, range)) = &mut self.walk else { return Ok(None) };
-        let (found, over) = match direction {
-            Direction::Up => (range.next(), Place::BehindLast),
-            Direction::Down => (range.next_back(), Place::BeforeFirst),
+        let Some((direction, walk)) = &mut self.walk else { return Ok(None) };
+        let over = match direction {
+            Direction::Up => Place::BehindLast,
+            Direction::Down => Place::BeforeFirst,
         };
-        self.place = match found {
+        self.place = match walk.advance(*direction) {
             Some(Ok((key, value))) => Place::At(key, value),
             Some(Err(error)) => {
                 self.walk = None;
@@ -231,6 +274,31 @@ impl std::fmt::Debug for Cursor {
     }
 }
 
+impl Transaction {
+    /// A cursor, before the first record. See [`Cursor`]. It has what the transaction had written when it was made, as a
+    /// [`range`](Self::range) has. What it goes to counts as read, also that there is nothing between there and the place or key
+    /// from which it went.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("prices.db"))?;
+    /// # let prices = db.keyspace("prices")?;
+    /// prices.insert("2026-01-01", "12")?;
+    /// db.transact(|tx| {
+    ///     tx.insert(&prices, "2026-07-01", "14")?;
+    ///     let mut cursor = tx.cursor(&prices);
+    ///     assert!(cursor.seek_for_prev("2026-11-26")?.is_some_and(|(_, price)| price == b"14"));
+    ///     assert!(cursor.prev()?.is_some_and(|(_, price)| price == b"12"));
+    ///     Ok(())
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
+        Cursor::new(View::Transaction(self.view(keyspace)), keyspace)
+    }
+}
+
 impl Snapshot {
     /// A cursor, before the first record. See [`Cursor`].
     ///
@@ -245,7 +313,7 @@ impl Snapshot {
     /// # Ok(()) }
     /// ```
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
-        Cursor { snapshot: self.clone(), keyspace: keyspace.clone(), place: Place::BeforeFirst, walk: None }
+        Cursor::new(View::Snapshot(self.clone()), keyspace)
     }
 
     /// The number of records whose keys lie within `bounds`. As [`Keyspace::count`].

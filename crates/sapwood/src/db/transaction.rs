@@ -23,7 +23,7 @@ use crate::db::keyspace::Keyspace;
 use crate::db::pending::Pending;
 use crate::db::range_removals::range_between;
 use crate::db::snapshot::{Snapshot, bounds_of_prefix};
-use crate::db::transaction::range::TransactionRange;
+use crate::db::transaction::range::{TransactionRange, TransactionView};
 use crate::db::transaction::writes::{Savepoint, Writes, WritesMax};
 use crate::durability::Durability;
 use crate::error::{Error, Result};
@@ -78,6 +78,9 @@ pub struct Transaction {
     reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
     durability: Durability,
 }
+
+/// Of many keys: what is known of each, and the indexes of the others.
+type Parts = (Vec<Option<Option<Value>>>, Vec<usize>);
 
 /// Keeps the history of commits since this number, until it is dropped.
 struct Open {
@@ -189,23 +192,35 @@ impl Transaction {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.snapshot.check(keyspace)?;
         let keys: Vec<K> = keys.into_iter().collect();
+        let (values, others) = self.parts_of_multi_get(keyspace, &keys)?;
+        let found = self.snapshot.multi_get(keyspace, others.iter().map(|index| &keys[*index]))?;
+        Ok(Self::joined(values, found))
+    }
+
+    /// What the transaction itself knows of many keys, and the indexes of those which it has to read; these count as read.
+    fn parts_of_multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Parts> {
+        self.snapshot.check(keyspace)?;
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
         let mut values = vec![None; keys.len()];
         let mut others = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             match self.writes.get(keyspace.id(), key.as_ref()) {
-                Some(written) => values[index] = keyspace.values().read_found(written.clone().map(Value))?,
-                None => others.push((index, key.as_ref())),
+                Some(written) => {
+                    values[index] = Some(keyspace.values().read_found(written.clone().map(Value))?);
+                }
+                None => others.push(index),
             }
         }
         let mut reads = self.reads.lock();
-        others.iter().for_each(|(_, key)| reads.add_key(keyspace.id(), key));
-        drop(reads);
-        let found = self.snapshot.multi_get(keyspace, others.iter().map(|(_, key)| key))?;
-        others.iter().zip(found).for_each(|((index, _), value)| values[*index] = value);
-        Ok(values)
+        others.iter().for_each(|index| reads.add_key(keyspace.id(), keys[*index].as_ref()));
+        Ok((values, others))
+    }
+
+    /// Puts what was read in its places.
+    fn joined(values: Vec<Option<Option<Value>>>, found: Vec<Option<Value>>) -> Vec<Option<Value>> {
+        let mut found = found.into_iter();
+        values.into_iter().map(|known| known.unwrap_or_else(|| found.next().flatten())).collect()
     }
 
     /// The records whose keys lie within `bounds`, in key order. Use `.rev()` for descending order.
@@ -264,9 +279,13 @@ impl Transaction {
     }
 
     fn between(&self, keyspace: &Keyspace, bounds: (Bound<Bytes>, Bound<Bytes>)) -> TransactionRange {
-        let snapshot = self.snapshot.range(keyspace, bounds.clone());
-        let (id, values) = (keyspace.id(), keyspace.values().clone());
-        TransactionRange::new(snapshot, self.writes.of(id), &self.reads, (id, values), bounds)
+        self.view(keyspace).between(keyspace, bounds)
+    }
+
+    /// The keyspace as the transaction sees it now.
+    pub(super) fn view(&self, keyspace: &Keyspace) -> TransactionView {
+        let (snapshot, written) = (self.snapshot.clone(), self.writes.of(keyspace.id()));
+        TransactionView { snapshot, written, reads: Arc::clone(&self.reads) }
     }
 
     /// The record with the smallest key.

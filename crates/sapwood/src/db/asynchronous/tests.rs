@@ -11,6 +11,7 @@ use psync::{PassThrough, Read, Simulated, Volume};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -431,6 +432,73 @@ fn transactions_of_tasks_lose_no_update() {
     block_on(tasks.try_collect::<()>()).unwrap();
     for number in 0..4 {
         assert_eq!(keyspace.get(key(RECORDS + number)).unwrap().unwrap(), [50]);
+    }
+}
+
+/// With each other as with others they conflict; those that do often wait for one another.
+#[test]
+fn transactions_that_are_repeated_end_soon() {
+    const TASKS: usize = 200;
+    let (db, keyspace) = cold(&Gate::new(), &builder());
+    let runs = AtomicUsize::new(0);
+    let add = || {
+        db.transact_async(async |tx| {
+            runs.fetch_add(1, SeqCst);
+            tx.durability(Durability::Buffered);
+            let count = tx.get_async(&keyspace, key(RECORDS)).await?.map_or(0, |value| value[0]);
+            // All others read it before one of them writes.
+            for _ in 0..3 {
+                let mut is_ready = false;
+                poll_fn(|context| {
+                    context.waker().wake_by_ref();
+                    if std::mem::replace(&mut is_ready, true) { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            }
+            tx.insert(&keyspace, key(RECORDS), [count.wrapping_add(1)])
+        })
+    };
+    let tasks: FuturesUnordered<_> = (0..TASKS).map(|_| add()).collect();
+    block_on(tasks.try_collect::<()>()).unwrap();
+    assert_eq!(keyspace.get(key(RECORDS)).unwrap().unwrap(), [TASKS as u8]);
+    let runs = runs.into_inner();
+    assert!(runs > 2 * TASKS, "{runs} runs: they conflict");
+    assert!(runs <= 6 * TASKS, "{runs} runs");
+}
+
+#[test]
+fn a_transaction_that_is_repeated_can_be_given_to_another_thread() {
+    fn is_send<F: Future + Send + 'static>(future: F) -> F {
+        future
+    }
+    let (db, keyspace) = cold(&Gate::new(), &builder());
+    let of_task = keyspace.clone();
+    let future = is_send(db.transact_async(async move |tx| {
+        let found = tx.multi_get_async(&of_task, [key(1), key(RECORDS)]).await?;
+        tx.insert(&of_task, key(2), "new")?;
+        assert!(found[0].is_some() && found[1].is_none());
+        Err::<(), _>(Error::Closed)
+    }));
+    assert!(matches!(block_on(future), Err(Error::Closed)));
+    assert!(keyspace.get(key(2)).unwrap().is_some_and(|value| value != "new"), "an error ends it");
+}
+
+#[test]
+fn many_keys_of_a_transaction_are_its_own_and_those_of_its_snapshot() {
+    for threads in [0, 1] {
+        let (db, keyspace) = cold(&Gate::new(), &builder().background_threads(threads));
+        let mut tx = db.transaction().unwrap();
+        tx.insert(&keyspace, key(7), "mine").unwrap();
+        tx.remove(&keyspace, key(8)).unwrap();
+        keyspace.insert(key(9), "newer").unwrap();
+        let found = block_on(tx.multi_get_async(&keyspace, [9, 7, 8, RECORDS, 9].map(key))).unwrap();
+        let mine = Some(Value::from("mine"));
+        assert_eq!(found, [value(9), mine.clone(), None, None, value(9)]);
+        assert_eq!(block_on(tx.multi_get_async(&keyspace, [7, 8].map(key))).unwrap(), [mine, None]);
+        let unread = tx.multi_get_async(&keyspace, [RECORDS + 1].map(key));
+        assert!(matches!(block_on(tx.multi_get_async(&keyspace, [b""])), Err(Error::KeyEmpty)));
+        drop(unread);
+        assert!(tx.commit().unwrap_err().is_conflict(), "it has read what was changed");
     }
 }
 

@@ -3,10 +3,67 @@
 use crate::db::asynchronous::Waiting;
 use crate::db::asynchronous::methods::begin_commit;
 use crate::db::asynchronous::waiting::{Host, Stage};
+use crate::db::database::Database;
 use crate::db::keyspace::Keyspace;
 use crate::db::transaction::Transaction;
+use crate::db::transaction::retry::CONFLICTS_MAX;
+use crate::error::Result;
 use crate::value::Value;
+use bytes::Bytes;
 use std::sync::Arc;
+
+impl Database {
+    /// As [`transact`](Self::transact), for a task: runs a transaction, and again until it is committed without a conflict. Needs the feature
+    /// `async`.
+    ///
+    /// After a few conflicts it waits for other calls that have conflicted as often: one of them at a time is repeated. It takes no turn
+    /// before other commits, as `transact` does: a commit that is held back may block the thread that has to poll this one. So a long
+    /// transaction beside hot keys that are changed otherwise may be repeated often; it must not wait for another call. A future that is
+    /// dropped is as a [`commit_async`](Transaction::commit_async) that is.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let visits = db.keyspace("visits")?;
+    /// use futures_util::future::try_join_all;
+    ///
+    /// let visit = |name: &'static str| {
+    ///     let visits = visits.clone();
+    ///     db.transact_async(async move |tx| {
+    ///         let count = tx.get_async(&visits, name).await?.map_or(0, |count| count[0]);
+    ///         tx.insert(&visits, name, [count + 1])
+    ///     })
+    /// };
+    /// futures_executor::block_on(try_join_all(["fram", "beagle", "fram"].map(visit)))?;
+    /// assert_eq!(visits.get("fram")?.as_deref(), Some(&[2][..]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`transact`](Self::transact).
+    pub fn transact_async<R, F: AsyncFnMut(&mut Transaction) -> Result<R>>(
+        &self,
+        mut run: F,
+    ) -> impl Future<Output = Result<R>> + use<R, F> {
+        let db = self.clone();
+        async move {
+            let (mut conflicts, mut permit) = (0, None);
+            loop {
+                let mut transaction = db.transaction()?;
+                let result = run(&mut transaction).await?;
+                match transaction.commit_async().await {
+                    Err(error) if error.is_conflict() => conflicts += 1,
+                    committed => return committed.map(|()| result),
+                }
+                if conflicts >= CONFLICTS_MAX && permit.is_none() {
+                    let answer = db.handle.engine.tasks.retries.permit();
+                    permit = Some(std::future::poll_fn(|context| answer.poll(context)).await?);
+                }
+            }
+        }
+    }
+}
 
 impl Transaction {
     /// As [`get`](Self::get), for a task: see [`Keyspace::get_async`]. Needs the feature `async`. Sees what the transaction has written when this is called; the key counts as
@@ -45,6 +102,47 @@ impl Transaction {
         }
         // Which refuses what is to be refused.
         self.snapshot.get_async(keyspace, key)
+    }
+
+    /// As [`multi_get`](Self::multi_get), for a task: see [`Keyspace::multi_get_async`]. Needs the feature `async`. Sees what the transaction
+    /// has written when this is called; the keys count as read from then on.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// ships.insert("fram", "1892")?;
+    /// let mut tx = db.transaction()?;
+    /// tx.insert(&ships, "beagle", "1820")?;
+    /// let found = futures_executor::block_on(tx.multi_get_async(&ships, ["beagle", "titanic", "fram"]))?;
+    /// assert!(found[0].is_some() && found[1].is_none() && found[2].is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::multi_get`].
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Waiting<Vec<Option<Value>>> {
+        let keys: Vec<Bytes> = keys.into_iter().map(|key| Bytes::copy_from_slice(key.as_ref())).collect();
+        let parts = self.parts_of_multi_get(keyspace, &keys);
+        let (snapshot, keyspace, host) = (self.snapshot.clone(), keyspace.clone(), keyspace.clone());
+        Waiting::new(Host::Keyspace(host), move || match parts {
+            Err(error) => Stage::ready(Err(error)),
+            Ok((values, _)) if values.iter().all(Option::is_some) => {
+                Stage::ready(Ok(values.into_iter().flatten().collect()))
+            }
+            Ok((values, others)) => {
+                let handle = Arc::clone(&snapshot.handle);
+                Stage::work(&handle.engine.tasks.readers, "a multi_get of a task", move |giver| {
+                    let found = snapshot.multi_get(&keyspace, others.iter().map(|index| &keys[*index]));
+                    giver.give(found.map(|found| Self::joined(values, found)));
+                })
+            }
+        })
     }
 
     /// As [`commit`](Self::commit), for a task: waits without holding a thread, and is durable as a

@@ -9,6 +9,8 @@
 
 use crate::bounds::is_empty;
 use crate::conflict::read_set::{End, OpenRangeId, ReadSet};
+use crate::db::keyspace::Keyspace;
+use crate::db::snapshot::Snapshot;
 use crate::db::transaction::writes::Written;
 use crate::error::Result;
 use crate::expiry::StoredValues;
@@ -58,6 +60,22 @@ pub struct TransactionRange {
     id: OpenRangeId,
     is_over: bool,
     values: StoredValues,
+}
+
+/// A keyspace as a transaction saw it at one moment, with its writes until then.
+pub(crate) struct TransactionView {
+    pub(super) snapshot: Snapshot,
+    pub(super) written: Arc<Written>,
+    pub(super) reads: Arc<RankedMutex<rank::ReadSet, ReadSet>>,
+}
+
+impl TransactionView {
+    /// The records within bounds. What is returned counts as read.
+    pub fn between(&self, keyspace: &Keyspace, bounds: (Bound<Bytes>, Bound<Bytes>)) -> TransactionRange {
+        let snapshot = self.snapshot.range(keyspace, bounds.clone());
+        let (id, values) = (keyspace.id(), keyspace.values().clone());
+        TransactionRange::new(snapshot, Arc::clone(&self.written), &self.reads, (id, values), bounds)
+    }
 }
 
 impl TransactionRange {

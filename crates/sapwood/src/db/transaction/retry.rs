@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Conflicts before a transaction takes a turn. A turn keeps all others from committing, so it must be rare where
 /// conflicts are; where they are not rare, each run more is lost.
-const CONFLICTS_MAX: usize = 4;
+pub(super) const CONFLICTS_MAX: usize = 4;
 
 /// Ingestions that a turn survives. An ingestion does not wait for turns, but takes long; so many in one transaction are the
 /// transaction's own.

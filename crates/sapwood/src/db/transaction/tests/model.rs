@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 type Map = BTreeMap<u8, u8>;
 
+/// Keys are below.
+const KEYS: u8 = 24;
+
 #[derive(Clone, Debug)]
 enum Step {
     Begin,
@@ -15,6 +18,8 @@ enum Step {
     MultiGet(Vec<u8>),
     /// Bounds, how many steps at which end.
     Range(u8, u8, Vec<bool>),
+    /// What a cursor does, and the key that it seeks.
+    Cursor(Vec<(u8, u8)>),
     Write(u8, Option<u8>),
     RemoveRange(u8, u8),
     Savepoint,
@@ -31,12 +36,13 @@ enum Step {
 
 /// A step, and in which of the open transactions.
 fn step() -> impl Strategy<Value = (Step, prop::sample::Index)> {
-    let key = || 0u8..24;
+    let key = || 0u8..KEYS;
     let step = prop_oneof![
         4 => Just(Step::Begin),
         4 => key().prop_map(Step::Get),
         1 => prop::collection::vec(key(), 0..5).prop_map(Step::MultiGet),
         4 => (key(), key(), prop::collection::vec(any::<bool>(), 0..6)).prop_map(|(a, b, ends)| Step::Range(a, b, ends)),
+        3 => prop::collection::vec((0u8..10, key()), 0..8).prop_map(Step::Cursor),
         8 => (key(), any::<Option<u8>>()).prop_map(|(key, value)| Step::Write(key, value)),
         2 => (key(), key()).prop_map(|(a, b)| Step::RemoveRange(a.min(b), a.max(b))),
         2 => Just(Step::Savepoint),
@@ -110,9 +116,54 @@ impl Modelled {
                 (None, _) => front = back.max(front),
             }
         }
-        let observed = (low..front).chain(back.max(low)..high);
+        self.observe((low..front).chain(back.max(low)..high));
+    }
+
+    fn observe(&mut self, observed: impl Iterator<Item = u8> + Clone) {
         self.observed.extend(observed.clone());
         self.reads.extend(observed.filter(|key| !self.written.contains_key(key)));
+    }
+
+    fn cursor(&mut self, keyspace: &Keyspace, steps: &[(u8, u8)]) {
+        const BEHIND: u8 = KEYS + 1;
+        let mut cursor = self.tx.cursor(keyspace);
+        // Before the first, at the key before this number, or behind the last.
+        let mut place = 0;
+        for (kind, key) in steps {
+            // A step up from this key, or a step down from the keys below it.
+            let (is_up, from) = match kind {
+                0 => (true, *key),
+                1 => (false, key + 1),
+                2..6 => (true, place.min(KEYS)),
+                6..9 => (false, place.saturating_sub(1)),
+                _ => (key % 2 == 0, if key % 2 == 0 { 0 } else { KEYS }),
+            };
+            let found = match kind {
+                0 => cursor.seek([*key]),
+                1 => cursor.seek_for_prev([*key]),
+                2..6 => cursor.next(),
+                6..9 => cursor.prev(),
+                _ if is_up => cursor.seek_to_first(),
+                _ => cursor.seek_to_last(),
+            };
+            let found = found.unwrap().map(|(key, value)| (key[0], value[0]));
+            let record = |(key, value): (&u8, &u8)| (*key, *value);
+            let expected = match is_up {
+                true => self.view.range(from..).next().map(record),
+                false => self.view.range(..from).next_back().map(record),
+            };
+            assert_eq!(found, expected, "{steps:?}");
+            place = match (expected, is_up) {
+                (Some((key, _)), _) => key + 1,
+                (None, true) => BEHIND,
+                (None, false) => 0,
+            };
+            if is_up {
+                self.observe(from..place.min(KEYS));
+            } else {
+                self.observe(place.saturating_sub(1)..from);
+            }
+        }
     }
 }
 
@@ -143,6 +194,7 @@ proptest! {
                 (Step::Range(low, high, ends), Some(which)) => {
                     open_ones[which].range(&keyspace, (low, high), &ends);
                 }
+                (Step::Cursor(steps), Some(which)) => open_ones[which].cursor(&keyspace, &steps),
                 (Step::Write(key, value), Some(which)) => {
                     let modelled = &mut open_ones[which];
                     match value {
