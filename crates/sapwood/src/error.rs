@@ -311,6 +311,21 @@ pub enum Error {
 }
 
 /// Why a transaction conflicts with others.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use sapwood::{ConflictReason, Error};
+///
+/// let mut tx = db.transaction()?;
+/// tx.get(&ships, "fram")?;
+/// tx.insert(&ships, "beagle", "1820")?;
+/// ships.insert("fram", "1892")?; // by another one, meanwhile
+/// assert!(matches!(tx.commit(), Err(Error::Conflict { reason: ConflictReason::Changed, .. })));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConflictReason {
@@ -334,6 +349,20 @@ impl std::fmt::Display for ConflictReason {
 }
 
 /// What the system has refused, and what goes on nevertheless. Its source is the system's error.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// use sapwood::Error;
+///
+/// match ships.insert("fram", "1892") {
+///     Err(Error::DiskFull(refusal) | Error::Exhausted(refusal)) => eprintln!("{refusal}: nothing happened"),
+///     inserted => inserted?,
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Refusal {
     error: Arc<psync::Error>,
@@ -402,16 +431,59 @@ impl Error {
     }
 
     /// Whether the only problem was missing disk space. The same call can succeed later.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// while let Err(error) = ships.insert("fram", "1892") {
+    ///     if !error.is_disk_full() {
+    ///         return Err(error);
+    ///     }
+    ///     std::thread::sleep(std::time::Duration::from_secs(1)); // until there is space
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull(_))
     }
 
     /// Whether a transaction was not committed because of others. The same transaction can succeed if it is begun again.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// loop {
+    ///     let mut tx = db.transaction()?;
+    ///     let visits = tx.get(&ships, "visits")?.map_or(0, |visits| visits[0]);
+    ///     tx.insert(&ships, "visits", [visits + 1])?;
+    ///     match tx.commit() {
+    ///         Err(error) if error.is_conflict() => continue, // as `transact` does
+    ///         committed => break committed?,
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
     /// Whether the error means that the database is damaged, as opposed to busy, full or misused.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// match ships.get("fram") {
+    ///     Err(error) if error.is_damage() => eprintln!("restore it from a backup: {error}"),
+    ///     found => println!("{:?}", found?),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Damaged { .. })
     }

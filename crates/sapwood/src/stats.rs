@@ -43,6 +43,17 @@ pub struct Stats {
 }
 
 /// Statistics of one keyspace.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.ingest((0..1000u32).map(|number| (number.to_be_bytes(), "afloat")))?;
+/// let of_ships: &sapwood::KeyspaceStats = &db.stats().keyspaces[0];
+/// assert_eq!((&of_ships.name[..], of_ships.records), ("ships", 1000));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
@@ -58,6 +69,15 @@ pub struct KeyspaceStats {
 }
 
 /// Memory use in bytes.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// let memory: sapwood::MemoryStats = db.stats().memory;
+/// assert!(memory.queues + memory.cache + memory.mapping_table <= memory.budget);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -84,6 +104,18 @@ pub struct MemoryStats {
 }
 
 /// Disk use in bytes.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.ingest((0..1000u32).map(|number| (number.to_be_bytes(), "afloat")))?;
+/// let space: sapwood::SpaceStats = db.stats().space;
+/// println!("{} of {} bytes are live", space.live, space.used);
+/// assert!(space.live > 0 && space.live <= space.used);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
@@ -117,6 +149,19 @@ pub struct SpaceStats {
 }
 
 /// Node reads since the database was opened.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("fram", "1892")?;
+/// db.flush()?;
+/// ships.get("fram")?;
+/// let reads: sapwood::ReadStats = db.stats().reads;
+/// println!("{} of {} nodes were cached", reads.cache_hits, reads.cache_hits + reads.cache_misses);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReadStats {
@@ -141,6 +186,18 @@ pub struct ReadStats {
 }
 
 /// Writes since the database was opened. In bytes, unless stated otherwise.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// ships.insert("fram", "1892")?;
+/// db.flush()?;
+/// let writes: sapwood::WriteStats = db.stats().writes;
+/// assert_eq!(writes.changes_flushed, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WriteStats {

@@ -9,6 +9,7 @@ pub mod constants;
 pub mod crate_arrows;
 pub mod dead_files;
 pub mod decisions;
+pub mod examples;
 pub mod folder_arrows;
 pub mod formats;
 pub mod impls;

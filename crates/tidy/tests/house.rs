@@ -46,6 +46,11 @@ fn constants_of_the_store_say_their_unit_and_reason() {
 }
 
 #[test]
+fn public_items_have_examples() {
+    report(&tidy::examples::check(&repository()));
+}
+
+#[test]
 fn nothing_is_left_over() {
     report(&tidy::leftovers::check(&repository()));
 }

@@ -9,6 +9,19 @@ use sapwood::{Batch, Expiry, Result};
 use std::borrow::Borrow;
 
 /// Typed records in a [`Batch`], which may be of several keyspaces.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood_typed::{BatchExt, DatabaseExt};
+///
+/// let ships = db.typed::<(u32, String), u16>("ships")?;
+/// let mut batch = db.batch();
+/// batch.typed(&ships).insert((7, "fram"), 1892)?.remove((8, "fram"));
+/// batch.commit()?;
+/// # Ok(()) }
+/// ```
 pub trait BatchExt {
     /// The part of the batch that changes this keyspace.
     ///

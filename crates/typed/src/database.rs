@@ -15,6 +15,17 @@ use sapwood::{Database, Error, Keyspace, Result};
 static OPENING: ReentrantMutex<()> = ReentrantMutex::new(());
 
 /// Typed keyspaces of a [`Database`].
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood_typed::DatabaseExt;
+///
+/// let ships = db.typed::<(u32, String), u16>("ships")?;
+/// ships.insert((7, "fram"), 1892)?;
+/// # Ok(()) }
+/// ```
 pub trait DatabaseExt {
     /// Opens a keyspace with types, of version 1; it is created, durably, if it does not exist.
     ///

@@ -9,6 +9,17 @@ use crate::value::TypedValue;
 use sapwood::{Result, Snapshot};
 
 /// Typed records in a [`Snapshot`].
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood_typed::{DatabaseExt, SnapshotExt};
+///
+/// let ships = db.typed::<(u32, String), u16>("ships")?;
+/// assert!(db.snapshot().typed(&ships).get((7, "fram"))?.is_none());
+/// # Ok(()) }
+/// ```
 pub trait SnapshotExt {
     /// The keyspace as of the moment of the snapshot.
     ///

@@ -10,6 +10,17 @@ use sapwood::{Expiry, Keyspace, Result, Transaction, TransactionRange};
 use std::borrow::Borrow;
 
 /// Typed records in a [`Transaction`].
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// use sapwood_typed::{DatabaseExt, TransactionExt};
+///
+/// let ships = db.typed::<(u32, String), u16>("ships")?;
+/// db.transact(|tx| tx.typed(&ships).insert((7, "fram"), 1892))?;
+/// # Ok(()) }
+/// ```
 pub trait TransactionExt {
     /// The keyspace as the transaction sees and changes it.
     ///

@@ -168,6 +168,18 @@ impl Batch {
     }
 
     /// Whether the batch has no changes.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+    /// # let ships = db.keyspace("ships")?;
+    /// let mut batch = db.batch();
+    /// assert!(batch.is_empty());
+    /// batch.remove(&ships, "fram");
+    /// assert!(!batch.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

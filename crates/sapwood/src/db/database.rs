@@ -64,6 +64,16 @@ pub(crate) struct Handle {
 impl Database {
     /// Opens the database in the directory `path` with default options. Creates it if it does not exist.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::Database;
+    ///
+    /// let db = Database::open(dir.path().join("ships.db"))?;
+    /// db.keyspace("ships")?.insert("fram", "1892")?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// See [`Builder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
@@ -71,6 +81,13 @@ impl Database {
     }
 
     /// Returns a builder, to open a database with options other than the defaults.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// let db = sapwood::Database::builder().memory(64 << 20).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }

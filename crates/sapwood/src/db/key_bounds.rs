@@ -27,9 +27,29 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 /// ```
 pub trait KeyBounds {
     /// The first key, or what the first key comes after.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::KeyBounds;
+    /// use std::ops::Bound;
+    ///
+    /// assert_eq!(("a".."d").start(), Bound::Included(&b"a"[..]));
+    /// # Ok(()) }
+    /// ```
     fn start(&self) -> Bound<&[u8]>;
 
     /// The last key, or what the last key comes before.
+    ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::KeyBounds;
+    /// use std::ops::Bound;
+    ///
+    /// assert_eq!(("a".."d").end(), Bound::Excluded(&b"d"[..]));
+    /// # Ok(()) }
+    /// ```
     fn end(&self) -> Bound<&[u8]>;
 }
 

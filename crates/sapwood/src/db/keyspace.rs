@@ -16,6 +16,17 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// A handle to one keyspace. It keeps the database open. Cloning is cheap, and every thread may use a clone.
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// let ships = db.keyspace("ships")?;
+/// let of_thread = ships.clone();
+/// std::thread::spawn(move || of_thread.insert("fram", "1892")).join().expect("it ends")?;
+/// assert!(ships.contains("fram")?);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Keyspace {
     handle: Arc<Handle>,

@@ -329,6 +329,15 @@ impl Builder {
 
     /// Opens the database in the directory `path`, or creates it.
     ///
+    /// ```
+    /// # fn main() -> sapwood::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a temporary directory");
+    /// use sapwood::Database;
+    ///
+    /// let db = Database::builder().busy_wait(false).open(dir.path().join("ships.db"))?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Locked`] if another process has it open (see [`Builder::wait_for_lock`]), [`Error::NotADatabase`], [`Error::NewerFormat`],
     /// [`Error::OlderFormat`], [`Error::Missing`], [`Error::Corrupt`], [`Error::BadOption`], and I/O errors.

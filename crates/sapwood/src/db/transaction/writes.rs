@@ -41,6 +41,19 @@ pub(super) struct Written {
 
 /// A place in a transaction to which it can be rolled back. Made by
 /// [`Transaction::savepoint`](crate::Transaction::savepoint).
+///
+/// ```
+/// # fn main() -> sapwood::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a temporary directory");
+/// # let db = sapwood::Database::open(dir.path().join("ships.db"))?;
+/// # let ships = db.keyspace("ships")?;
+/// let mut tx = db.transaction()?;
+/// let mark: sapwood::Savepoint = tx.savepoint();
+/// tx.insert(&ships, "fram", "1892")?;
+/// tx.roll_back_to(mark)?;
+/// assert!(tx.get(&ships, "fram")?.is_none());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
